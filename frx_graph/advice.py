@@ -29,8 +29,8 @@ class PeakFlops:
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """Where the advice was made. Bandwidth and peaks are null if the device was not calibrated, `threads` if the
-    program was only seen through a trace."""
+    """Environment in which the advice was made. Bandwidth and peaks are null if the device was not calibrated,
+    `threads` if the program was only seen through a trace."""
 
     frx_version: str
     torch_version: str
@@ -89,8 +89,8 @@ class GraphSummary:
 
 
 def is_quick_win(finding: Finding) -> bool:
-    """One line fixes it, at low or medium risk, and it is known to save time, or where that was not measured
-    traffic."""
+    """Return True if one line fixes the finding at low or medium risk, and it is known to save time or, if time was not
+    measured, traffic."""
     measured = finding.saving.measured_pct
     saves = bool(finding.bytes_per_step) if measured is None else measured > 0
     return finding.effort is Effort.ONE_LINE and finding.risk is not Risk.HIGH and saves
@@ -137,7 +137,7 @@ class Advice:
     target: str
     environment: Environment
     graphs: tuple[GraphSummary, ...]
-    """Empty if nothing could be captured: then the absence of findings says nothing about the program."""
+    """Empty if nothing could be captured: then an absence of findings is no evidence about the program."""
     findings: tuple[Finding, ...]
     """Best first."""
     refusals: tuple[Refusal, ...]

@@ -1,7 +1,7 @@
 """`torch.compile(model, backend="frx")`: record what Dynamo compiles, and compile it as the inner backend would.
 
-Nothing here may break the user's program: recording never raises, and one warning reports what goes wrong. Torch loads
-this module through the `torch_dynamo_backends` entry point; it must not also register itself.
+Nothing here may break the user's program: recording never raises, and one warning reports any failure. Torch loads this
+module through the `torch_dynamo_backends` entry point; it must not also register itself.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 _CALLS_NOT_COUNTED = CaptureFailure(
     "calls per step",
-    "how often a step runs a compiled graph is not counted: each is taken to run once, also where one serves many "
+    "the runs of a compiled graph are not counted: each counts as one run per step, even if it serves many "
     "modules; frx_graph.advise(model, args) counts them",
 )
 

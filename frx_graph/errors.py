@@ -24,7 +24,7 @@ NOT_THE_MODELS = (KeyboardInterrupt, SystemExit)
 
 
 def summarize_error(error: BaseException) -> str:
-    """Return the error's type and the first line of its text, if its text can be read."""
+    """Return the error's type and the first line of the text, if the text can be read."""
     try:
         text = next(iter(str(error).strip().splitlines()), "")
     except Exception:  # noqa: BLE001 - a user's own __str__ may raise anything
@@ -38,7 +38,7 @@ _OUT_OF_MEMORY = ("DefaultCPUAllocator: ", "out of memory", "std::bad_alloc", "_
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Return True if memory did not suffice, of the processor or of a device."""
-    # Torch has an exception of its own only for devices. This module does without torch.
+    # Torch has a dedicated exception only for devices. This module does not import torch.
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
     return isinstance(error, RuntimeError) and any(text in str(error) for text in _OUT_OF_MEMORY)
@@ -77,7 +77,7 @@ class RewriteError(FrxError):
 
 
 class TravelError(FrxError):
-    """A captured graph cannot be written as a file for another process, or a file is not one that can be read here."""
+    """A captured graph cannot be written as a file for another process, or a file cannot be read as one here."""
 
 
 class LabellingError(FrxError):

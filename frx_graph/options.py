@@ -1,4 +1,4 @@
-"""The options of `torch.compile(model, backend="frx", options={...})`, checked where they enter."""
+"""The options of `torch.compile(model, backend="frx", options={...})`, checked on entry."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class BackendOptions(BaseModel):
 
     mode: Literal["apply", "advise", "autopilot"] = Field(
         "apply",
-        description="apply: what trials have promoted for a graph in this environment, else as the inner backend would "
-        "compile it; advise: as the inner backend would, and print the ranked fixes at exit; autopilot: as apply, and "
-        "try first what nothing was decided about",
+        description="`apply`: use the plan that trials promoted for a graph in this environment, else compile as the "
+        "inner backend would. `advise`: compile as the inner backend would, and print ranked fixes at exit. "
+        "`autopilot`: like `apply`, but first try graphs without a decision",
     )
     policy: TrialPolicy | None = Field(
         None,
@@ -137,7 +137,7 @@ def _resolve_policy(given: object) -> object:
 def parse_backend_options(options: Mapping[str, Any] | None, mode: str | None) -> BackendOptions:
     """Return the options, each checked by itself. `mode` is `torch.compile(mode=...)`, for the inner backend.
 
-    Raises `OptionError` for what is no mapping, and one that names the nearest right key for an unknown one.
+    Raises `OptionError` if this is not a mapping, or for an unknown key; the error names the nearest known one.
     """
     if options is not None and not isinstance(options, Mapping):
         raise OptionError(f"options is a {type(options).__name__}, not a mapping", 'write options={"plan": "solved"}')

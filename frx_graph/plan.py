@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from frx_graph.records import Candidate
 
 RECORDED = "recorded"
-"""The policy of plans that name their candidates, each with the signature of its graph for its `graph_id`."""
+"""The policy of plans that name their candidates, each with a graph signature as `graph_id`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Plan:
     def hash(self) -> str:
         """Sixteen hexadecimal digits, equal in every process for equal plans.
 
-        Ids of graphs and predicted seconds are no part of it.
+        Graph ids and predicted seconds are not part of it.
         """
         named = self.policy == RECORDED
         made = [[c.rewrite, list(c.nodes), list(c.choices), *([c.graph_id] * named)] for c in self.candidates]

@@ -19,7 +19,7 @@ from frx_graph.support.json_fields import Count, NullFor
 
 
 class Severity(enum.StrEnum):
-    """How much a finding matters: by the share of a step's memory traffic that it wastes, or by what it breaks."""
+    """Importance of a finding, by the share of a step's memory traffic that it wastes, or by what it breaks."""
 
     HIGH = "high"
     MEDIUM = "medium"
@@ -28,7 +28,7 @@ class Severity(enum.StrEnum):
 
 
 class Effort(enum.StrEnum):
-    """How much of the user's code the fix touches."""
+    """Amount of the user's code that the fix touches."""
 
     ONE_LINE = "one-line"
     LOCAL = "local"
@@ -36,7 +36,7 @@ class Effort(enum.StrEnum):
 
 
 class Risk(enum.StrEnum):
-    """How likely the fix is to change more than speed."""
+    """Likelihood that the fix changes more than speed."""
 
     LOW = "LOW"
     MEDIUM = "MEDIUM"
@@ -44,14 +44,14 @@ class Risk(enum.StrEnum):
 
 
 class Basis(enum.StrEnum):
-    """Whether a number was worked out or seen."""
+    """Basis of a number: predicted from the graph, or observed in a run."""
 
     PREDICTED = "predicted"
     OBSERVED = "observed"
 
 
 class CopyKind(enum.StrEnum):
-    """How a copy comes about."""
+    """Cause of a copy."""
 
     EXPLICIT = "explicit"
     """The program asked: `.contiguous()`, `.clone()`, `.to(memory_format=...)`."""
@@ -60,15 +60,15 @@ class CopyKind(enum.StrEnum):
     OPERATOR = "operator"
     """An operator copies an operand inside, because its kernel wants other strides."""
     REORDER = "reorder"
-    """A library converts to a layout of its own and back (oneDNN's blocked formats, cuDNN's nchw↔nhwc kernels)."""
+    """A library converts to a private layout and back (oneDNN's blocked formats, cuDNN's nchw↔nhwc kernels)."""
 
 
 HIDDEN_KINDS = frozenset({CopyKind.OPERATOR, CopyKind.REORDER})
-"""Copies that no operator of the graph stands for: their traffic comes on top of the graph's own."""
+"""Copies without an operator in the graph: their traffic adds to the graph's own."""
 
 
 class OperandRole(enum.StrEnum):
-    """What the copied tensor is to the operator that copies it."""
+    """Role of the copied tensor in the operator that copies it."""
 
     INPUT = "input"
     WEIGHT = "weight"
@@ -97,10 +97,10 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """What a fix is expected to save. Predictions are in percent of the step: of its memory traffic, or, where a choice
-    of layout rests on timed operators, of the time that traffic and timed operators together are modelled to take.
-    `measured_pct` comes from a trial or an anchor measurement; in advice on a trace it is the part of the device's busy
-    time that the copies took."""
+    """Expected saving of a fix. Predictions are in percent of the step's memory traffic. If a choice of layout rests on
+    timed operators, they are in percent of the modelled time of traffic and timed operators together. `measured_pct`
+    comes from a trial or an anchor measurement; in advice on a trace it is the part of the device's busy time that the
+    copies took."""
 
     predicted_pct_min: float | None = None
     predicted_pct_max: float | None = None
@@ -138,18 +138,18 @@ class Finding:
     confidence: Annotated[float, Interval(ge=0, le=1)]
     evidence: tuple[Evidence, ...] = ()
     basis: Basis = Basis.PREDICTED
-    """Whether a real step showed the problem or it was worked out from the graph."""
+    """`observed` if a real step showed the problem, `predicted` if it was derived from the graph."""
     copies: tuple[Copy, ...] = ()
     """The layout copies that the finding answers for; each copy belongs to one finding."""
     graph_id: Annotated[str, NullFor("")] = ""
     modules: tuple[str, ...] = ()
-    """All module paths at which the call site does this."""
+    """All module paths of the call site."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Something that was looked at and left alone, with the reason: a graph that could not be captured, a rule that
-    needs a fact that is unknown, a rewrite that cannot apply."""
+    """Something that was examined and left alone, with the reason. Examples are a graph that could not be captured, a
+    rule that needs an unknown fact, and a rewrite that cannot apply."""
 
     subject: str
     reason: str
@@ -159,10 +159,10 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A rewrite bound to operators of one graph of an inner compiler's.
+    """A rewrite bound to operators of one graph of an inner compiler.
 
-    `nodes` are the operators that it changes; `choices`, where the rewrite has any, says for each what it is changed
-    to. `predicted_seconds` is what measured operators and the conversions' traffic say it saves a run of the graph.
+    `nodes` are the operators that it changes; `choices`, if the rewrite has any, gives the new form of each.
+    `predicted_seconds` is the saving per run of the graph, from measured operators and the conversions' traffic.
     """
 
     rewrite: str

@@ -1,4 +1,4 @@
-"""Inputs of the detectors: one graph's facts and all that was measured or predicted about it."""
+"""Inputs of the detectors: one graph's facts, with the measurements and predictions about it."""
 
 from __future__ import annotations
 
@@ -58,10 +58,10 @@ class CompileEvents:
 class Analysis:
     """Everything a detector may read about one graph.
 
-    `copies` are the predicted layout copies of one step. `layout_times` and `measurements` are keyed by node name
-    and hold only what was measured on this device. `step_bytes` is the predicted traffic of one eager step, copies
-    and the step's other graphs included: the whole of which savings are percentages. `contract` says which strides
-    an operator takes without a copy; None where there is none for this device and torch.
+    `copies` are the predicted layout copies of one step. `layout_times` and `measurements` are keyed by node name and
+    hold only what was measured on this device. `step_bytes` is the predicted traffic of one eager step, including
+    copies and the step's other graphs; savings are percentages of it. `contract` lists the strides that an operator
+    takes without a copy; None if this device and torch have no contract.
     """
 
     facts: GraphFacts

@@ -28,9 +28,9 @@ class Attention:
     """One attention whose scores are materialised. `first` and `second` are the products, `between` every operator
     that writes a tensor of the scores' size from the first product on, `softmax` among them, in execution order.
 
-    `scale` is the factor on the scores (None: there is none), `biases` the values added to them after that, `masks` the
-    conditions by which scores are hidden, `dropout` its probability. `causal` says that there is one of these, and
-    that it is the causal mask. `unsupported` names what `scaled_dot_product_attention` has no place for.
+    `scale` is the factor on the scores, or None. `biases` are the values added to the scaled scores, `masks` the
+    conditions that hide scores, `dropout` the dropout probability. `causal` is True if the only mask or bias is the
+    causal mask. `unsupported` names steps that `scaled_dot_product_attention` cannot express.
     """
 
     first: OpFacts

@@ -1,6 +1,6 @@
-"""Walk from a softmax back to the product of its scores, and on to the product with the values.
+"""Walk from a softmax back to the product that made the scores, and forward to the product with the values.
 
-The way back notes everything that changes the scores (scales, biases, masks); the way on notes dropout and other users
+The walk back records changes to the scores: scales, biases and masks. The walk forward records dropout and other users
 of the weights.
 """
 
@@ -15,7 +15,7 @@ from frx_graph.facts.operator_families import LAYOUT_COPIES
 from frx_graph.passes.copies.view_chain import is_view
 
 _PRODUCTS = frozenset({"aten.bmm", "aten.mm", "aten.matmul", "aten.baddbmm"})
-"""Not `MATRIX_PRODUCTS`: scores come of two activations, `addmm` of a weight and its bias."""
+"""Not `MATRIX_PRODUCTS`: scores are a product of two activations; `addmm` takes a weight and a bias."""
 _PASS_THROUGH = LAYOUT_COPIES | {"aten.native_dropout", "aten.dropout"}
 SCALES = frozenset({"aten.mul", "aten.div", "aten.mul_", "aten.div_"})
 BIASES = frozenset({"aten.add", "aten.sub", "aten.add_", "aten.sub_"})

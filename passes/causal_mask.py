@@ -1,7 +1,7 @@
 """Recognise the causal mask: each query sees the keys up to its own position and no other.
 
-Decided from the operators that make the mask: a constant, cut by `triu` or `tril` into a part up to the diagonal and a
-part above it, and operators that treat all elements of a part alike.
+The decision rests on the operators that make the mask. They must be a constant, cut by `triu` or `tril` into a part up
+to the diagonal and a part above it, and operators that treat all elements of a part alike.
 """
 
 from __future__ import annotations

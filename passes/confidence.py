@@ -1,6 +1,6 @@
 """Grades of confidence in a finding, in the order in which a reader should trust them.
 
-They state what a finding rests on and are no measured frequencies; `benchmarks/advice_accuracy.py` counts how often
+They state the basis of a finding; they are not measured frequencies. `benchmarks/advice_accuracy.py` counts how often
 predicted copies are confirmed.
 """
 
@@ -13,14 +13,14 @@ CONFIRMED: Final = 0.99
 MEASURED: Final = 0.95
 """The thing itself was seen: the copy is in the program or in the trace, or this very call was run and copied."""
 INFERRED: Final = 0.85
-"""It follows from what was measured of the same operator in other shapes, or of its parts by themselves."""
+"""It follows from measurements of the same operator in other shapes, or of the parts measured separately."""
 MODELLED: Final = 0.7
 """The cause is certain; how much a fix saves follows from a model of the compiler or of the device."""
 ASSUMED: Final = 0.5
-"""It also needs something that was not looked at here: a device that is not at hand, what a library does inside."""
+"""It also depends on something not examined here: a device that is not available, or a library's internals."""
 CONTRADICTED: Final = 0.3
-"""A run of the same operators, on operands of the same shapes and strides, showed none of it. It is not zero: what was
-recorded may have been another version of the program, or another library."""
+"""A run of the same operators, on operands of the same shapes and strides, did not show it. The confidence is not zero:
+the recording may be of another version of the program or of a library."""
 
 _GRADES: Final = (ASSUMED, MODELLED, INFERRED, MEASURED)
 

@@ -50,7 +50,7 @@ _BY_NAME = {choice.name: choice for choice in CHOICES}
 def propose_inner_choices(facts: GraphFacts, inner: str, *, channels_last: bool) -> Iterator[Candidate | Refusal]:
     """Yield a candidate for each choice that could matter to a graph, and for the others the reason why they cannot.
 
-    `inner` is to compile the graph; `channels_last` is true if it lays out the convolutions so by its own rules.
+    `inner` is the graph's compiler. `channels_last` is True if its own rules run the convolutions in channels-last.
     """
     for choice in CHOICES:
         reason = _explain_refusal(choice, facts, inner, channels_last)
@@ -61,7 +61,8 @@ def propose_inner_choices(facts: GraphFacts, inner: str, *, channels_last: bool)
 
 
 def get_choice_options(candidate: Candidate) -> Mapping[str, Any]:
-    """Return the backend options of a candidate of `propose_inner_choices`. Raises `KeyError` for another."""
+    """Return the backend options of a candidate of `propose_inner_choices`. Raises `KeyError` for any other
+    candidate."""
     (name,) = candidate.choices
     return _BY_NAME[name].options
 
@@ -84,15 +85,15 @@ def _explain_refusal(choice: InnerChoice, facts: GraphFacts, inner: str, channel
     if choice.lays_out is not None and not operators & CONVOLUTIONS:
         return "Inductor lays out convolutions only, and the graph has none"
     if choice.lays_out is channels_last:
-        return "Inductor's own rules say the same"
+        return "Inductor's own rules make the same choice"
     if not operators & (CONVOLUTIONS | MATRIX_PRODUCTS):
-        return "nothing in the graph is computed by a library: loops that Inductor fuses are what is left"
+        return "the graph has no library calls, only loops that Inductor fuses"
     return _explain_no_freezing(facts) if choice.options.get("freeze") else None
 
 
 def _explain_no_freezing(facts: GraphFacts) -> str | None:
     if facts.train:
-        return "weights that are trained are no constants"
+        return "trained weights are not constants"
     if not any(facts.values[name].is_parameter for name in facts.inputs if name in facts.values):
         return "the graph reads no weights"
     return None

@@ -1,7 +1,7 @@
 """Parse Dynamo's recompile reasons: the guard that failed, on what, and what was expected.
 
-The texts are those of `torch/_dynamo/guards.py` and `torch/csrc/dynamo/guards.cpp`, seen on torch 2.13 and 2.15; the
-C++ ones have not changed since 2.11. An unknown text is UNKNOWN, never a wrong cause.
+The patterns match texts of `torch/_dynamo/guards.py` and `torch/csrc/dynamo/guards.cpp` in torch 2.13 and 2.15. The C++
+texts have not changed since 2.11. An unrecognised text is UNKNOWN, never a wrong cause.
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ _IMAGE_RANKS = (4, 5)
 
 @dataclass(frozen=True, slots=True)
 class _OperatorTraffic:
-    """One operator that moves memory. `module` is None where none below the root is known, `layout` where no output of
-    rank 4 or 5 names one."""
+    """One operator that moves memory. `module` is None if only the root is known, `layout` if no output of rank 4 or 5
+    names one."""
 
     module: tuple[str, ...] | None
     phase: Phase
@@ -48,9 +48,9 @@ def build_layout_spans(
 ) -> tuple[LayoutSpan, ...]:
     """Return the operators of the step in execution order, in at most `MAX_SPANS` spans.
 
-    A span ends where the module path, cut to the greatest depth that keeps to the limit, or the phase changes, and, if
-    the limit allows, where the layout does. Its layout is the one in which most bytes of rank 4 and 5 are written, or
-    `-`. `costs` is `op_costs(facts)`, if known already.
+    A span ends at a change of phase or module path, the path cut to the greatest depth within the limit. If the limit
+    allows, it also ends at a change of layout. Its layout is that of most bytes written in rank 4 and 5, or `-`.
+    `costs` is `op_costs(facts)`, if known already.
     """
     steps = _collect_steps(facts, copies, count_op_costs(facts) if costs is None else costs)
     root = next((step.module[0] for step in steps if step.module), "")

@@ -33,7 +33,7 @@ def parse_yaml(text: str, source: str, model: type[Card]) -> Card:
 
 
 def parse_card(text: str, source: str, model: type[Card], key: str) -> Card:
-    """Return the card in `text`; its file name `source` must be the value of its `key`, and `.yaml`.
+    """Return the card in `text`. The file name `source` must be the card's `key` value plus `.yaml`.
 
     Raises `ContractError`, naming `source`, for malformed YAML, missing or unknown keys, and a wrong file name.
     """

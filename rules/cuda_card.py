@@ -25,7 +25,7 @@ class Severity(StrEnum):
 
 
 class Category(StrEnum):
-    """What a rule is about."""
+    """Subject of a rule."""
 
     MEMORY = "memory"
     SYNCHRONIZATION = "synchronization"
@@ -45,8 +45,8 @@ class Confirmation(StrictModel):
 
 
 class CudaCard(StrictModel):
-    """One rule, for people. `confidence` is how often it was right about code that it was not written for
-    (docs/cuda_source.md), 0..1; 0.7 where nothing was found there."""
+    """One rule, for people. `confidence` is the share of correct reports on code that it was not written for
+    (docs/cuda_source.md), 0..1; 0.7 if nothing was found there."""
 
     id: Identifier
     title: Annotated[Prose, StringConstraints(max_length=80)]

@@ -1,8 +1,8 @@
 """Limits and peaks of GPUs: multiprocessor limits by architecture, peaks by product, each with its source.
 
 One YAML file an architecture, `gpus/<architecture>.yaml`, with its products. A GPU is identified by its whole name: a
-GH200, an H100 NVL, an L40S or a MIG slice of an A100 has other peaks than the device whose name it contains. What is
-not listed is unknown; a number that the maker does not document is None.
+GH200, an H100 NVL, an L40S or a MIG slice of an A100 has other peaks than the device whose name it contains. Unlisted
+GPUs are unknown; a number that the maker does not document is None.
 """
 
 from __future__ import annotations
@@ -49,9 +49,8 @@ class SmLimits(StrictModel):
 
 
 class ProductCard(StrictModel):
-    """One product. `names` are what it is called besides `name`, by its driver first of all; makers' words, spaces and
-    hyphens do not matter. Throughputs are dense ones, tensor cores' with fp32 accumulation; `float32_tflops` is without
-    TF32."""
+    """One product. `names` are other names than `name`, the driver's first; makers' words, spaces and hyphens do not
+    matter. Throughputs are dense ones, tensor cores' with fp32 accumulation; `float32_tflops` is without TF32."""
 
     name: _Text
     names: tuple[_Text, ...] = ()
@@ -73,7 +72,7 @@ class ProductCard(StrictModel):
 
 
 class ArchitectureCard(StrictModel):
-    """One file. `architecture_specific_features` are there only for PTX of a target that ends in `a` or `f`."""
+    """One file. `architecture_specific_features` exist only for PTX of a target that ends in `a` or `f`."""
 
     architecture: Annotated[str, StringConstraints(pattern=r"^(sm_\d+|gfx[0-9a-f]+)$")]
     name: _Text
@@ -94,7 +93,7 @@ class ArchitectureCard(StrictModel):
 @dataclass(frozen=True, slots=True)
 class GpuPeaks:
     """Bytes and floating-point operations per second that a GPU reaches at most; `tensor_flops` for fp16 and bf16,
-    `tf32_flops` of float32 operands that are rounded for tensor cores, None where it is not known."""
+    `tf32_flops` of float32 operands that are rounded for tensor cores, None if unknown."""
 
     name: str
     bandwidth_bytes_per_s: float
@@ -106,7 +105,7 @@ class GpuPeaks:
 
 @dataclass(frozen=True, slots=True)
 class GpuProfile:
-    """A product, or an architecture alone, of which `product` is None."""
+    """A product, or an architecture alone, with `product` None."""
 
     architecture: ArchitectureCard
     product: ProductCard | None = None
@@ -178,7 +177,7 @@ def require_cuda_gpu(name: str | None) -> GpuProfile | None:
         return None
     found = require_gpu(name)
     if found.architecture.limits is None:
-        raise OptionError(f"{found.name} is no GPU that CUDA kernels run on", "name one of NVIDIA's")
+        raise OptionError(f"{found.name} is not a GPU that runs CUDA kernels", "name one of NVIDIA's")
     return found
 
 

@@ -1,4 +1,4 @@
-"""Operator table: how each operator treats the memory layout of its operands.
+"""Operator table: how each operator treats the memory layout of operands.
 
 The rows are in `operators/*.yaml`, one file a family, one line an operator. "Kept" describes eager's kernels as
 measured on the CPU (torch 2.15, every dimension order of ranks up to 4, some of rank 5). A compiler that writes the
@@ -35,23 +35,23 @@ class DimensionMap(enum.StrEnum):
     """Relation of the dimensions of a result to those of the operand. Arguments have the names of torch's schema."""
 
     SAME = "same"
-    """One for one, whatever their sizes: a convolution's channels stay its channels."""
+    """One for one, for any sizes: a convolution's channels stay its channels."""
     PERMUTE = "permute"
     """Result dimension i is operand dimension `dims[i]`."""
     TRANSPOSE = "transpose"
-    """`dim0` and `dim1` change places; the last two where the operator has no such arguments."""
+    """`dim0` and `dim1` are swapped; the last two if the operator has no such arguments."""
     UNSQUEEZE = "unsqueeze"
     """A dimension of size 1 is put in at `dim`."""
     SQUEEZE = "squeeze"
-    """Those of the dimensions `dim` that have size 1 go, or all of that size where the operator has no `dim`."""
+    """The dimensions in `dim` that have size 1 are removed, or all of size 1 if the operator has no `dim`."""
     REDUCE = "reduce"
-    """The dimensions `dim` go, or stay with size 1 under `keepdim`; all of them where there is no `dim`."""
+    """The dimensions in `dim` are removed, or stay with size 1 under `keepdim`; all of them if there is no `dim`."""
     SELECT = "select"
-    """The dimension `dim` goes."""
+    """The dimension `dim` is removed."""
     EXPAND = "expand"
     """Aligned at the last dimension. One that was really expanded has stride 0, and the result no order."""
     REGROUP = "regroup"
-    """Neighbours merge and split, by the sizes: possible where those that merge also lie side by side in memory."""
+    """Neighbours merge and split, by the sizes: possible if those that merge are also adjacent in memory."""
     STACK = "stack"
     """A dimension as long as the list of operands is put in at `dim`, just outside the one that follows it."""
     NONE = "none"
@@ -66,7 +66,7 @@ class Keeps(enum.StrEnum):
     CHANNELS_LAST = "channels_last"
     """For channels-last operands of rank 4 and 5; otherwise the result is plain."""
     NONE = "none"
-    """The result has one order whatever the operand's is: `makes`, or plain."""
+    """The result has one order for any operand: `makes`, or plain."""
     UNKNOWN = "unknown"
     """It depends on more than the order of the operand, or was never measured."""
 
@@ -90,8 +90,8 @@ class LayoutOperator(StrictModel):
 
     `devices` are those for which `keeps` was measured or is documented, None meaning all. `generated` is false if
     Inductor calls a kernel instead of writing loops. `only_on` is the only kind of device on which an operator runs.
-    `images` is false if rank 4 is no image (attention: batch, heads, sequence, features). `needs` are the orders that
-    an eager kernel needs, None meaning that it takes all.
+    `images` is false if rank 4 is not an image (attention: batch, heads, sequence, features). `needs` are the orders
+    that an eager kernel needs, None meaning that it takes all.
     """
 
     operator: Annotated[str, Field(pattern=r"^\w+\.\w+$")]
@@ -127,8 +127,8 @@ class LayoutOperator(StrictModel):
 
     @property
     def joins_images(self) -> bool:
-        """True for operators that can belong to a region of plain or channels-last images: each result has the
-        operand's dimensions, and channels-last is kept if the operator runs as it was measured."""
+        """True for operators that can belong to a region of plain or channels-last images. Each result has the
+        operand's dimensions, and channels-last is kept if the operator runs as measured."""
         return (
             self.role in (LayoutRole.ANCHOR, LayoutRole.AGNOSTIC)
             and self.dimensions is DimensionMap.SAME

@@ -24,7 +24,7 @@ OF_TRACES = "torch.profiler: "
 
 
 class Direction(StrEnum):
-    """Where a metric goes if the advice has helped."""
+    """Direction in which a metric moves if the advice has helped."""
 
     DECREASE = "decrease"
     INCREASE = "increase"

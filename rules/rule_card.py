@@ -59,7 +59,7 @@ def load_card(code: str) -> RuleCard:
     if wanted in cards:
         return cards[wanted]
     digits = re.search(r"\d+", wanted)
-    # A number of too few or too many digits is meant as a number, whatever code it is most like.
+    # A number with too few or too many digits is read as a number, not as the most similar code.
     same_number = f"FRX{int(digits[0]):03d}" if digits else ""
     near = [same_number] if same_number in cards else difflib.get_close_matches(wanted, cards, n=1, cutoff=0.5)
     listed = "`frx rules` lists them all"

@@ -13,12 +13,12 @@ from typing import Any, BinaryIO
 from frx_graph.support.supervisor.supervised import end_with_parent
 
 PIPES = "FRX_ARM_PIPES"
-"""Environment variable with the two file descriptors, read and write, of the arm's side, and the id of the process that
-has started it."""
+"""Environment variable with the read and write descriptors of the arm's side, and the id of the process that started
+the arm."""
 
 
 class ArmConnection:
-    """The arm's side: questions to answer, one by one, until the trial is over."""
+    """The arm's side of the connection, which receives questions one by one until the trial is over."""
 
     def __init__(self, questions: BufferedReader, answers: BinaryIO) -> None:
         self._questions = questions
@@ -46,7 +46,7 @@ def connect_to_parent() -> ArmConnection:
     except KeyError:
         raise RuntimeError("this process is not an arm of a trial") from None
     for descriptor in (read, write):
-        # What the arm starts does not keep the connection open.
+        # Child processes of the arm do not keep the connection open.
         os.set_inheritable(descriptor, False)
     end_with_parent(parent)
     _prefer_oom_kill()

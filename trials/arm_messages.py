@@ -1,7 +1,7 @@
 """Define the questions to an arm and its answers, which both sides of the pipe check.
 
-An arm is asked to `Load` first. One whose program is to be judged is asked to `Examine` it, and the baseline then to
-`Judge` what the candidate has left; one that is to be timed is asked to `Warm` up, and to `Measure` block by block.
+An arm gets `Load` first. To judge a program, its arm gets `Examine`, and then the baseline's arm gets `Judge` for the
+candidate's results. To time a program, its arm gets `Warm`, and then `Measure` for each block.
 """
 
 from __future__ import annotations
@@ -49,10 +49,12 @@ Workload: TypeAlias = Annotated[TargetWorkload | GraphWorkload, Field(discrimina
 class Load:
     """Load the workload, and get ready to compile it.
 
-    `candidates` are to be made, each with the signature of its graph for its `graph_id`; with `proposes`, too, what
-    measured times speak for among these rewrites, beside a choice of the inner compiler; with neither it is compiled as
-    without us. `random` says that the program draws random numbers, which both arms are then to draw alike; None: find
-    out, by running it. Both arms of a pair get the same value, so that a state that the program keeps is the same.
+    `candidates` are applied, each with its graph's signature as `graph_id`. `proposes` also applies the rewrites that
+    measured times favour among them, beside the choice of the inner compiler. With neither, the program is compiled
+    without frx-graph.
+
+    `random` says that the program draws random numbers, and makes both arms draw the same; None: run the program to
+    find out. Both arms of a pair get the same value, so that state that the program keeps is the same.
     """
 
     workload: Workload
@@ -85,8 +87,8 @@ class Warm:
 
 @dataclass(frozen=True, slots=True)
 class MadeGraph:
-    """One graph of Dynamo's, and what was made of it. `applied` have the signatures of their own graphs, which inner
-    compilers make of it, for their `graph_id`. For `untried` no measured times can speak."""
+    """One graph of Dynamo, and its plan. The `graph_id` of `applied` is the signature of the graph that the inner
+    compiler gets. `untried` are the rewrites that measured times cannot judge."""
 
     signature: str
     applied: tuple[Candidate, ...] = ()
@@ -105,8 +107,8 @@ class Warmed:
 
 @dataclass(frozen=True, slots=True)
 class Examine:
-    """Compile the program, say what it does, and write what comes of `draws` draws of its inputs to files whose names
-    begin with `file`."""
+    """Compile the program, describe its graphs, and run it on `draws` draws of inputs. The results go to files whose
+    names begin with `file`."""
 
     file: str
     draws: int
@@ -126,7 +128,7 @@ class Examined:
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """Compare the results of `draws` draws in the files of `theirs` with those in `ours`, and both with float64."""
+    """Compare the results of `draws` draws in the files `theirs` with those in `ours`, and both with float64."""
 
     ours: str
     theirs: str
@@ -138,8 +140,8 @@ class Judge:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The differences among so many `compared` results, and so many `placed` outputs and gradients. `exact` is False
-    if the program does not run in float64; `share` is the largest part of what is allowed that an error takes."""
+    """The differences among `compared` results, and among `placed` outputs and gradients. `exact` is False if the
+    program does not run in float64; `share` is the largest fraction of the allowed error that is used."""
 
     values: tuple[Difference, ...]
     forms: tuple[Difference, ...]

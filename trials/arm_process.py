@@ -1,8 +1,9 @@
-"""Run one arm of a trial in a process of its own. Nothing of it outlives the trial, except a process that has left its
-session and its parent, and has cleared its environment.
+"""Run one arm of a trial in a separate process.
 
-Messages go through two pipes of their own, a line of JSON each way, so that what the arm prints, or the user's code in
-it, is output and nothing else. The arm's side is `frx_graph.trials.arm_connection`.
+The arm's processes end with the trial, except one that has left its session and its parent and cleared its environment.
+
+Messages go through two separate pipes, a line of JSON each way. Text that the arm or the user's code prints is
+therefore never read as a message. The arm's side is `frx_graph.trials.arm_connection`.
 """
 
 from __future__ import annotations
@@ -35,33 +36,33 @@ _POLL_SECONDS = 0.05
 _TERMINATE_SECONDS = 0.5
 """Time to clean up on SIGTERM."""
 _ENDING_SECONDS = 0.5
-"""Between an arm's closing its pipe and its end: the kernel does one after the other."""
+"""Seconds between the closing of an arm's pipe and its end: the kernel does one after the other."""
 _SHARED_SECONDS = 1.0
-"""Between two looks at how much of what is resident is shared, which hold up the arm: forked processes may come to own
-what they shared, and nothing else tells."""
+"""Seconds between two measurements of shared memory, which hold up the arm. Nothing else shows that forked processes
+have come to own memory that they shared."""
 _QUOTED_LINES = 3
-"""A traceback's last ones say what was raised, and where."""
+"""Lines of a traceback's end, which show the error and its place."""
 _QUOTED_CHARACTERS = 160
 _ESCAPE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
-"""Colours, and what else steers a terminal, as ECMA-48 writes it."""
+"""Colours and other control sequences of a terminal (ECMA-48)."""
 NO_ANSWER = "an arm sent an invalid answer"
 
 
 class Cause(StrEnum):
-    """Why an arm has come to nothing."""
+    """The reason why an arm failed."""
 
     NOT_STARTED = "not started"
-    """There was no process, no pipe or no thread for it."""
+    """The process, a pipe or a thread could not be created."""
     CRASHED = "crashed"
-    """A signal of its own making has ended it: a segmentation fault, an illegal instruction."""
+    """The arm crashed by a signal: a segmentation fault, an illegal instruction."""
     KILLED = "killed"
-    """SIGKILL has ended it: the kernel, short of memory, or another program."""
+    """SIGKILL ended the arm. The kernel, short of memory, or another program sent it."""
     EXITED = "exited"
     TIMED_OUT = "timed out"
     FLOODED = "flooded its output"
     OUT_OF_MEMORY = "ran out of memory"
     RAISED = "raised an error"
-    """It says so itself; or what it says is no answer."""
+    """The arm reported a failure, or sent an invalid answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +75,10 @@ class Limits:
 
 
 class ArmError(FrxError):
-    """An arm has failed: its trial has, and nothing else. `output` is the end of what it printed, whose last lines the
-    message quotes, unless the arm itself has said what is wrong."""
+    """An arm has failed, and so has its trial, but nothing else.
+
+    `output` is the end of the arm's output. The message quotes its last lines, unless the arm has reported the error.
+    """
 
     def __init__(self, cause: Cause, message: str, output: str = "", hint: str = "") -> None:
         last = "" if cause is Cause.RAISED else quote_last_lines(output)
@@ -91,8 +94,9 @@ def make_arm_error(answer: Mapping[str, Any], output: str = "") -> ArmError:
 
 
 class ArmProcess:
-    """Starts `command` in a session of its own; a context manager that leaves no process behind. So is one that nobody
-    holds any more ended, as if Ctrl-C comes before it is kept anywhere.
+    """Starts `command` in a new session; a context manager that leaves no process behind.
+
+    An arm without references is ended, too, as after a Ctrl-C before the caller has stored it.
 
     `environment` is added to this process's own. The command finds the pipes through `arm_connection.connection()`.
     Raises `ArmError` if it cannot be started.
@@ -134,10 +138,10 @@ class ArmProcess:
             self._output = OutputTail(process.stdout)
             self._ours = ours
             self._answers = LineReader(ours[1], self.limits.output_bytes)
-            # Last: what comes before is ended here.
+            # Last, since an error before is handled here.
             self._left = weakref.finalize(self, _end_unstopped_arm, os.getpid(), self._family, ours)
         except BaseException as error:
-            # Also if Ctrl-C comes between: an arm whose connection is closed ends by itself.
+            # Also after a Ctrl-C in between: an arm whose connection is closed ends by itself.
             _close(ours)
             if process is not None:
                 end_process(process)
@@ -161,18 +165,18 @@ class ArmProcess:
 
     @property
     def output(self) -> str:
-        """The end of what it has printed."""
+        """The end of the arm's output."""
         return self._output.get_tail()
 
     def ask(self, message: Mapping[str, Any], *, seconds: float) -> dict[str, Any]:
-        """Return its answer to `message`. Raises `ArmError` if none comes within `seconds`, or the arm reports a
-        failure; the process has been ended then."""
+        """Return the arm's answer to `message`. Raises `ArmError` if none comes within `seconds`, or the arm reports a
+        failure; the process has then been ended."""
         deadline = time.monotonic() + seconds
         try:
             self._send(message, deadline, seconds)
             answer = self._read_answer(deadline, seconds)
         except BaseException:
-            # Ctrl-C, too: there is no telling which question the next answer would be to.
+            # Also after Ctrl-C, since the next answer might belong to an earlier question.
             self.stop()
             raise
         if "error" in answer:
@@ -181,8 +185,8 @@ class ArmProcess:
         return answer
 
     def stop(self) -> None:
-        """End it with all that it has started, wherever that went; returns when they are gone. What interrupts that, as
-        a second Ctrl-C, waits until then."""
+        """End the arm and all its descendants, in any session; return when they are gone. Interrupts, such as a second
+        Ctrl-C, are deferred until then."""
         try:
             finish_ending(self._end, _TERMINATE_SECONDS)
         finally:
@@ -239,7 +243,7 @@ class ArmProcess:
         return ArmError(Cause.EXITED, f"an arm ended with exit code {code} before it answered", self.output)
 
     def _check(self, deadline: float, seconds: float) -> None:
-        """Raise `ArmError` if it uses more than it may, or is late."""
+        """Raise `ArmError` if the arm exceeds its memory, its output or its time."""
         self._check_usage()
         if time.monotonic() >= deadline:
             raise ArmError(Cause.TIMED_OUT, f"an arm did not answer within {seconds:.0f} s", self.output)
@@ -248,7 +252,7 @@ class ArmProcess:
         if self._output.printed > self.limits.output_bytes:
             raise self._make_flood_error("printed")
         allowed = self.limits.memory_bytes
-        # What is resident is told at once, and is no less than what is used.
+        # Resident memory is quick to read, and never less than used memory.
         resident = self._family.measure_memory()
         if allowed is None or resident <= allowed:
             return
@@ -284,7 +288,7 @@ def quote_last_lines(text: str) -> str:
 
 
 def _end_unstopped_arm(owner: int, family: ProcessFamily, ours: list[int]) -> None:
-    """End an arm that was not stopped, unless this is a copy of its owner that `os.fork` has made."""
+    """End an arm that was not stopped, unless this process is a fork of the arm's owner."""
     if os.getpid() == owner:
         family.end(0.0)
     _close(ours)

@@ -1,16 +1,16 @@
-"""Tell whether a block of steps measured its program, or a disturbance.
+"""Decide whether a block of steps measured its program, or a disturbance.
 
-Read before and after the block, never between its steps, in the process of the arm that runs them. Three things make a
-block void, the first that is found is told:
+The state is read before and after the block, never between its steps, in the process of the arm that runs them. Three
+causes make a block void; the first one found is reported:
 
-- recompiled: torch compiled something in this process (`frx_graph.measure.inductor.compilations`);
-- throttled: the device ran too hot or its power was braked, or processors did, or the control group's processor time
-  was used up (`device_state`, `read_processor_state`);
-- loaded: other programs had `DISTURBED_SHARE` of all processors, or of the device, or under a quota this one waited for
-  processors that long. The other arm's process waits meanwhile, for which it uses no processor; on the device, whose
-  samples reach back to before the block, it has to be named.
+- recompiled: torch compiled something in this process (`frx_graph.measure.inductor.compilations`).
+- throttled: the device or the processors ran too hot or had their power limited, or the control group's processor time
+  was used up (`device_state`, `read_processor_state`).
+- loaded: other programs used `DISTURBED_SHARE` of all processors or of the device. Under a quota, this program waited
+  for processors that long. The other arm's process waits without using a processor. Its process id is excluded on the
+  device, whose samples reach back to before the block.
 
-What the system does not tell is no disturbance.
+A state that the system does not report is no disturbance.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def find_watched(device: torch.device, ours: Collection[int] = ()) -> Watched:
 
 @contextlib.contextmanager
 def watch_block(what: Watched) -> Iterator[Callable[[], Disturbance | None]]:
-    """Yield a function that returns what has disturbed the block up to the call, or None. Call it right behind the last
+    """Yield a function that returns the disturbance of the block up to the call, or None. Call it right after the last
     step, when the device has finished it."""
     compiled = read_compilations()
     held_back = processor_state.read_cpu_throttling()

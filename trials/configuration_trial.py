@@ -13,21 +13,21 @@ class Tier(enum.IntEnum):
     """The risk of trying a configuration."""
 
     SAFE = 0
-    """It changes how data come, or how memory is managed."""
+    """The configuration changes data loading or memory management."""
     VALIDATED = 1
-    """It may change what is computed, or how much memory that takes: gates look at both."""
+    """The configuration may change the results or the memory use; gates check both."""
     RISKY = 2
-    """It does more than run the program, or may take very long."""
+    """The configuration does more than run the program, or may take very long."""
 
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """Environment variables that a program is run with, beside its own."""
+    """Environment variables that are added to a program's environment."""
 
     id: str
-    """The name of its folder: letters, digits, dashes."""
+    """The folder's name: letters, digits, dashes."""
     label: str
-    """As reports name it: `dl:nw=4,pin=T`."""
+    """The name in reports: `dl:nw=4,pin=T`."""
     family: str
     tier: Tier
     variables: tuple[tuple[str, str], ...]
@@ -35,12 +35,12 @@ class Configuration:
 
 @dataclass(frozen=True, slots=True)
 class StepBlock:
-    """Steps that one arm ran in a row, all of them counted, each from the end of the one before to its own."""
+    """Steps that one arm ran in a row. All count, each from the end of the step before to its own end."""
 
     arm: Arm
     step_seconds: tuple[float, ...]
     samples: int | None = None
-    """In all of these steps together; None if the program does not tell."""
+    """Samples in all of these steps; None if the program does not report them."""
     disturbance: Disturbance | None = None
 
     @property
@@ -50,7 +50,7 @@ class StepBlock:
 
     @property
     def seconds_per_sample(self) -> float | None:
-        """None if samples are not told."""
+        """None if the number of samples is unknown."""
         return None if not self.samples else sum(self.step_seconds) / self.samples
 
     def block(self, *, by_sample: bool) -> Block:
@@ -91,10 +91,10 @@ class Gain:
 
 @dataclass(frozen=True, slots=True)
 class RunSeen:
-    """One whole run of a program, alone. None: not told."""
+    """One whole run of a program, alone. None: unknown."""
 
     exit_code: int | None
-    """None for one that was ended here, after its steps or its time."""
+    """None for a program that was ended here, after its steps or its time."""
     ending: str
     in_time: bool
     """True if its steps were made within its time."""
@@ -102,7 +102,7 @@ class RunSeen:
     step_seconds: tuple[float, ...]
     """Durations of the steps behind the warm-up, from batch to batch."""
     samples: int | None
-    """In these steps together."""
+    """Samples in these steps together."""
     batch_size: int | None
     losses: tuple[float | None, ...]
     """Losses of all steps that have one, in order; None for one that is not finite."""
@@ -119,12 +119,12 @@ class RunSeen:
 
     @property
     def seconds_per_step(self) -> float | None:
-        """On average, behind the warm-up."""
+        """The mean after the warm-up."""
         return sum(self.step_seconds) / len(self.step_seconds) if self.step_seconds else None
 
     @property
     def samples_per_second(self) -> float | None:
-        """On average, behind the warm-up."""
+        """The mean after the warm-up."""
         return self.samples / sum(self.step_seconds) if self.samples and self.step_seconds else None
 
     @property
@@ -137,11 +137,11 @@ class Kind(enum.StrEnum):
     """The purpose of a trial."""
 
     RACE = "race"
-    """A short one that picks who is worth a full one; it proves nothing."""
+    """A short trial that selects candidates for a full one. It cannot promote."""
     FULL = "full"
-    """Against what the stages before have found."""
+    """A trial against the result of the earlier stages."""
     FINAL = "final"
-    """All that was found, against the program as it was: the gain that is claimed."""
+    """All changes together against the original program: the gain that is claimed."""
 
 
 class Fate(enum.StrEnum):
@@ -152,7 +152,7 @@ class Fate(enum.StrEnum):
     EQUIVALENT = "equivalent"
     INCONCLUSIVE = "inconclusive"
     REFUSED = "refused"
-    """Not tried, since it would not be safe or could not work here."""
+    """The candidate was not tried, since it would be unsafe or cannot work here."""
     RACED = "raced"
     """Fast enough in its race for a full trial."""
     SCREENED = "screened"
@@ -161,7 +161,7 @@ class Fate(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConfigurationTrial:
-    """A configuration, what it was compared with, and what came of it."""
+    """A configuration, its baseline, and the outcome."""
 
     kind: Kind
     configuration: Configuration
@@ -171,6 +171,6 @@ class ConfigurationTrial:
     seen: RunSeen | None = None
     gain: Gain | None = None
     by_sample: bool = False
-    """True if times are those of a sample, as batch sizes differ."""
+    """True if times are per sample, since batch sizes differ."""
     one_at_a_time: bool = False
     quads: tuple[StepQuad, ...] = ()

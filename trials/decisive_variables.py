@@ -53,13 +53,13 @@ _DECISIVE = frozenset(
 )
 _NOT_DECISIVE = frozenset(
     {
-        # Inductor sets these by itself, when it first needs a folder, a tool or a library, or for its own compiler.
+        # Inductor sets these itself, when it first needs a folder, a tool or a library, or for its compiler.
         "TORCHINDUCTOR_CACHE_DIR",
         "TRITON_CACHE_DIR",
         "TRITON_LIBDEVICE_PATH",
         "TRITON_PTXAS_PATH",
         "KMP_DUPLICATE_LIB_OK",
-        # Where, by how many processes, or from which cache the same code is compiled, and what is said about it.
+        # These change where, by how many processes or from which cache the same code is compiled, and its logs.
         "TORCHINDUCTOR_AUTOGRAD_CACHE",
         "TORCHINDUCTOR_COMPILE_THREADS",
         "TORCHINDUCTOR_FORCE_DISABLE_CACHES",

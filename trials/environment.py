@@ -1,4 +1,4 @@
-"""Read the setup of this process for a trial, and the state of its machine now."""
+"""Read the setup of this process for a trial, and the current state of the machine."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from frx_graph.version import __version__
 
 
 def find_device(inputs: Sequence[object]) -> torch.device:
-    """Return the GPU of a program that has any of its `inputs` there, else the CPU."""
+    """Return the GPU if any of the program's `inputs` is there, else the CPU."""
     return next((value.device for value in inputs if isinstance(value, Tensor) and value.is_cuda), torch.device("cpu"))
 
 

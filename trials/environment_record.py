@@ -1,7 +1,7 @@
 """Record the setup of a trial, which decides whether its decision may be used again, and the machine's state.
 
-A decision is about one setup, whose fingerprint keys it in the ledger. What changes from hour to hour, load and clocks,
-host name, and which of its equal processors a process may use, is recorded beside it and in no fingerprint.
+A decision is valid for one setup, whose fingerprint keys it in the ledger. Facts that change from hour to hour are
+recorded beside it and enter no fingerprint: load, clocks, host name, and the choice among equal processors.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ class TrialSetup:
     triton: str | None
     driver: str | None
     cuda: str | None
-    """That torch was built with; like the next two None for a trial on the processor."""
+    """The version of CUDA that torch was built with; this and the next two are None for a trial on the CPU."""
     cudnn: int | None
     capability: str | None
     """Compute capability of the device, `9.0`."""
     processor: str
-    """Its name; a device waits for it, too."""
+    """The processor's name. It also matters for a device, which waits for the processor."""
     processors: int
-    """That this process may use."""
+    """The number of processors that this process may use."""
     variables: tuple[tuple[str, str], ...]
     """Names and values, by name, of the environment variables that decide kernels, threads or memory."""
     settings: tuple[tuple[str, str], ...]
-    """The same of torch's settings, and of what was changed in the configuration of its compilers."""
+    """The same for torch's settings, and for changed options of torch's compilers."""
     cpp_compiler: str | None
     """File name, size and time of the compiler that Inductor finds."""
 

@@ -1,7 +1,7 @@
 """Run one trial: start its arms, put the candidate through the gates, and measure quads until the verdict is clear.
 
-Each pair of arms is two fresh processes; those that the gates look at are not timed. Whatever an arm does, its
-processes are gone when this returns or raises.
+Each pair of arms is two fresh processes; those that the gates examine are not timed. All processes have ended when this
+returns or raises.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ def run_trial(
 ) -> TrialRun:
     """Run the trial of one of `candidates` candidates. Raises `TrialError` if the baseline itself does not run.
 
-    It ends, inconclusive, when the policy's time budget is used up. After a disturbed quad it waits for a while. With
-    `in_process` what is started are no processes of their own.
+    The trial ends, inconclusive, when the policy's time budget is used up. After a disturbed quad it waits for a while.
+    With `in_process` the arms run in this process.
     """
     rule = make_protocol(policy, candidates, in_process=in_process)
     run = _TrialRunner(programs, policy, rule, start, progress, clock, pause).run()
@@ -248,8 +248,10 @@ class _TrialRunner:
         return Block(arm, found.seconds, found.disturbance)
 
     def _start_pair(self, running: RunningArms, order: Sequence[Arm]) -> Mapping[Arm, RunningArm]:
-        """Start two fresh processes in this order, with their workloads loaded. Only the first pair finds out about
-        random numbers: a program may keep a state that every run changes."""
+        """Start two fresh processes in this order, with their workloads loaded.
+
+        Only the first pair checks for random numbers, since a program may keep state that every run changes.
+        """
         arms: dict[Arm, RunningArm] = {}
         loaded: dict[Arm, Loaded] = {}
         for arm in order:
@@ -269,7 +271,7 @@ class _TrialRunner:
 
 
 class _NotRepeatable(Exception):  # noqa: N818 - not an error: the trial ends
-    """Raised if an arm's results tell nothing about the other's."""
+    """Raised if the results of the arms cannot be compared."""
 
 
 def _make_failed_gate(failure: CandidateFailed) -> GateResult:

@@ -1,6 +1,6 @@
-"""Check a candidate before it is timed: each gate compares what both arms did, and says what is wrong.
+"""Check a candidate before it is timed. Each gate compares the two arms and describes the difference.
 
-They run in the order of `Gate`; the first that fails ends a trial.
+Gates run in the order of `Gate`; the first failure ends the trial.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from frx_graph.trials.policy import TrialPolicy
 from frx_graph.trials.trial_run import Gate, GateResult
 
 _MOST_CHANGES = 12
-"""Kernels that are named. Where a compiler lays out a whole network otherwise, hundreds change."""
+"""Most kernels that are named. If a compiler changes the layout of a whole network, hundreds change."""
 _NAMED_FIRST = (Source.DEVICE, Source.ONEDNN, Source.GENERATED, Source.ATEN)
 """Kernels that compute come before those that call them."""
 
@@ -38,7 +38,7 @@ class Comparison:
 
 
 def examine_gates(seen: Comparison) -> Iterator[GateResult]:
-    """Yield the gates between the process and the throughput, up to the first that fails."""
+    """Yield the gates between PROCESS and THROUGHPUT, up to the first that fails."""
     for name, fault, evidence in _CHECKS:
         found = fault(seen)
         yield GateResult(name, not found, found or evidence(seen))
@@ -48,8 +48,7 @@ def examine_gates(seen: Comparison) -> Iterator[GateResult]:
 
 
 def find_plan_fault(wanted: Sequence[Candidate], graphs: Sequence[MadeGraph], failures: Sequence[str]) -> str:
-    """Return what is missing of the `wanted` candidates in an arm's graphs, and why; empty if nothing is missing or has
-    failed."""
+    """Return the `wanted` candidates that are missing in an arm's graphs, and why; empty if all were applied."""
     made = {_identify_candidate(candidate) for graph in graphs for candidate in graph.applied}
     missing = [candidate for candidate in wanted if _identify_candidate(candidate) not in made]
     if not missing and not failures:
@@ -173,7 +172,7 @@ _CHECKS: tuple[tuple[Gate, _Describe, _Describe], ...] = (
     (
         Gate.STRIDES,
         lambda seen: "; ".join(describe_differences(seen.judged.forms)),
-        lambda seen: f"{seen.judged.placed} outputs and gradients lie as the baseline's",
+        lambda seen: f"{seen.judged.placed} outputs and gradients have the baseline's layout",
     ),
     (Gate.KERNELS, _check_kernels, lambda seen: describe_kernels(seen.baseline.kernels, seen.candidate.kernels)),
     (

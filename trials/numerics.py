@@ -1,19 +1,19 @@
 """Judge if a candidate's results are as good as the baseline's: each is compared with the same program in float64.
 
-The rule is that of torch's own accuracy oracle (`torch._dynamo.utils.same`): the root mean square of the candidate's
-error may be a multiple of the baseline's, plus a tenth of a tolerance. Two things are stricter: the tolerance is that
-of values of magnitude 1, and shrinks with smaller ones, as gradients are; and the largest error counts besides, so that
-one wrong element of a million is found.
+The rule follows torch's accuracy oracle (`torch._dynamo.utils.same`): the root mean square of the candidate's error may
+be a multiple of the baseline's, plus a tenth of a tolerance. It is stricter in two ways. The tolerance applies to
+values of magnitude 1, and shrinks with smaller ones, such as gradients. The largest error also counts, so one wrong
+element of a million is found.
 
-Where rounding decides more than a last digit, as which inputs of a ReLU are above 0, one run of the baseline's says
-little of its own error. Before a candidate is refused, the program is therefore run with every result moved by some
-units of its last place (`frx_graph.trials.rounding_noise`), and by how much that moves its results counts. Observed:
+Rounding can decide more than a last digit, for example the sign of a ReLU's input. One run of the baseline then shows
+little of the error. Before a candidate is refused, the program is therefore run with every result moved by some units
+in the last place (`frx_graph.trials.rounding_noise`). The resulting error of the program's results counts. Observed:
 gradients behind ten convolutions with ReLUs are 5e-7 of their size off in plain layout, 2e-5 in channels-last, and 4e-4
 where only the weights are moved.
 
-The baseline's own error excuses the candidate's only as far as rounding explains it. Where it is larger, float64 has
-computed something else: generators draw other numbers for it, or the program keeps a state that has moved on. Then both
-arms are compared with each other.
+The baseline's error excuses the candidate's only as far as rounding explains it. If it is larger, the float64 run has
+computed something else: generators draw other numbers for it, or the program's state has moved on. Then the two arms
+are compared with each other.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ _MOST_SHARED = 0.02
 _HALF = (torch.float16, torch.bfloat16)
 _OWN = {torch.float64: 1e-6, torch.float32: 1e-3}
 _HALF_OWN = 0.05
-"""Share of a result's size: an error of the baseline's that is taken for rounding unseen. What is larger has to be made
-by rounding noise as well. Observed with 4 to 12 convolutions, batch norms and ReLUs: 3e-6 in single precision, 4e-2 in
-bfloat16; with 30 of them 8e-5, and 0.6, which noise in bfloat16 makes, too."""
+"""Share of a result's size up to which an error of the baseline counts as rounding without a check. Rounding noise must
+reproduce a larger error. Observed with 4 to 12 convolutions, batch norms and ReLUs: 3e-6 in single precision, 4e-2 in
+bfloat16. With 30 of them: 8e-5, and 0.6, which noise in bfloat16 reproduces."""
 _REPEATED, _HALF_REPEATED = 0.02, 0.1
 """Share of a result's size by which two runs of the same step may differ: sums in random order differ by less."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Something that is not as in the baseline: which result, in which draw, and how."""
+    """A difference from the baseline: the result, the draw, and a description."""
 
     name: str
     draw: int
@@ -83,19 +83,19 @@ class Errors:
 
 
 def measure_rounding_noise(reference: Mapping[str, Tensor], runs: Iterable[Mapping[str, Tensor]]) -> dict[str, Errors]:
-    """Return by how much rounding moves each result, in the worst of `runs` with noise; `reference` is without.
+    """Return the effect of rounding on each result, in the worst of `runs` with noise; `reference` is without.
 
-    Which input of a ReLU changes its sign is chance, and moves the gradients that depend on it alone. So of all
-    gradients the one that moves most, in relation to its size, tells of all of them, up to a share: beyond that each
-    tells of itself only, as outputs and buffers do. What is a thousand times smaller than the largest gradient is noise
-    itself.
+    Chance decides which input of a ReLU changes its sign, and that input moves only the gradients that depend on it. So
+    the gradient that moves most, relative to its size, stands for all gradients, up to a share. Beyond that share each
+    gradient counts only for itself, as outputs and buffers do. Gradients a thousand times smaller than the largest are
+    noise themselves.
     """
     found = {name: Errors(0.0, 0.0) for name, value in reference.items() if value.is_floating_point()}
     for run in runs:
         for name in found:
             if name in run:
                 found[name] = found[name].take_larger(_measure_move(reference[name].double(), run[name]))
-        # Before the next one is made: each is as large as all parameters and gradients.
+        # Drop it before the next run: each is as large as all parameters and gradients.
         del run
     gradients = [name for name in found if _is_gradient(name)]
     sizes = {name: _compute_rms(reference[name].double()) for name in gradients}
@@ -113,7 +113,7 @@ def measure_rounding_noise(reference: Mapping[str, Tensor], runs: Iterable[Mappi
 def _measure_move(reference: Tensor, value: Tensor) -> Errors:
     if value.shape == reference.shape and value.numel():
         found = _compute_errors(reference, value.double())
-        # What overflows by rounding alone says nothing of how far a value may be off.
+        # A value that overflows by rounding alone gives no bound on its error.
         if math.isfinite(found.largest):
             return found
     return Errors(0.0, 0.0)
@@ -141,11 +141,13 @@ def judge_value(
     noise: Errors | None = None,
     least_size: float = 0.0,
 ) -> Judgement:
-    """Judge if and how `theirs`, the candidate's, is worse than `ours`, the baseline's, if it is. `exact` is the same
-    in float64, if that could be had, and is what `ours` was rounded from: else both may differ by the tolerance.
-    `noise` is by how much rounding may move the baseline's: that counts as its own error, but in half precision, where
-    a single run shows what rounding does. `least_size` is the size of results that this one is small beside, if it
-    is."""
+    """Judge if `theirs`, the candidate's result, is worse than `ours`, the baseline's.
+
+    `exact` is the result in float64, if `ours` is its rounded value; without it both may differ by the tolerance.
+    `noise` is the distance by which rounding may move the baseline's result. It counts as the baseline's error, except
+    in half precision, where a single run shows the effect of rounding. `least_size` is the size of larger results
+    beside this one, if there are any.
+    """
     if ours.dtype != theirs.dtype or ours.shape != theirs.shape:
         return Judgement(f"{_format_shape(theirs)} instead of {_format_shape(ours)}")
     if not ours.dtype.is_floating_point and not ours.dtype.is_complex:
@@ -216,14 +218,14 @@ def is_repeated(first: Tensor, again: Tensor, least_size: float = 0.0) -> bool:
     if before.numel() == 0:
         return True
     most = _HALF_REPEATED if first.dtype in _HALF else _REPEATED
-    # What is nothing but the rest of a sum is nothing but rounding.
+    # A result that is only the remainder of a sum is only rounding.
     rest = _TOLERANCE.get(first.dtype, _HALF_TOLERANCE) / 10
     return _compute_errors(before, after).mean <= most * max(_compute_rms(before), least_size) + rest
 
 
 def compute_least_sizes(values: Mapping[str, Tensor]) -> dict[str, float]:
-    """Return for each gradient the size of the largest one, and likewise for parameters after a step. Gradients that
-    are small beside it may be nothing but rounding, as what a batch norm cancels."""
+    """Return for each gradient the size of the largest one, and likewise for parameters after a step. Much smaller
+    gradients may be only rounding, such as those that a batch norm cancels."""
     found: dict[str, float] = {}
     for kind in (_is_gradient, _is_after_step):
         names = [name for name, value in values.items() if kind(name) and value.is_floating_point()]

@@ -1,4 +1,4 @@
-"""Read the policy: what trials must show before a rewrite is used, and what they may cost.
+"""Read the policy: the conditions for using a rewrite, and the cost limits of trials.
 
 A policy is written in YAML, or under `[tool.frx.policy]` in pyproject.toml; a missing key has its default:
 
@@ -22,12 +22,12 @@ from frx_graph.errors import PolicyError, summarize_error
 from frx_graph.records import Risk
 
 FEWEST_QUADS = 5
-"""With fewer the trimmed t-test of `frx_graph.trials.statistics` trims nothing, and one bad quad decides."""
+"""Fewest quads of a trial. With fewer, `frx_graph.trials.statistics` trims nothing, and one bad quad decides."""
 
 
 class TrialPolicy(BaseModel):
-    """The thresholds of a trial, and how it is measured. The figures behind the defaults are in
-    docs/internals/trials.md."""
+    """The thresholds and the measuring method of a trial. docs/internals/trials.md has the figures behind the
+    defaults."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -143,7 +143,7 @@ class TrialPolicy(BaseModel):
 
 
 TUNE_POLICY = TrialPolicy(minimum_speedup=0.08, pair_agreement="direction")
-"""For another setting of a whole program. From 8 % on it is enough that all process pairs lean the same way."""
+"""The policy for a setting of a whole program. From 8 % on, all process pairs only need the same sign."""
 
 
 def parse_policy(given: Mapping[str, Any], where: str) -> TrialPolicy:
@@ -182,8 +182,7 @@ def read_policy(path: Path) -> TrialPolicy:
         problem = getattr(error, "problem", None) or "it cannot be parsed"
         raise PolicyError(f"policy {path}{place} is not YAML: {problem}", "write lines of 'key: value'") from error
     except (AttributeError, LookupError, RecursionError, ValueError) as error:
-        # Of a value that has the form, or the tag, of a time or a number, and is none: PyYAML lets through what Python
-        # says of it.
+        # A value looks like a time or a number, but is invalid: PyYAML lets Python's error through.
         message = f"policy {path} has a value that cannot be read: {summarize_error(error)}"
         raise PolicyError(message, "write lines of 'key: value'") from error
     if given is None:

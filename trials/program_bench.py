@@ -1,6 +1,6 @@
-"""Compile two CUDA sources and run them against each other: compare their times and their outputs.
+"""Compile and run two CUDA sources, and compare their times and outputs.
 
-Wall time and kernel time come from runs of their own: events around each launch take time themselves.
+Wall time and kernel time come from separate runs, since events around each launch take time.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class BenchOptions:
     """"sm_90"; None: the GPUs that are here."""
     flags: tuple[str, ...] = ()
     limit_seconds: float = 120.0
-    """For one run."""
+    """Time limit of one run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class BenchSide:
     source: Path
     compiled: CompiledSource
     problem: str | None = None
-    """The failure of one of its runs, which ended all."""
+    """The failure of one of the program's runs, which ended the benchmark."""
     errors: bytes = b""
 
 

@@ -10,29 +10,29 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 RELATIVE, ABSOLUTE = 1.3e-6, 1e-5
-"""Tolerance of a number: be off: what `torch.testing.assert_close` allows float32 by default. One that is written
-without point and exponent is a count, and may not be off at all."""
+"""Relative and absolute tolerance of a number: the default of `torch.testing.assert_close` for float32. A number
+without point and exponent is a count, and must be equal."""
 _NUMBER = re.compile(rb"(?<![\w.])[+-]?(?:\d++\.?\d*+|\.\d++)(?:[eE][+-]?\d++)?(?![\w.])")
-"""Not the digits of a name, of a version, or of a hexadecimal number. Possessive, since a megabyte of digits before a
-letter would else be tried at every length."""
+"""A number, but no digits of a name, a version, or a hexadecimal number. The quantifiers are possessive, since a
+megabyte of digits before a letter would otherwise be tried at every length."""
 _COUNT = re.compile(rb"[+-]?\d+")
 _SHOWN_BYTES = 200
 
 
 class Agreement(enum.StrEnum):
-    """From the same to something else."""
+    """The relation of two outputs."""
 
     IDENTICAL = "identical"
     WITHIN_TOLERANCE = "within_tolerance"
-    """The same text but for numbers, all within the tolerance."""
+    """The text is the same except for numbers, which are all within the tolerance."""
     DIFFERENT = "different"
     NOTHING_PRINTED = "nothing_printed"
-    """By neither: that they do the same was not shown."""
+    """Neither program printed anything, so they were not shown to do the same."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutputComparison:
-    """Two outputs. What is about numbers is None if they were not compared one by one."""
+    """Two outputs. Fields about numbers are None if numbers were not compared one by one."""
 
     agreement: Agreement
     numbers: int | None = None

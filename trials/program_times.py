@@ -1,8 +1,8 @@
-"""Compare the times of two programs by runs of whole processes that took turns.
+"""Compare the times of two programs by alternating runs of whole processes.
 
 The programs are run in the quads of `frx_graph.trials.schedule`, each block one run of a fresh process, and compared by
 the trimmed t-test of `frx_graph.trials.statistics` over the quads' log ratios. Nothing is promoted here, so there is no
-minimum to reach: what is said is whether a difference was shown at all.
+minimum to reach. The verdict only says whether a difference was shown.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ RUNS_PER_QUAD = 2
 FEWEST_RUNS = 2 * RUNS_PER_QUAD
 """Runs of each program: an interval takes two quads."""
 CONFIDENCE = 0.99
-"""Confidence of the interval of the ratio, and so of the verdict: one in a hundred equal programs may be told apart,
-half of these as faster. docs/internals/trials.md has how many were."""
+"""Confidence of the ratio's interval, and so of the verdict: one in a hundred equal programs may be called different,
+half of these faster. docs/internals/trials.md has the observed rate."""
 
 _LARGEST = math.log(sys.float_info.max)
 
@@ -43,12 +43,12 @@ class ProgramComparison:
     """Ratios are times of the first program over times of the second: above 1 the second is faster."""
 
     before_seconds: tuple[float, ...]
-    """In the order they were run; so are those of the other."""
+    """In the order of the runs, like those of the other program."""
     after_seconds: tuple[float, ...]
     ratio_median: float
     ci_low: float
     ci_high: float
-    """Infinite if the quads are too few and too far apart for a bound."""
+    """Infinite if the quads are too few, or vary too much, for a bound."""
     quads: int
 
     @property
@@ -58,7 +58,7 @@ class ProgramComparison:
 
     @property
     def direction(self) -> Direction:
-        """By the interval alone."""
+        """The verdict, from the interval alone."""
         if self.ci_low > 1:
             return Direction.FASTER
         return Direction.SLOWER if self.ci_high < 1 else Direction.NO_DIFFERENCE_SHOWN

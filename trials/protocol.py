@@ -1,4 +1,4 @@
-"""Derive the rules of one trial, in the units of its measurements, from the policy and the way it is run.
+"""Derive the rules of one trial from the policy and from the way it is run.
 
 Speed-ups are compared as logarithms of ratios of times, `log(1 + speed-up)`: a gain and the loss that undoes it differ
 by their sign alone.
@@ -26,12 +26,12 @@ class Protocol:
     minimum: float
     """Log ratio that the median of all quads must reach."""
     agreement: float
-    """Log ratio that the median of every process pair must reach; besides, it must be above 0."""
+    """Log ratio that the median of every process pair must reach; it must also be above 0."""
     alpha: float
-    """One-sided, for this one candidate, for all that quads tell."""
+    """One-sided error probability of this candidate, for all tests of quads."""
     pairs_alpha: float
-    """The same for what is told from process pairs: not divided by the candidates, since so few pairs would then prove
-    hardly anything. That all pairs agree is asked for besides, and is rarer by chance."""
+    """The same for the test of process pairs. It is not divided by the number of candidates, since so few pairs would
+    then prove hardly anything. All pairs must also agree, which is rarer by chance."""
     process_bias: float
     """Standard deviation of a process pair's log ratio beside the quads' own noise."""
 
@@ -49,9 +49,9 @@ class Protocol:
 def make_protocol(policy: TrialPolicy, candidates: int = 1, *, in_process: bool = False) -> Protocol:
     """Return the protocol of one of `candidates` trials, whose best will be used.
 
-    If arms cannot run in processes of their own, one process runs as many quads as all pairs would. What is
-    peculiar to that process (memory addresses, the state of its allocator) favours one arm in all of them, and no
-    number of quads shows it; so the threshold is higher by `in_process_extra` instead.
+    If arms cannot run in separate processes, one process runs as many quads as all pairs would. Peculiarities of that
+    process (memory addresses, allocator state) may favour one arm in every quad, and no number of quads shows it. So
+    the threshold is raised by `in_process_extra` instead.
 
     Raises `ValueError` for less than one candidate.
     """

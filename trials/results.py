@@ -31,8 +31,8 @@ from frx_graph.trials.numerics import (
 )
 
 LEARNING_RATE = 0.01
-"""Learning rate of the step of SGD by which parameters are compared if a program has no optimizer: a wrong gradient
-shows in them."""
+"""Learning rate of the SGD step that is made to compare parameters if a program has no optimizer. A wrong gradient
+shows in the parameters."""
 
 Tensors: TypeAlias = dict[str, Tensor]
 
@@ -79,7 +79,7 @@ class Program:
 
 
 def observe_step(program: Program, seed: int, within: AbstractContextManager[object] | None = None) -> StepResults:
-    """Run one step `within` something, from a seed, and put parameters, buffers and gradients back as they were."""
+    """Run one step in the context `within`, from a seed, and restore parameters, buffers and gradients."""
     program.forget_gradients()
     inputs = [t for t in pytree.tree_leaves((program.args, dict(program.kwargs))) if isinstance(t, Tensor)]
     with _restore_values((*inputs, *_list_model_tensors(program.model))):
@@ -99,7 +99,7 @@ def observe_step(program: Program, seed: int, within: AbstractContextManager[obj
         if program.model is not None:
             named |= _collect_model_results(program.model, program)
         forms |= {name: str(tuple(t.stride())) for name, t in named.items() if name.startswith("gradient of")}
-        # On the CPU, as what another process has left: all that is compared is on one device.
+        # On the CPU, like results that another process wrote, so that all compared tensors are on one device.
         results = StepResults({name: tensor.detach().to("cpu", copy=True) for name, tensor in named.items()}, forms)
     program.forget_gradients()
     return results
@@ -120,7 +120,7 @@ def are_results_equal(one: StepResults, other: StepResults) -> bool:
 
 
 def is_same_step(first: StepResults, again: StepResults) -> bool:
-    """Return True if a step that was run again from the same seed has the same results, but for sums in another
+    """Return True if a step that was run again from the same seed has the same results, except for sums in another
     order."""
     sizes = compute_least_sizes(first.values)
     return first.values.keys() == again.values.keys() and all(
@@ -146,7 +146,7 @@ def permute_inputs(values: Any, draw: int) -> Any:
             other = torch.empty_like(value)
             order = torch.randperm(value.numel(), generator=generator).to(value.device)
             if other.stride() != value.stride():
-                # It has gaps, or elements that share memory: it stays.
+                # A tensor with gaps, or with elements that share memory, stays unchanged.
                 return value
             other.copy_(value.reshape(-1)[order].reshape(value.shape))
         return other.requires_grad_(value.requires_grad)
@@ -156,9 +156,11 @@ def permute_inputs(values: Any, draw: int) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class ResultComparison:
-    """The comparison of a candidate's results with the baseline's: those with other `values`, those with other `forms`
-    among `placed` ones, of `compared` results. `exact`: compared with float64. `share` is the largest part of its
-    allowed error that any other result takes, or None."""
+    """The comparison of a candidate's results with the baseline's.
+
+    Of `compared` results, `values` have other values; of `placed` ones, `forms` have another form. `exact`: compared
+    with float64. `share` is the largest fraction of the allowed error that any other result uses, or None.
+    """
 
     values: tuple[Difference, ...]
     forms: tuple[Difference, ...]
@@ -176,8 +178,8 @@ def compare_results(
     allowed: Multipliers,
     noisy: Callable[[], Mapping[str, Errors]] = dict,
 ) -> ResultComparison:
-    """Compare one draw's results, `own` being the baseline's. Where there are differences, `noisy` tells what rounding
-    makes of each result."""
+    """Compare one draw's results; `own` are the baseline's. If they differ, `noisy` gives the effect of rounding on
+    each result."""
     values: list[Difference] = []
     shares: list[float] = []
     reference = {} if exact is None else exact.values
@@ -209,7 +211,8 @@ def compare_results(
 
 
 def estimate_noise(runs: Iterator[Tensors]) -> dict[str, Errors]:
-    """Return what rounding makes of each result. `runs` are a plain step and then steps with noise, from one state."""
+    """Return the effect of rounding on each result. `runs` are a plain step and then steps with noise, from one
+    state."""
     plain = next(runs)
     found = measure_rounding_noise(plain, runs)
     for name in plain:
@@ -221,7 +224,7 @@ def estimate_noise(runs: Iterator[Tensors]) -> dict[str, Errors]:
 
 
 def write_results(file: Path, draw: int, one: StepResults) -> None:
-    """Keep the results of a draw for another process, in a file of its own."""
+    """Write the results of a draw to a separate file, for another process."""
     torch.save({"values": one.values, "forms": dict(one.forms)}, _get_draw_file(file, draw))
 
 

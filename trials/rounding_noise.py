@@ -1,4 +1,4 @@
-"""Show what rounding alone does to a program: run it with every result moved by a few units in the last place."""
+"""Measure the effect of rounding on a program: run it with every result moved by a few units in the last place."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ some. A first layer that is off by 1 % is found in all of them (torch 2.15, oneD
 
 
 _HALF_UNITS = 1.0
-"""In half precision, where sums are made in single precision and rounded once."""
+"""Units in half precision, where sums are made in single precision and rounded once."""
 _MOVED = {
     torch.float32: _UNITS,
     torch.float64: _UNITS,
@@ -27,8 +27,10 @@ _MOVED = {
 
 
 class RoundingNoise(TorchDispatchMode):
-    """Moves each floating-point element that an operator makes by up to some units of its last place, drawn from
-    generators of its own. What an operator writes in place stays."""
+    """Moves each floating-point element that an operator makes by up to some units in the last place.
+
+    The noise comes from separate generators. Elements that an operator writes in place are not moved.
+    """
 
     supports_higher_order_operators = True
 
@@ -57,5 +59,5 @@ class RoundingNoise(TorchDispatchMode):
         units = _MOVED[value.dtype] * torch.finfo(value.dtype).eps
         drawn = torch.rand(value.shape, generator=generator, device=value.device, dtype=torch.float32)
         drawn = drawn.mul_(2 * units).sub_(units)
-        # A factor in half precision could hardly be anything but 1.
+        # A factor in half precision would almost always be 1.
         return drawn.to(value.dtype) if value.dtype is torch.float64 else drawn

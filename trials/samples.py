@@ -1,4 +1,4 @@
-"""Record what was measured: blocks of step times, and the quads that they make up. Void quads are kept."""
+"""Record measurements: blocks of step times, and the quads that they make up. Void quads are kept."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _LONGEST_PAUSE_SECONDS = 15.0
 
 
 class Cause(enum.StrEnum):
-    """Why a block says nothing about its arm."""
+    """Reasons why a block does not measure its arm."""
 
     RECOMPILED = "recompiled"
-    """Something was compiled during one of its steps."""
+    """Something was compiled during a step of the block."""
     THROTTLED = "throttled"
     """The device lowered its clocks."""
     LOADED = "loaded"
-    """Other programs held the processors or the device."""
+    """Other programs used the processors or the device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Disturbance:
 
     cause: Cause
     detail: str = ""
-    """For people: which step, which clocks, how much load."""
+    """The step, clocks or load, for people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredQuad:
-    """A quad and its blocks, in the order they were run. Raises `ValueError` if other arms ran than were planned."""
+    """A quad and its blocks, in the order of the runs. Raises `ValueError` if the arms differ from the plan."""
 
     quad: Quad
     blocks: tuple[Block, Block, Block, Block]
@@ -73,7 +73,7 @@ class MeasuredQuad:
 
     @property
     def void(self) -> bool:
-        """True if any of its blocks was disturbed."""
+        """True if a block of the quad was disturbed."""
         return any(block.disturbance is not None for block in self.blocks)
 
 

@@ -1,10 +1,10 @@
 """Decide the order of the arms in each process pair: quads of ABBA and BAAB.
 
-Arms that run one after the other (all of A, then all of B) differ by whatever the machine did in between. In a quad
-both arms have the same mean position, so a drift that is linear over its four blocks cancels out, and slow noise mostly
-does. ABBA and BAAB alternate, so that what the inner blocks have in common (the same arm ran just before) cancels out
-over two quads, too. Compare Google Benchmark's random interleaving, which was measured to take 40 % off the variance
-between runs, and hyperfine, which runs one command after the other and warns of outliers.
+Arms that run one after the other (all of A, then all of B) also differ by changes of the machine in between. In a quad
+both arms have the same mean position, so a drift that is linear over the four blocks cancels out, and slow noise mostly
+does. ABBA and BAAB alternate. So an effect of the inner blocks, which follow a block of the same arm, cancels out over
+two quads. For comparison, Google Benchmark's random interleaving reduced the variance between runs by 40 %. Hyperfine
+runs one command after the other and warns of outliers.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Quad:
     pair: int
     """Counted from 0; each pair is two fresh processes."""
     number: int
-    """Within its pair, counted from 0."""
+    """The quad's number in its pair, counted from 0."""
     arms: tuple[Arm, Arm, Arm, Arm]
 
 
@@ -42,8 +42,8 @@ BAAB = (Arm.CANDIDATE, Arm.BASELINE, Arm.BASELINE, Arm.CANDIDATE)
 def make_schedule(protocol: Protocol) -> tuple[Quad, ...]:
     """Return all quads of a trial in order; the same for the same seed.
 
-    Within a pair the two orders alternate. Which of them a pair begins with, and so which arm's process is started
-    first, is drawn such that both orders begin equally often, give or take one.
+    Within a pair the two orders alternate. The first order of a pair, and so the arm whose process starts first, is
+    drawn. Both orders begin equally often, give or take one.
     """
     draw = random.Random(protocol.seed)
     offset = draw.randrange(2)

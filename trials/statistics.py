@@ -1,8 +1,8 @@
-"""What log ratios of quads say: a trimmed t-test of a fixed number, and a safe t-test that may be looked at any time.
+"""Test the log ratios of quads: a trimmed t-test for a fixed number, and a safe t-test that may be read at any time.
 
-The trimmed t decides at the end of a trial, where nobody has looked before. A test that is repeated after every quad
-until it says what was hoped for finds differences between equal programs; the safe t-test is for that. Neither knows of
-what a process does to all its quads: that is what pairs of processes say, of which there are only a few.
+The trimmed t decides at the end of a trial, with no look at the data before. Repeating such a test after every quad
+until it gives the hoped-for answer finds differences between equal programs; the safe t-test allows repeated looks.
+Neither test sees the effect that a process has on all its quads. Only pairs of processes show that, and there are few.
 """
 
 from __future__ import annotations
@@ -13,23 +13,24 @@ from collections.abc import Sequence
 from scipy.special import stdtr, stdtrit
 
 TRIM = 0.2
-"""Share of the values left out on each side: what Wilcox (Introduction to Robust Estimation and Hypothesis Testing)
-recommends where one does not know how heavy the tails are. Of 21 quads the 4 lowest and 4 highest."""
+"""Share of the values left out on each side. Wilcox (Introduction to Robust Estimation and Hypothesis Testing)
+recommends it if the weight of the tails is unknown. Of 21 quads it leaves out the 4 lowest and 4 highest."""
 
 EFFECT_VARIANCE = 1.0
 """Variance of the effects that the safe t-test expects, in standard deviations of one quad: a prior that is worth as
 much as one quad (unit information, Kass and Wasserman 1995)."""
 
 PRIOR_DEGREES = 1
-"""Degrees of freedom that an assumed deviation of process pairs is worth: that of one more pair."""
+"""Degrees of freedom that an assumed deviation of process pairs is worth: as many as one more pair adds."""
 
 
 def compute_trimmed_interval(log_ratios: Sequence[float], alpha: float) -> tuple[float, float]:
     """Bounds of the mean, each of which it exceeds with probability `alpha`: Tukey and McLaughlin's trimmed t (1963).
 
-    The mean of what trimming leaves, plus or minus Student's t, with one degree of freedom less than values left, times
-    the standard deviation of the values with the trimmed ones moved to the nearest that is left (winsorized) over
-    `(1 - 2 * TRIM) * sqrt(n)`. Needs at least two values.
+    The bounds are the mean of the values that trimming leaves, plus or minus Student's t times the standard error.
+    Student's t has one degree of freedom less than values are left. The standard error is the standard deviation of the
+    winsorized values (trimmed ones moved to the nearest that is left) over `(1 - 2 * TRIM) * sqrt(n)`. Needs at least
+    two values.
     """
     from scipy.stats import mstats  # a quarter of a second, which a program that is only watched need not wait for
 
@@ -41,11 +42,12 @@ def compute_safe_t(log_ratios: Sequence[float], above: float = 0.0) -> float:
     """Logarithm of the e-value against the mean being at most `above`: evidence that may be looked at any time.
 
     If the mean is at most `above`, the probability that the e-value ever reaches `1 / alpha`, for any number of values,
-    is at most `alpha` (Ville's inequality). For values `x` (less `above`) from a normal distribution with mean `d * s`
-    and standard deviation `s` it is the likelihood of the values up to their common scale under `d` over that under
-    `d = 0`, averaged over a half-normal distribution of `d > 0` with variance `g = EFFECT_VARIANCE`. A likelihood ratio
-    of what does not depend on `s` is a martingale if `d = 0`, and so is an average of them (Grünwald, de Heide and
-    Koolen, Safe Testing, 2024; Wang and Ramdas, Anytime-valid t-tests and confidence sequences, 2023).
+    is at most `alpha` (Ville's inequality). Let the values `x` (less `above`) come from a normal distribution with mean
+    `d * s` and standard deviation `s`. The e-value is a likelihood ratio of the values up to their common scale: that
+    under `d` over that under `d = 0`. It is averaged over a half-normal distribution of `d > 0` with variance
+    `g = EFFECT_VARIANCE`. A likelihood ratio of quantities that do not depend on `s` is a martingale if `d = 0`, and so
+    is an average of such ratios. Sources: Grünwald, de Heide and Koolen, Safe Testing, 2024; Wang and Ramdas,
+    Anytime-valid t-tests and confidence sequences, 2023.
 
     In closed form: with `n` values of mean `m`, sum of squares `Q` and `S = Q - (n * m)**2 * g / (1 + n * g)`, for one
     `s`, the integral over all `d` is `(1 + n * g)**-0.5 * exp(-S / (2 * s**2))`; over `d > 0` it is that times
@@ -75,10 +77,11 @@ def compute_safe_t(log_ratios: Sequence[float], above: float = 0.0) -> float:
 def compute_safe_interval(log_ratios: Sequence[float], alpha: float) -> tuple[float, float]:
     """Bounds between which the mean is, at all times at once, with probability `1 - 2 * alpha`.
 
-    All means against which the two-sided e-value, averaged over a normal distribution of effects, is below
-    `1 / (2 * alpha)` (as in Wang and Ramdas 2023): with `D` the sum of squared deviations and `k` the square of the
-    distance from the mean times `n`, that is `(1 + n * g)**-0.5 * ((D + k) / (D + k / (1 + n * g)))**(n / 2)`, which is
-    solved for `k`. Infinite where there are too few values to exclude any mean.
+    The bounds enclose all means against which the two-sided e-value is below `1 / (2 * alpha)` (as in Wang and Ramdas
+    2023). That e-value is averaged over a normal distribution of effects. Let `D` be the sum of squared deviations, and
+    `k` the square of the distance from the mean times `n`. The e-value is then
+    `(1 + n * g)**-0.5 * ((D + k) / (D + k / (1 + n * g)))**(n / 2)`, which is solved for `k`. The bounds are infinite
+    if there are too few values to exclude any mean.
     """
     n = len(log_ratios)
     if n < 2:
@@ -97,10 +100,10 @@ def compute_pairs_bound(log_ratios: Sequence[float], assumed_deviation: float, a
     """Bound that the mean of a few process pairs' log ratios exceeds with probability `alpha`: a moderated t (Smyth,
     Linear Models and Empirical Bayes Methods, 2004).
 
-    A few pairs tell little about how much pairs differ, and Student's t alone, which allows for that, finds little in
-    them. So their variance is pooled with that of the assumed deviation, worth `PRIOR_DEGREES` degrees of freedom.
-    Pairs that agree by chance prove no more for it; of those that differ by more than was assumed, that is believed.
-    Raises `ValueError` without pairs.
+    A few pairs give a poor estimate of their variance, and Student's t alone would then prove little. So the variance
+    is pooled with that of the assumed deviation, worth `PRIOR_DEGREES` degrees of freedom. Pairs that agree by chance
+    therefore prove no more. If pairs differ by more than was assumed, the larger deviation counts. Raises `ValueError`
+    without pairs.
     """
     if not log_ratios:
         raise ValueError("no process pairs")

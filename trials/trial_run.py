@@ -1,4 +1,4 @@
-"""Record a trial: its gates, its measured quads, its verdict. Read by reports, which need no torch."""
+"""Record a trial: its gates, measured quads and verdict. Reports read the record without torch."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from frx_graph.trials.verdict import Verdict
 
 
 class Gate(enum.StrEnum):
-    """In the order in which they are passed."""
+    """The gates, in order."""
 
     PROCESS = "process"
     """The arm ran to its end: it neither crashed, hung, ran out of memory, nor flooded its output."""
     PLAN = "plan"
-    """All rewrites that were to be made were made."""
+    """All planned rewrites were applied."""
     CAPTURE = "capture"
-    """No graph break, graph or guard more."""
+    """There are no additional graph breaks, graphs or guards."""
     NUMERICS = "numerics"
     STRIDES = "strides"
     KERNELS = "kernels"
-    """Nothing left its fast implementation."""
+    """No operator runs a slower implementation."""
     RECOMPILES = "recompiles"
-    """And CUDA graphs that are skipped."""
+    """Recompilations, and CUDA graphs that are skipped."""
     MEMORY = "memory"
     DISTRIBUTED = "distributed"
     THROUGHPUT = "throughput"
@@ -32,7 +32,7 @@ class Gate(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GateResult:
-    """The result of a gate, with what was seen there, in a line. `passed` is None if it does not apply."""
+    """The result of a gate, with its observation in one line. `passed` is None if the gate does not apply."""
 
     name: Gate
     passed: bool | None

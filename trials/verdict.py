@@ -2,17 +2,18 @@
 
 At the end of a trial, with all its quads measured, the log ratios of times (baseline over candidate) decide:
 
-- **promote**: the trimmed t-test's lower bound is above 0, and so is that of the process pairs; the median of all quads
-  reaches the minimum, and that of every process pair half of it (or all of it, or is above 0, as the policy says);
-- **equivalent**: both bounds lie within plus and minus the minimum: no difference that matters (two one-sided tests,
-  Schuirmann 1987);
-- **reject**: otherwise, the upper bound is below the minimum: slower, or not as fast as was asked for;
-- **inconclusive**: all else, also if too many quads were void. It is not a milder promotion: nothing is used.
+- **promote**: the lower bounds of the trimmed t-test and of the process pairs are above 0. The median of all quads
+  reaches the minimum. The median of every process pair reaches half of it (or all of it, or is above 0, as the policy
+  says).
+- **equivalent**: both bounds are within plus and minus the minimum, so no difference matters (two one-sided tests,
+  Schuirmann 1987).
+- **reject**: otherwise, if the upper bound is below the minimum: slower, or not as fast as was asked for.
+- **inconclusive**: all other cases, also if too many quads were void. It is not a milder promotion: nothing is used.
 
-A trial is over earlier when the safe t-test has seen enough. It ends without promotion when the mean is below the
-minimum, in two pairs of processes at least. It promotes when the mean exceeds the minimum, and only in the last of the
-pairs: no number of quads shows what two processes do to all of theirs. Some programs have slow and fast processes, 30 %
-apart (docs/trials.md), and of two pairs of such a program both favour one arm once in eight trials.
+A trial ends earlier when the safe t-test has seen enough. It ends without promotion when the mean is below the minimum,
+in at least two pairs of processes. It promotes when the mean exceeds the minimum, and only in the last of the pairs,
+because no number of quads shows a process's effect on all its quads. Some programs have slow and fast processes, 30 %
+apart (docs/trials.md). Of two pairs of such a program, both favour one arm once in eight trials.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from frx_graph.trials.statistics import (
 )
 
 FEWEST_PAIRS = 2
-"""Pairs that a trial needs to be rejected early: one cannot disagree with itself."""
+"""Pairs that an early rejection needs: one pair cannot disagree with itself."""
 
 _LARGEST = math.log(sys.float_info.max)
 
@@ -55,9 +56,9 @@ class TrialStatistics:
 
     ratio_median: float
     ci_low: float
-    """Bound that the ratio exceeds; that it does not has at most the probability alpha over candidates."""
+    """Lower bound of the ratio, which is wrong with at most the probability alpha over candidates."""
     ci_high: float
-    """The same for the other side; infinity before there are quads enough to say."""
+    """Upper bound of the ratio; infinity before there are enough quads."""
     quads: int
     processes: int
     """Pairs of processes in which they were measured."""
@@ -169,7 +170,7 @@ def _compute_statistics(
 
 
 def _convert_to_ratio(log_ratio: float) -> float:
-    """Return its ratio; infinite for one that no float holds: two quads that are far apart bound nothing."""
+    """Return the ratio of a logarithm; infinite if no float holds it, as two quads that are far apart bound nothing."""
     return math.exp(log_ratio) if log_ratio <= _LARGEST else math.inf
 
 
@@ -187,7 +188,7 @@ def _make_verdict(
 
 
 def _explain_outcome(outcome: Outcome, stats: TrialStatistics, protocol: Protocol) -> str:
-    """Return one line: how fast, how sure, and what decided."""
+    """Return one line with the gain, its interval, and the deciding reason."""
     minimum = f"{100 * math.expm1(protocol.minimum):.3g} %"
     seen = f"{_format_gain(stats.ratio_median)} ({_format_percent(stats.ci_low)} to {_format_percent(stats.ci_high)} %)"
     if outcome is Outcome.PROMOTE:

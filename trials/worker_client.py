@@ -1,7 +1,7 @@
-"""Start arms, ask them with a time limit, and turn their failures into the trial's.
+"""Start arms, ask them with a time limit, and turn their failures into failures of the trial.
 
-A failure that may be the moment's, as of a machine that is busy or short of memory, is forgiven each arm once in a
-trial: what it was asked is asked again in fresh processes.
+A failure may be temporary, for example on a machine that is busy or short of memory. It is forgiven once for each arm
+in a trial: the question is asked again in fresh processes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from frx_graph.trials.schedule import Arm
 from frx_graph.trials.trial_run import Gate
 
 _LEAST_SECONDS = 1.0
-"""For an answer, when the time budget is about to end."""
+"""Seconds for an answer when the time budget is about to end."""
 _TIMES_AS_LONG = 10.0
 _OF_THE_MOMENT = frozenset({Cause.NOT_STARTED, Cause.KILLED, Cause.TIMED_OUT, Cause.OUT_OF_MEMORY})
 """Causes that may be another program's fault."""
@@ -31,18 +31,18 @@ class RunningArm(ArmClient, Protocol):
 
     @property
     def pid(self) -> int:
-        """Its process."""
+        """The id of the arm's process."""
 
     @property
     def limits(self) -> Limits:
-        """Its limits."""
+        """The arm's limits."""
 
     def stop(self) -> None:
         """End it, with all that it has started."""
 
 
 StartArm = Callable[[Limits | None], RunningArm]
-"""Starts an arm, with its own limits or under those of the other one of its pair."""
+"""Starts an arm, with new limits or with those of the pair's other arm."""
 
 
 class RunningArms:
@@ -59,12 +59,12 @@ class RunningArms:
         self.stop()
 
     def start(self) -> RunningArm:
-        """One more, under the limits of the first. Raises `ArmError`."""
+        """Start one more arm, with the limits of the first. Raises `ArmError`."""
         self._arms.append(self._start(self._arms[0].limits if self._arms else None))
         return self._arms[-1]
 
     def stop(self) -> None:
-        """End all that run; the next one is the first again."""
+        """End all running arms; the next one is the first again."""
         with contextlib.ExitStack() as stack:
             for arm in self._arms:
                 stack.callback(arm.stop)
@@ -72,12 +72,12 @@ class RunningArms:
 
 
 class BudgetEnded(Exception):  # noqa: N818 - not an error: the trial ends
-    """Nothing is known of what was to be answered. Its text says what that is."""
+    """An answer is missing. The text describes the question."""
 
 
 class CandidateFailed(Exception):  # noqa: N818 - not an error: the trial's result
-    """Its text says how. `of_the_moment` says that it may do otherwise at another time; `gate` is the one that it did
-    not pass."""
+    """A candidate failed; the text says how. `of_the_moment` says that it may pass at another time; `gate` is the
+    failed gate."""
 
     def __init__(self, detail: str, *, of_the_moment: bool, gate: Gate = Gate.PROCESS) -> None:
         super().__init__(detail)
@@ -87,7 +87,7 @@ class CandidateFailed(Exception):  # noqa: N818 - not an error: the trial's resu
 
 
 class BaselineError(TrialError):
-    """Without it there is no trial. `of_the_moment` as of a candidate."""
+    """The baseline failed, so there is no trial. `of_the_moment` has the same meaning as for a candidate."""
 
     def __init__(self, detail: str, message: str, hint: str, *, of_the_moment: bool) -> None:
         super().__init__(message, hint)
@@ -115,14 +115,13 @@ class WorkerClient:
         return question in self._took
 
     def ask(self, arms: Mapping[Arm, ArmClient], arm: Arm, question: Question, answered: type[Answered]) -> Answered:
-        """Return the answer of `arm`. Raises what `failure` says, and `BudgetEnded` if there is no time to wait for
-        it.
+        """Return the answer of `arm`. Raises the exception of `failure`, and `BudgetEnded` if no time is left.
 
-        The candidate is waited for by how long the baseline took for the like, which is to be asked first.
+        The time limit of a candidate depends on the time that the baseline took, so the baseline must be asked first.
         """
         began = self._clock()
         left = max(_LEAST_SECONDS, self._deadline - began)
-        # Nothing tells how long the baseline should take: it is waited for as long as there is time.
+        # The baseline has no expected time, so it may take all the remaining time.
         took = self._took.get(type(question), 0.0)
         patience = max(self._policy.patience_seconds, _TIMES_AS_LONG * took) if arm is Arm.CANDIDATE else left
         try:
@@ -162,7 +161,7 @@ class WorkerClient:
         self._forgiven[arm] = failure.detail
 
     def _make_comparison_error(self, error: ArmError) -> BaselineError:
-        """The baseline has run by then; it is the comparison that has failed."""
+        """Return the failure of a comparison, at which point the baseline has run."""
         hint = error.hint
         if error.cause in (Cause.OUT_OF_MEMORY, Cause.KILLED):
             hint = f"{_MUCH_MEMORY}: end other programs, or try it where there is more memory"

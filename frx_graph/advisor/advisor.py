@@ -83,10 +83,10 @@ def advise(
     state of the program is not (`frx_graph.capture.state_snapshot`).
 
     With `train` the backward is analysed, too; with `observe` one real step is run and its copies are shown beside the
-    predicted ones. `measure` lets operators be run by themselves for a moment where the operator layout contract does
-    not settle what they do. `inner` is the compiler that the program will run under. `evidence` are files of runs of
-    this program (profiler traces, Nsight Compute exports, oneDNN logs, code that Inductor has written): what they show
-    is led back to the findings, which become surer or less sure.
+    predicted ones. `measure` allows short separate runs of operators if the operator layout contract does not settle
+    their behaviour. `inner` is the compiler that the program will run under. `evidence` are files of runs of this
+    program (profiler traces, Nsight Compute exports, oneDNN logs, code that Inductor has written): their evidence
+    raises or lowers the confidence of findings.
 
     Raises `EvidenceError` for a file that cannot be read, `TargetError` if the model itself raises or the call cannot
     be made, `CaptureError` if nothing of it can be captured, `OptionError` for an unknown `inner`.
@@ -116,7 +116,7 @@ def advise(
         except NOT_THE_MODELS:
             raise
         except BaseException as error:  # noqa: BLE001 - the advice is valid without it, and says what is missing
-            unseen = Refusal("observation", f"the step could not be watched: {summarize_error(error)}")
+            unseen = Refusal("observation", f"the step could not be observed: {summarize_error(error)}")
             advice = replace(advice, refusals=(*advice.refusals, unseen))
         else:
             advice = replace(advice, observed=observed)
@@ -227,7 +227,7 @@ def _analyze_graphs(
 ) -> list[Analysis]:
     skips = count_cudagraph_skips() if any(subject.inner == "inductor" for subject in subjects) else 0
     events = CompileEvents(breaks=capture.breaks, recompiles=capture.recompiles, cudagraph_skips=skips)
-    # Events of a frame are reported once, with the last of its versions.
+    # Events of a frame are reported once, with its last version.
     last_version = {get_frame_id(subject.facts.graph_id): subject for subject in subjects}
     measurements = [_look_up_known(subject.calls, measured.measurement) for subject in subjects]
     copies = [

@@ -28,7 +28,7 @@ def observe_step(
     model: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], *, train: bool, inner: str
 ) -> tuple[Copy, ...]:
     """Return the layout copies of one real step of `model` under `inner`. Raises `OptionError` for an inner compiler
-    whose copies cannot be observed, and whatever the model raises."""
+    whose copies cannot be observed, and any error of the model."""
     check_observable(inner)
     args, kwargs = pytree.tree_map_only(Tensor, _detach_from_caller, (tuple(args), dict(kwargs)))
     if inner == "eager":

@@ -72,21 +72,21 @@ def refuse_breaks(capture: Capture) -> list[Refusal]:
     places: dict[tuple[object, ...], Refusal] = {}
     for found in capture.breaks:
         reason = shorten_reason(found.reason)
-        refusal = Refusal("graph break", f"what runs between the graphs is not seen: {reason}", site=found.site)
+        refusal = Refusal("graph break", f"code between the graphs is not analysed: {reason}", site=found.site)
         places.setdefault(found.site.location if found.site.line else (reason,), refusal)
     return list(places.values())
 
 
 def refuse_unmeasured(measured: MeasuredOperators) -> Iterator[Refusal]:
-    """Yield a refusal for each operator that failed when it was run by itself."""
+    """Yield a refusal for each operator that failed when it ran separately."""
     for signature, reason in measured.failures.items():
-        yield Refusal(signature.target, f"could not be run by itself to see what it copies: {reason}")
+        yield Refusal(signature.target, f"could not be run separately to find its copies: {reason}")
 
 
 def refuse_unknown(analysis: Analysis) -> list[Refusal]:
     """Return the operators that count as making no copy only because nothing is known about them."""
-    strides = "whether it copies such strides is not known here: it is counted as no copy"
-    inside = "what it copies inside is not known: it is counted as no copy"
+    strides = "it is unknown here if it copies such strides: it counts as no copy"
+    inside = "its internal copies are unknown: it counts as no copy"
     by_operator: dict[tuple[str, str], list[str]] = {}
     for op in find_unknown_operators(analysis.facts, analysis.measurements, analysis.contract, analysis.inner):
         by_operator.setdefault((op.operator, strides), []).append(op.node)

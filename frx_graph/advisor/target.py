@@ -92,7 +92,7 @@ def _check_sizes(target: str, factory: Callable[..., object], sizes: Mapping[str
     try:
         signature = inspect.signature(factory)
     except ValueError:
-        # Some that are not written in Python do not say what they take.
+        # Some callables that are not written in Python have no signature.
         return
     try:
         signature.bind(**sizes)

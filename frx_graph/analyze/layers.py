@@ -35,7 +35,7 @@ from frx_graph.support.garbage_collection import pause_gc
 
 @dataclass(frozen=True)
 class TraceEvidence:
-    """A trace that was read, and what it says. `findings` are those on layout copies, ranked."""
+    """A trace and its analysis. `findings` are the ranked findings on layout copies."""
 
     trace: TraceAnalysis
     run: RunAnalysis
@@ -43,12 +43,12 @@ class TraceEvidence:
 
 
 def analyze_run(path: Path) -> TraceEvidence:
-    """Analyse the trace at `path`. Raises `EvidenceError` for a file that is no such trace."""
+    """Analyse the trace at `path`. Raises `EvidenceError` if the file is not such a trace."""
     return analyze_parsed_trace(read_torch_trace(path))
 
 
 def analyze_parsed_trace(trace: TorchTrace) -> TraceEvidence:
-    """Analyse a trace that was read."""
+    """Analyse a trace that has been read."""
     with pause_gc():
         analysis = prepare_trace(trace)
         findings = find_layout_copies(analysis)
@@ -56,9 +56,9 @@ def analyze_parsed_trace(trace: TorchTrace) -> TraceEvidence:
 
 
 def analyze_ptx(path: Path, gpu: GpuProfile | None = None) -> tuple[PtxModule, PtxAnalysis, str | None]:
-    """Analyse the PTX at `path` on `gpu`, or on the architecture that its target names. The third result says why the
-    assembler could not be asked; it is None if it could. Raises `EvidenceError` for a file that is no PTX or has no
-    kernel, and `OptionError` for a `gpu` that cannot run it."""
+    """Analyse the PTX at `path` for `gpu`, or for the architecture that its target names. The third result says why the
+    assembler did not run; it is None if it ran. Raises `EvidenceError` if the file is not PTX or has no kernel, and
+    `OptionError` if `gpu` cannot run it."""
     module = read_ptx(path)
     if not module.kernels:
         functions = f"{len(module.functions)} functions" if module.functions else "nothing"
@@ -92,37 +92,37 @@ def _assemble_parts(path: Path, target: str) -> Mapping[str, Assembled]:
 def analyze_ncu(
     path: Path, gpu: GpuProfile | None = None, kind: FileKind = FileKind.NCU_CSV
 ) -> tuple[NcuExport, KernelAnalysis]:
-    """Analyse the export or report at `path`, on `gpu` instead of the device that it names. Raises `EvidenceError` for
-    a file of another kind, and `OptionError` for a `gpu` that adds nothing."""
+    """Analyse the export or report at `path`, for `gpu` instead of the device that it names. Raises `EvidenceError` for
+    a file of another kind, and `OptionError` if `gpu` adds nothing."""
     totals = KernelTotals()
     read = read_ncu_report if kind is FileKind.NCU_REPORT else read_ncu_csv
     export = read(path, totals.add)
     analysis = analyze_kernels(totals.summarize_kernels(), gpu)
     if gpu is not None and not any(kernel.gpu is not None and kernel.gpu.tells for kernel in analysis.kernels):
         raise OptionError(
-            f"--gpu-model {gpu.name} says nothing of the kernels in {path}",
+            f"--gpu-model {gpu.name} says nothing about the kernels in {path}",
             "it needs registers and shared memory of the launches, or bytes and times with a GPU whose peaks are known",
         )
     return export, analysis
 
 
 _NAMED, _LONGEST_NAME = 3, 100
-"""Kernels that an error names, and how much of each."""
+"""Kernels that an error names, and the longest text for each."""
 
 
 def analyze_cuda(path: Path, gpu: GpuProfile | None = None) -> tuple[CudaSource, CudaAnalysis]:
-    """Analyse the CUDA source at `path`, on `gpu` or on any. Raises `EvidenceError` for a file that is no CUDA source
-    or cannot be read."""
+    """Analyse the CUDA source at `path`, for `gpu` or for any GPU. Raises `EvidenceError` if the file is not CUDA
+    source or cannot be read."""
     source = read_cuda(path)
     if source.unread and not source.kernels and not source.launches:
         names = ", ".join(name[:_LONGEST_NAME] for name in source.unread[:_NAMED])
-        raise EvidenceError(f"{path}: none of its kernels can be read ({names})", "does nvcc compile it?")
+        raise EvidenceError(f"{path}: no kernel in it can be read ({names})", "does nvcc compile it?")
     return source, detect_cuda_defects(source, gpu)
 
 
 def read_layers(paths: Sequence[Path], gpu: GpuProfile | None = None) -> Layers:
-    """Return the layers that `paths` hold, one file each. Raises `EvidenceError` for a file of no known kind, and
-    `OptionError` for two files of one layer."""
+    """Return the layers in `paths`, one file each. Raises `EvidenceError` for a file of unknown kind, and `OptionError`
+    for two files of one layer."""
     source, ptx, ncu, trace = None, None, None, None
     files: dict[str, Path] = {}
     for path in paths:

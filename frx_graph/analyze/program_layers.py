@@ -1,4 +1,4 @@
-"""Build and measure a CUDA program: the layers of its source, its PTX, and a measured run."""
+"""Build and measure a CUDA program for its layers: source, PTX, and a measured run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from frx_graph.support.supervisor.process import unwind_on_termination
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Filters:
-    """Launches to measure; None: all."""
+    """Launches to measure; None measures all."""
 
     kernel: str | None = None
     skip: int | None = None
@@ -38,7 +38,7 @@ class Filters:
         return tuple(str(word) for name, value in given if value is not None for word in (name, value))
 
     def build_ncu_command(self, preset: Preset, command: Sequence[str], output: str) -> list[str]:
-        """The command that measures so, `ncu` first, and writes to the file `output`."""
+        """Return the command that takes this measurement, `ncu` first, and writes to the file `output`."""
         return build_ncu_arguments(
             preset, command, output=output, kernel=self.kernel, launch_skip=self.skip, launch_count=self.count
         )
@@ -54,11 +54,11 @@ def measure_kernels(
     gpu: GpuProfile | None = None,
     program_output: int | None = None,
 ) -> tuple[NcuExport, KernelAnalysis, FrxError | None]:
-    """Run `command` under the program at `ncu`. Returns the measurement, its analysis, and an error if only a part was
-    measured.
+    """Run `command` under the Nsight Compute at `ncu`. Returns the measurement, its analysis, and an error if only a
+    part was measured.
 
-    The export is kept in the file `out`, which is replaced when ncu has ended. The program's standard output goes to
-    the file descriptor `program_output`, or stays where it is. Raises `EvidenceError` if nothing was measured, and
+    The export stays in the file `out`, which is replaced when ncu has ended. The program's standard output goes to the
+    file descriptor `program_output`; None leaves it unchanged. Raises `EvidenceError` if nothing was measured, and
     `OSError` if `out` cannot be written.
     """
     with contextlib.ExitStack() as stack:
@@ -74,8 +74,10 @@ def measure_kernels(
         try:
             export, analysis = analyze_ncu(path, gpu)
         except OptionError as error:
-            # What took minutes to measure is shown all the same, judged by the device that it was measured on.
-            said_nothing = f"--gpu-model {gpu.name} says nothing of these kernels" if gpu is not None else error.message
+            # The measurement took minutes, so it is shown anyway, judged by its own device.
+            said_nothing = (
+                f"--gpu-model {gpu.name} says nothing about these kernels" if gpu is not None else error.message
+            )
             failed = failed or OptionError(said_nothing, error.hint)
             export, analysis = analyze_ncu(path)
     return dataclasses.replace(export, source=shlex.join(command) if out is None else str(out)), analysis, failed
@@ -88,7 +90,7 @@ _NO_PROGRAM = "measure it elsewhere, and give the exports: --ncu-a a.csv --ncu-b
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """Compiler settings: `flags`, and the `gpu` to compile for; None: nvcc's default."""
+    """Compiler settings: `flags`, and the `gpu` to compile for. None uses nvcc's default."""
 
     nvcc: Nvcc
     flags: tuple[str, ...]
@@ -101,12 +103,12 @@ class Build:
 
 
 def read_source_layer(source: Path, gpu: GpuProfile | None) -> SourceLayer:
-    """Analyse a source. Raises `EvidenceError` for a file that is no CUDA source."""
+    """Analyse a source. Raises `EvidenceError` if the file is not CUDA source."""
     return SourceLayer(*analyze_cuda(source, gpu))
 
 
 def compile_ptx_layer(source: Path, build: Build, name: str) -> PtxLayer:
-    """Compile `source` with `nvcc -ptx` into a file of that `name`, and analyse it. Raises `EvidenceError` if it does
+    """Compile `source` with `nvcc -ptx` into a file with that `name`, and analyse it. Raises `EvidenceError` if it does
     not compile."""
     output = build.nvcc.temporary / f"{name}.ptx"
     errors = build.nvcc.compile_ptx(source, output, arch=build.architecture, flags=build.flags)
@@ -125,8 +127,8 @@ def compile_ptx_layer(source: Path, build: Build, name: str) -> PtxLayer:
 
 
 def compile_program(source: Path, build: Build, name: str, *, arch: str = "native") -> Path:
-    """Compile `source` to the program `name` for `arch`; `native`: the GPUs of this machine. Raises `EvidenceError` if
-    that fails."""
+    """Compile `source` to the program `name` for `arch`; `native` means the GPUs of this machine. Raises
+    `EvidenceError` if that fails."""
     compiled = build.nvcc.compile_program(
         source, build.nvcc.temporary / name, arch=arch, flags=build.flags, cudart="static"
     )
@@ -140,8 +142,8 @@ def compile_program(source: Path, build: Build, name: str, *, arch: str = "nativ
 
 
 def measure_program(source: Path, program: Path, ncu: str, gpu: GpuProfile | None) -> NcuLayer:
-    """Measure a whole run of `program` with `ncu`, without arguments and in this folder. Its output goes to standard
-    error. Raises `EvidenceError` if not all was measured."""
+    """Measure a whole run of `program` with `ncu`, without arguments, in this folder. Its output goes to standard
+    error. Raises `EvidenceError` unless everything was measured."""
     export, analysis, failed = measure_kernels(
         ncu, [str(program)], get_preset(_PRESET), Filters(), None, gpu=gpu, program_output=_STDERR
     )

@@ -1,8 +1,8 @@
 """Analyse a run from its bundle.
 
-The best source is used first: `derived/summary.json`, if it belongs to these very files and this version; else events
-(`raw/trace.jsonl`) with a profiler's trace for devices; else that trace with samples of devices. A summary without its
-files is used as it is.
+The best source comes first. That is `derived/summary.json`, if it matches these files and this version. Next are events
+(`raw/trace.jsonl`), with a profiler's trace for devices, and then that trace with samples of devices. A summary without
+its files is used unchanged.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from frx_graph.reports.runs.trace_document import build_trace_document
 from frx_graph.reports.runs.trace_parts import MissingPart, TraceResult
 
 _MOST_WARNINGS = 20
-_ONE_TRACE = "one trace is read, the first by name that can be: `frx analyze` on this one tells of it"
+_ONE_TRACE = "only the first readable trace by name is analysed: pass this one to `frx analyze` to see it"
 _COLLECT = "frx collect -- python train.py writes a bundle"
 
 
@@ -42,8 +42,8 @@ class RunAdvice:
 
 
 def analyze_bundle(path: Path) -> RunAdvice:
-    """Analyse the bundle at `path`, a folder or a zip. Raises `EvidenceError` if it is no bundle, or nothing in it can
-    be read."""
+    """Analyse the bundle at `path`, a folder or a zip. Raises `EvidenceError` if it is not a bundle, or nothing in it
+    can be read."""
     with open_bundle(path) as bundle:
         return advise_on_run(bundle)
 
@@ -61,7 +61,7 @@ def advise_on_run(bundle: OpenBundle) -> RunAdvice:
 
 
 def analyze_files(bundle: OpenBundle) -> RunDocument:
-    """Analyse events, trace and samples, without an earlier summary: this makes `derived/summary.json`."""
+    """Analyse events, trace and samples without an earlier summary; this makes `derived/summary.json`."""
     unread: list[MissingPart] = []
     errors: list[EvidenceError] = []
     sources: list[SourcePart] = []
@@ -96,7 +96,7 @@ def analyze_files(bundle: OpenBundle) -> RunDocument:
 
 
 def _strip_root(bundle: OpenBundle, error: EvidenceError) -> str:
-    """Drop the folder into which a zip is unpacked: it is gone when the message is read."""
+    """Remove the folder into which a zip is unpacked from a message: it no longer exists when the message is read."""
     return error.message.replace(f"{bundle.root}/", "")
 
 
@@ -116,9 +116,9 @@ def _list_stream_gaps(stream: EventStream) -> Iterator[MissingPart]:
     if stream.torn:
         yield MissingPart(subject="events", reason="the last line is torn: the program was ended while it wrote")
     if stream.left_out:
-        yield MissingPart(subject="events", reason=f"{stream.left_out:,} at the end are more than can be kept")
+        yield MissingPart(subject="events", reason=f"{stream.left_out:,} at the end exceed the limit")
     if stream.foreign:
-        yield MissingPart(subject="events", reason=f"{stream.foreign:,} are of kinds that are not read here")
+        yield MissingPart(subject="events", reason=f"{stream.foreign:,} have types that frx does not know")
     dropped = sum(event.dropped or 0 for event in stream.events if isinstance(event, RunWarning))
     if dropped:
         yield MissingPart(subject="events", reason=f"{dropped:,} were dropped by the program")
@@ -130,10 +130,10 @@ def _list_step_gaps(record: RunRecord) -> Iterator[MissingPart]:
     if record.unfinished:
         yield MissingPart(subject="steps", reason=f"{format_count(record.unfinished, 'step')} began and did not end")
     if not record.run.figures.steps:
-        yield MissingPart(subject="steps", reason="none is marked: `frx.step_context` does, or `profiler.step()`")
+        yield MissingPart(subject="steps", reason="no step is marked: use `frx.step_context` or `profiler.step()`")
     elif Activity.LOADER not in record.run.figures.means:
         yield MissingPart(
-            subject="waits for input", reason="not recorded: `frx_graph.instrument_dataloader(loader)` does"
+            subject="waits for input", reason="not recorded: use `frx_graph.instrument_dataloader(loader)`"
         )
     if record.from_trace and record.run.figures.steps:
         yield MissingPart(subject="whole run", reason="only the profiled steps are known: the program wrote no events")

@@ -1,4 +1,4 @@
-"""Decide if the summary in a bundle may be used: this version of frx must have made it of the files that are there."""
+"""Decide if the summary in a bundle may be used: this version of frx must have made it from the files in the bundle."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PROFILE = re.compile(rf"{re.escape(str(bundle_layout.PROFILER))}/[^/]+\.json(?:
 
 
 def find_raw_files(bundle: OpenBundle) -> Iterator[tuple[Role, Path]]:
-    """Yield the files that can be analysed, the best first."""
+    """Yield the files that can be analysed, best first."""
     if (events := bundle.find(bundle_layout.EVENTS)) is not None and events.stat().st_size:
         yield "events", events
     for trace in bundle.find_traces():
@@ -53,7 +53,7 @@ def load_summary(bundle: OpenBundle) -> tuple[RunResult | None, str]:
 
 
 def list_raw_files(sizes: Mapping[str, int]) -> tuple[tuple[Role, str], ...]:
-    """List the same for a bundle that is not open, from the sizes of its files by name, in bytes."""
+    """List the same files for a bundle that is not open, from sizes in bytes by file name."""
     first = (str(bundle_layout.PROFILER_TRACE), _ROOT_TRACE)
     traces = [name for name in first if name in sizes]
     traces += sorted(name for name in sizes if name not in first and _PROFILE.fullmatch(name))
@@ -70,18 +70,18 @@ def parse_summary(
 ) -> tuple[RunResult | None, str]:
     """Return the summary in `text` if it may be used, and a note about it.
 
-    `raw` lists the files that could be analysed instead, by name in the bundle; `still` returns True if such a file is
+    `raw` lists the files that could be analysed instead, by name in the bundle. `still` returns True if such a file is
     unchanged.
     """
     try:
         kept = RunResult.model_validate_json(text)
     except ValidationError:
-        return None, "the summary is none that this version of frx has written"
+        return None, "the summary was not written by this version of frx"
     unread = {part.subject for part in kept.unread}
     now = [(role, name) for role, name in raw if name not in unread]
     if not now:
         return kept, "" if kept.frx_version == __version__ else f", as frx-graph {kept.frx_version} wrote it"
     if kept.frx_version != __version__:
-        return None, f"analysed anew: frx-graph {clean_line(kept.frx_version, 40)} wrote the summary"
+        return None, f"analysed again: frx-graph {clean_line(kept.frx_version, 40)} wrote the summary"
     same = [(source.role, source.path) for source in kept.sources] == now and all(map(still, kept.sources))
-    return (kept, "") if same else (None, "analysed anew: the summary is of other files than these")
+    return (kept, "") if same else (None, "analysed again: the summary was made from other files")

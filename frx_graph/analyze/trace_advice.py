@@ -1,4 +1,4 @@
-"""Advice on a program that was only seen through a profiler trace."""
+"""Advise on a program from a profiler trace alone."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ UNKNOWN = "unknown"
 def analyze_trace(path: str | Path, model_name: str | None = None) -> Advice:
     """Return the ranked layout findings that the torch.profiler trace at `path` supports.
 
-    `model_name` names the program in the report; by default the file does. Raises `EvidenceError` for a file that is
-    missing, truncated, hostile or no such trace.
+    `model_name` names the program in the report; the default is the file's name. Raises `EvidenceError` if the file is
+    missing, truncated, hostile or not such a trace.
     """
     path = Path(path)
     started = time.perf_counter()
@@ -55,7 +55,7 @@ def _describe_environment(analysis: TraceAnalysis) -> Environment:
         torch_version=UNKNOWN,
         python_version=UNKNOWN,
         platform=UNKNOWN,
-        # torch calls AMD's devices "cuda", too.
+        # torch also calls AMD devices "cuda".
         device="cuda" if analysis.on_device else "cpu",
         device_name=get_device_name(analysis),
         inner="inductor" if analysis.compiled else "eager",
@@ -74,7 +74,7 @@ def _summarize_graph(analysis: TraceAnalysis, roofline: tuple[RooflinePoint, ...
 
 
 def _count_scanned(analysis: TraceAnalysis) -> int:
-    """Count operators a step; in a trace without operators, pieces of device work."""
+    """Count operators per step, or pieces of device work if the trace has no operators."""
     return average_per_step(len(analysis.scanned or analysis.work), analysis.steps)
 
 
@@ -85,7 +85,7 @@ def _compute_totals(analysis: TraceAnalysis, findings: Sequence[Finding]) -> Tot
         ops_scanned=_count_scanned(analysis),
         copies_per_step=average_per_step(len(sizes), analysis.steps),
         copy_bytes_per_step=known // len(analysis.steps) if None not in sizes else None,
-        # What a step moves in all is not in a trace.
+        # A trace does not record the total bytes that a step moves.
         bandwidth_overhead_pct=None,
         quick_wins=sum(map(is_quick_win, findings)),
     )

@@ -1,1 +1,1 @@
-"""Interpret evidence files: CUDA source, PTX, Nsight Compute metrics, traces, runs."""
+"""Interpret evidence files: CUDA source, PTX, Nsight Compute metrics, traces and runs."""

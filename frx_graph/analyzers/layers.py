@@ -1,4 +1,4 @@
-"""Records of what is known of one program's kernels: source, PTX, counters and a run."""
+"""Records of the evidence for one program's kernels: source, PTX, counters and a run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class SourceLayer:
 
 @dataclass(frozen=True, slots=True)
 class PtxLayer:
-    """PTX and its analysis; `not_assembled_because` is None if the assembler was asked."""
+    """PTX and its analysis; `not_assembled_because` is None if the assembler ran."""
 
     module: PtxModule
     analysis: PtxAnalysis

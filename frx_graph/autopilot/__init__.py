@@ -1,1 +1,1 @@
-"""Choose what to try and record the outcome."""
+"""Choose candidates, try them, and record the outcome."""

@@ -1,4 +1,4 @@
-"""Propose what to try for a program: rewrites that measured times favour, and other inner compilers."""
+"""Propose candidates for a program: rewrites that measured times favour, and other inner compilers."""
 
 from __future__ import annotations
 
@@ -41,8 +41,10 @@ def propose_rewrites(
 
 
 def group_by_portion(candidates: Sequence[Candidate]) -> dict[str, float]:
-    """The names by which `candidates` are tried one by one, with the seconds that each is predicted to save, most
-    first; 0 if nothing was predicted. What is made under another inner compiler is tried with it."""
+    """Return the names under which `candidates` are tried, with the seconds that each is predicted to save.
+
+    The largest saving comes first; 0 means no prediction. Rewrites for another inner compiler are tried with it.
+    """
     chosen = [candidate.choices[0] for candidate in candidates if candidate.rewrite == inner_choice.NAME]
     found: dict[str, float] = {}
     for candidate in candidates:
@@ -61,8 +63,10 @@ def find_choices(graphs: Sequence[MadeGraph], highest: Risk, *, isolated: bool =
 def apply_choice(
     choice: Candidate, graphs: Sequence[MadeGraph], rewrites: Sequence[str], propose: Propose
 ) -> tuple[MadeGraph, ...]:
-    """A program's graphs compiled as `choice` says, with those of `rewrites` that measured times then favour. Inductor
-    with other options lays out graphs by itself, and is tried without any."""
+    """Return a program's graphs for the compiler of `choice`, with the `rewrites` that measured times then favour.
+
+    Inductor with other options lays out graphs by itself, and is tried without rewrites.
+    """
     if inner_choice.changes_compiler(choice):
         return propose((choice,), rewrites)
     return tuple(replace(graph, applied=(choice,)) for graph in graphs)
@@ -74,8 +78,10 @@ def list_rewrites(portion: str) -> tuple[str, ...]:
 
 
 def find_known_portion(together: Sequence[Candidate], portion: str) -> tuple[Candidate, ...] | None:
-    """Return what would be proposed for `portion` alone, as far as the proposal for all rewrites `together` shows it,
-    else None. Each rewrite sees the graph that the ones before it leave: what comes first is what it would be alone."""
+    """Return the proposal for `portion` alone if the proposal for all rewrites `together` shows it, else None.
+
+    Each rewrite sees the graph that earlier ones leave. So the first rewrites are the same as they would be alone.
+    """
     own = list_rewrites(portion)
     last = max((ALL_REWRITES.index(one.rewrite) for one in together if one.rewrite in own), default=-1)
     if any(ALL_REWRITES.index(one.rewrite) < last for one in together if one.rewrite not in own):

@@ -1,8 +1,8 @@
-"""Try what measured times favour in a graph that is about to be compiled, and says what has been proved.
+"""Try the rewrites that measured times favour in a graph before it is compiled, and return the proven ones.
 
-Each rewrite is tried alone, the most promising first, and so is each other way to compile the graph: by another inner
-compiler, or with other options. Rewrites that were promoted are tried together, and used together only then. Everything
-happens in other processes, which read the graph from a file; a graph that cannot be written is tried in this one.
+Each rewrite is tried alone, the most promising first. So is each other way to compile the graph: by another inner
+compiler, or with other options. Promoted rewrites are used together only after a trial of all of them. Trials run in
+other processes, which read the graph from a file; a graph that cannot be written is tried in this process.
 """
 
 from __future__ import annotations
@@ -79,15 +79,16 @@ def try_graph(
     rejected: frozenset[str] = frozenset(),
     seconds: float | None = None,
 ) -> tuple[Candidate, ...]:
-    """The candidates that were proved for `dynamo`, with its real `inputs`; none if nothing was. What each trial has
-    decided about the graph with this signature goes to `record` at once, so that whenever this process ends, the
-    fastest plan that was proved is the last promoted. When all was tried, or the time was over, that goes there, too,
-    under this `environment`: a search that has not said so has not ended. Plans whose hash is in `rejected` are not
-    tried again. It takes at most `seconds`, by default the policy's time budget.
+    """Return the candidates that were proved for `dynamo`, with its real `inputs`; empty if there is none.
 
-    Raises `TravelError` if the graph cannot be tried in another process, nor in this one, `TrialError` if it does
-    not run there, and what `record` raises: if a plan was decided against meanwhile, what comes after that
-    is not promoted.
+    Each trial's decision about the graph with this signature goes to `record` at once. Whenever this process ends, the
+    last promoted plan is therefore the fastest one that was proved. The end of the search is also recorded, under this
+    `environment`; a search without that record has not ended. Plans whose hash is in `rejected` are not tried again.
+    The search takes at most `seconds`, by default the policy's time budget.
+
+    Raises `TravelError` if the graph can be tried neither in another process nor in this one, and `TrialError` if it
+    does not run there. Also raises the errors of `record`: once a plan was rejected meanwhile, later ones are not
+    promoted.
     """
     deadline = time.monotonic() + (policy.time_budget_seconds if seconds is None else seconds)
     with contextlib.ExitStack() as stack:
@@ -113,7 +114,7 @@ def try_graph(
 
 
 class _BudgetEndedError(Exception):
-    """There is more to try, and no time."""
+    """The time is over before all was tried."""
 
 
 class _GraphSearch:
@@ -130,12 +131,12 @@ class _GraphSearch:
         self._portions = group_by_portion(self._graph.applied)
         self._choices = find_choices([self._graph], policy.risk, isolated=not arms.in_process)
         predicted = [name for name, seconds in self._portions.items() if seconds > 0]
-        # What has no prediction comes last, but for what may change the whole program.
+        # Candidates without a prediction come last, except those that may change the whole program.
         self.names = tuple(dict.fromkeys((*predicted, *self._choices, *self._portions)))
 
     def run_trials(self, rejected: Collection[str]) -> Iterator[_RecordedTrial]:
-        """One after the other. What each of them finds decides what is tried at last. Plans whose hash is in `rejected`
-        are left out. Raises `_BudgetEndedError` if there is more to try, and no time."""
+        """Run the trials one after the other. Their results decide the last trial. Plans whose hash is in `rejected`
+        are left out. Raises `_BudgetEndedError` if the time is over before all was tried."""
         kept: list[str] = []
         for name in self.names:
             alone = self._propose_alone(name)
@@ -170,7 +171,7 @@ class _GraphSearch:
                 replace(self._base, candidates=choice), rewrites, self._get_remaining_seconds(), self._arms.start
             )
         except TrialError:
-            # It may have been the budget that was too short for an answer.
+            # The budget may have been too short for an answer.
             self._get_remaining_seconds()
             raise
 
@@ -208,7 +209,7 @@ def _make_arms(
         write_graph(folder, dynamo, inputs)
     except TravelError as cannot:
         if has_several_ranks():
-            # A collective of the graph would wait for the others, who wait for this rank.
+            # A collective in the graph would wait for the other ranks, which wait for this one.
             raise
         rewrites = filter_by_risk(ALL_REWRITES, policy.risk, isolated=False)
         if not rewrites:
@@ -257,7 +258,7 @@ class _DecisionRecorder:
     def _promote_again(self, promotion: Decision) -> Decision:
         return promotion.make_follow_up(
             Kind.PROMOTED,
-            reason=f"once more, so that it stands: of what was promoted so far it is the fastest, {self.ratio:.3f}",
+            reason=f"once more, so that it is active: the fastest plan promoted so far, {self.ratio:.3f}",
             by=make_process_author(AUTOPILOT),
             at=datetime.now(UTC),
             policy=self.policy.hash,

@@ -29,7 +29,7 @@ Propose = Callable[[Load, Sequence[str]], tuple[MadeGraph, ...]]
 """Takes a program and rewrites; returns those that measured times favour."""
 _NAMES = frozenset({*ALL_REWRITES, *(choice.name for choice in CHOICES)})
 _LEAST_SECONDS = 1.0
-"""For a trial whose time budget has just ended: it says so itself."""
+"""The least time for a trial. If the time budget has just ended, the trial reports it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class TrialRequest:
 
 @dataclass(frozen=True, slots=True)
 class TargetTrial:
-    """A trial, and what was made of which graph in it."""
+    """A trial, and the plan of each graph in it."""
 
     run: TrialRun
     graphs: tuple[MadeGraph, ...]
@@ -60,7 +60,7 @@ class TargetTrial:
 
     @property
     def plans(self) -> frozenset[tuple[str, str]]:
-        """The signatures of graphs, each with the plan that was made of it."""
+        """The signatures of the graphs, each with its plan."""
         return frozenset((graph.signature, make_recorded_plan(graph.applied).hash) for graph in self.graphs)
 
     @property
@@ -142,7 +142,7 @@ def _select_candidate(
     risk: Risk,
     propose: Propose,
 ) -> tuple[MadeGraph, ...]:
-    """Return what is proposed for `name` alone. `graphs` are those of the proposal for everything."""
+    """Return the proposal for `name` alone. `graphs` comes from the proposal for all names."""
     if name in _NAMES and not filter_by_risk((name,), risk):
         raise OptionError(f"candidate {name!r} is of a higher risk than the policy allows", f"risk is {risk}: raise it")
     choices = find_choices(graphs, risk)
@@ -168,13 +168,13 @@ class TrialJob:
 
     @property
     def label(self) -> str:
-        """Its place in the matrix."""
+        """The trial's place in the matrix."""
         workload = self.asked.workload
         named = (workload.target, format_shape(dict(workload.shape)), workload.dtype, self.asked.candidate)
         return " ".join(filter(None, named))
 
     def __call__(self, progress: Progress) -> TargetTrial | None:
-        """As `try_target` says."""
+        """Run the trial, like `try_target`."""
         return try_target(self.asked, self.policy, progress)
 
 
@@ -190,8 +190,10 @@ def build_matrix(
     against_itself: bool,
     policy: TrialPolicy,
 ) -> tuple[TrialJob, ...]:
-    """All of targets, shapes, types and candidates, each with each; what is there twice counts once. Each has the
-    policy's time budget for itself. No shapes, types and candidates are the target's own, and all candidates together.
+    """Return all combinations of targets, shapes, types and candidates, without duplicates.
+
+    Each trial has the full time budget of the policy. Without shapes or types, the target's are used; without
+    candidates, all are tried together.
     """
     tried = tuple(dict.fromkeys(candidates)) or (None,)
     return tuple(

@@ -35,16 +35,17 @@ def decide_graph(
     by: Author,
     others: int = 0,
 ) -> tuple[Decision, ...]:
-    """In the order in which they may follow each other, and belong into one append. `document` is the trial's.
+    """Return the events in order, for one append to the ledger. `document` is the trial's.
 
-    `others` is how many other plans the same trial was about. If there are any, its verdict is about all together,
-    and says nothing of one: then none follows."""
+    `others` is the number of other plans in the same trial. If there are any, the verdict is about all of them
+    together, so no verdict event follows for one.
+    """
     reason = format_reason(verdict.reason)
     why = _TRIAL_ONLY if any(one.rewrite == INNER_CHOICE for one in candidates) else _TIMES
     proposed = _propose(signature, compute_environment_key(environment.setup), policy, why, by, candidates)
     tried = replace(proposed, kind=Kind.TRIED, reason=reason, trial=document)
     if others:
-        said = f"together with {others} more, so that it says nothing of this one: {verdict.outcome.value}, {reason}"
+        said = f"together with {others} more, so this one is not judged: {verdict.outcome.value}, {reason}"
         return (proposed, replace(tried, reason=format_reason(said)))
     return (proposed, tried, replace(tried, kind=_KINDS[verdict.outcome], trial=None))
 

@@ -1,1 +1,1 @@
-"""Callbacks that tell of a run in one line, for frameworks that have their own loop over the steps."""
+"""Record a run with one line of code, in frameworks with their own training loop."""

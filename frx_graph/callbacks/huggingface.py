@@ -1,9 +1,9 @@
-"""For the `Trainer` of Hugging Face: `Trainer(..., callbacks=[FrxCallback()])`.
+"""Record runs of Hugging Face's `Trainer`: `Trainer(..., callbacks=[FrxCallback()])`.
 
-A step is one of the optimizer. Waits for batches, and what they look like, are seen as the Trainer iterates its loader;
-the loss, and how long forward passes take, through hooks of the model. A compiled model gets no hooks, since they would
-become part of what is compiled: the losses of its steps are unknown. So they are if the Trainer computes the loss
-itself and not the model, as it does with `label_smoothing_factor`.
+A step is a step of the optimizer. Waits for batches and their layouts are recorded as the Trainer iterates its loader.
+The loss and the times of forward passes come from hooks of the model. A compiled model gets no hooks, since they would
+be compiled with it, so the losses are unknown. They are also unknown if the Trainer computes the loss instead of the
+model, as with `label_smoothing_factor`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ except ImportError as error:
 
 
 class FrxCallback(TrainerCallback):  # type: ignore[misc]  # its own annotations are not read
-    """Records the steps of a `Trainer.train()` if the `FRX_` variables say so, and else does nothing."""
+    """Records the steps of a `Trainer.train()` if the `FRX_` variables ask for it, and otherwise does nothing."""
 
     def __init__(self) -> None:
         self._session: AutopilotSession | None = None
@@ -84,11 +84,11 @@ class FrxCallback(TrainerCallback):  # type: ignore[misc]  # its own annotations
             self._step = None
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Write what is left."""
+        """Write the remaining events."""
         self._end(failed=False)
 
     def _note_batch(self, batch: Any) -> None:
-        """A batch comes to the Trainer, before the step that it is for has begun."""
+        """A batch reaches the Trainer, before its step begins."""
         if self._batch is None:
             self._batch = batch
         elif self._session is not None and self._session.recorder is not None:
@@ -97,7 +97,7 @@ class FrxCallback(TrainerCallback):  # type: ignore[misc]  # its own annotations
 
     def _begin_forward(self, _module: Any, _args: Any, kwargs: dict[str, Any]) -> None:
         if self._step is not None and self._session is not None:
-            # The Trainer divides by how much there is in all batches of the step, so that their losses add up.
+            # The Trainer divides by the size of all batches of the step, so that their losses add up.
             self._parts = kwargs.get("num_items_in_batch") is not None
             self._forward = self._session.forward_span()
             self._forward.__enter__()
@@ -112,7 +112,7 @@ class FrxCallback(TrainerCallback):  # type: ignore[misc]  # its own annotations
             self._losses.append(loss.detach())
 
     def _combine_losses(self) -> Any:
-        """Return the step's loss, as a tensor that is not waited for."""
+        """Return the step's loss as a tensor, without waiting for it."""
         losses = self._losses
         try:
             if len(losses) < 2:
@@ -126,7 +126,7 @@ class FrxCallback(TrainerCallback):  # type: ignore[misc]  # its own annotations
             losses.clear()
 
     def _end(self, *, failed: bool) -> None:
-        """Also of a training that an exception has ended, which says nothing of it: the next one finds it open."""
+        """End the training. An exception ends it without a callback, so the next training ends the open one."""
         self._training.close()
         step, self._step = self._step, None
         if step is not None:

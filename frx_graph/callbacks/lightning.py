@@ -1,7 +1,7 @@
-"""For the `Trainer` of Lightning: `Trainer(..., callbacks=[FrxCallback()])`, of `lightning` and of `pytorch_lightning`.
+"""Record runs of Lightning's `Trainer` (`lightning` or `pytorch_lightning`): `Trainer(..., callbacks=[FrxCallback()])`.
 
-A step is one batch. What Lightning tells its profiler gives the exact times of waiting for batches, of copying them, of
-the forward and the backward pass, and of the optimizer; the profiler goes on as ever.
+A step is one batch. Lightning's calls of the profiler give the exact times of waiting for batches, copying them, the
+forward and backward pass, and the optimizer. The profiler keeps working.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _OPTIMIZER = ".optimizer_step"
 
 
 class FrxCallback(Callback):  # type: ignore[misc]  # its own annotations are not read
-    """Records the batches of a `Trainer.fit()` if the `FRX_` variables say so, and else does nothing."""
+    """Records the batches of a `Trainer.fit()` if the `FRX_` variables ask for it, and otherwise does nothing."""
 
     def __init__(self) -> None:
         self._session: AutopilotSession | None = None
@@ -82,7 +82,7 @@ class FrxCallback(Callback):  # type: ignore[misc]  # its own annotations are no
         self._end()
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """Write what is left."""
+        """Write the remaining events."""
         self._end()
 
     def _leave_step(self, failed: type[BaseException] | None) -> None:
@@ -103,7 +103,7 @@ class FrxCallback(Callback):  # type: ignore[misc]  # its own annotations are no
             self._end_action(action_name)
             return stop(action_name)
 
-        # On the object, so that its class, which Lightning asks for, stays what it is.
+        # On the object, so that its class, which Lightning checks, stays the same.
         profiler.start, profiler.stop = start_action, stop_action
         self._profiler = profiler
 

@@ -1,7 +1,7 @@
 """Trace a Dynamo graph to the ATen operators that eager would dispatch, forward and backward.
 
 Unlike AOTAutograd's graphs, these are not functionalised, decomposed or partitioned: a `reshape` that copies appears as
-`aten.clone`, `relu_` stays in place, and strides are those of eager's own meta functions. The cost is one fake
+`aten.clone`, `relu_` stays in place, and strides come from eager's own meta functions. The cost is one fake
 propagation; the shape environment of the surrounding compilation gets no guard.
 """
 
@@ -67,7 +67,7 @@ def trace_eager(
     caller: CallSite = UNKNOWN_SITE,
     inner: str = "",
 ) -> CapturedGraph:
-    """Trace `dynamo` over the fake values of its placeholders. Raises whatever tracing raises.
+    """Trace `dynamo` over its placeholders' fake values. Raises whatever tracing raises.
 
     `tangents` are the gradients of the outputs. Without them every output that a training step would differentiate gets
     a gradient in the output's own strides, as AOTAutograd assumes. `caller`, the line that called the model, replaces
@@ -92,10 +92,10 @@ def trace_eager(
 
     with contextlib.ExitStack() as stack:
         # `make_fx` puts a function in the place of `nn.Module.__call__`, as Dynamo does while it compiles, for all
-        # threads: what one puts back the other has put there.
+        # threads: one may put back the other's function.
         stack.enter_context(compile_lock)
         stack.enter_context(hide_from_saved_tensor_hooks())
-        # Inside a backend the surrounding tracing context has a fake mode of its own, which make_fx would pick up.
+        # Inside a backend the surrounding tracing context has its own fake mode, which make_fx would pick up.
         stack.enter_context(tracing(TracingContext(fake_mode)))
         stack.enter_context(disable_guards(fake_mode))
         stack.enter_context(fx_traceback.preserve_node_meta())
@@ -110,8 +110,8 @@ def trace_eager(
         except (RuntimeError, TypeError) as error:
             if isinstance(error, RuntimeError) and fake_mode.shape_env is None:
                 raise
-            # Some kernels of eager's (`addcmul` of a broadcast operand) take sizes that are numbers only, and the fakes
-            # of some (upsampling of no images, torch 2.15) fail. Python's, by which compilers trace, do not.
+            # Some eager kernels (`addcmul` of a broadcast operand) take only numbers as sizes, and the fakes of some
+            # (upsampling of no images, torch 2.15) fail. The Python kernels that compilers trace do not.
             forward_nodes.clear()
             with enable_python_dispatcher():
                 aten = make_fx(function, record_module_stack=False)(*fakes)
@@ -197,8 +197,8 @@ def _attribute(
 ) -> tuple[dict[str, CallSite], dict[str, Phase]]:
     """Return call site and phase of every node; `forward_nodes` is empty for inference.
 
-    A backward node takes the site of the forward node with the same autograd sequence number. One with a line of its
-    own belongs to the `backward` of a custom `torch.autograd.Function`, which has no such number here.
+    A backward node takes the site of the forward node with the same autograd sequence number. One with its own line
+    belongs to the `backward` of a custom `torch.autograd.Function`, which has no such number here.
     """
     sites: dict[str, CallSite] = {}
     phases: dict[str, Phase] = {}

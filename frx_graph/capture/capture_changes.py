@@ -60,8 +60,8 @@ def find_regressions(baseline: CaptureFacts, candidate: CaptureFacts) -> tuple[C
 def _find_new_recompiles(baseline: CaptureFacts, candidate: CaptureFacts) -> Iterator[CaptureRegression]:
     known = Counter((recompile.frame, recompile.reason) for recompile in baseline.recompiles)
     spare = sum(known.values())
-    # Failing guards read alike in both arms but for the values in them, which may be other strides: more recompiles
-    # than the baseline has are worse whatever they say, as many for another reason are not.
+    # Failing guards read alike in both arms except for their values, such as strides. More recompiles than the
+    # baseline's are worse for any reason; the same number for another reason is not.
     if len(candidate.recompiles) <= spare:
         return
     fresh = []

@@ -47,11 +47,11 @@ class Break:
 
 @dataclass(frozen=True, slots=True)
 class CompiledFrame:
-    """One frame that Dynamo compiled: a function of the user's, or the rest of one behind a graph break."""
+    """One frame that Dynamo compiled: a user function, or the rest of one after a graph break."""
 
     name: str
     place: str
-    """`file:line` of its first line"""
+    """`file:line` of the first line"""
     guards: tuple[str, ...]
     """Guards of all compiled versions, each expression once, without object ids."""
     guard_counts: tuple[int, ...]
@@ -60,7 +60,7 @@ class CompiledFrame:
 
 @dataclass(frozen=True, slots=True)
 class RecompiledFrame:
-    """A frame that was compiled once more. `step` counts from 0; `reason` is the guard that failed."""
+    """A frame that was compiled again. `step` counts from 0; `reason` is the guard that failed."""
 
     frame: str
     step: int
@@ -140,8 +140,8 @@ def _read_recompiles(compilations: list[Any], ends: list[int]) -> Iterator[Recom
     for position, compilation in enumerate(compilations):
         if compilation.recompile_reason is not None:
             step = sum(end <= position for end in ends)
-            # It begins with the number of the compiled version whose guard failed, `0/0: tensor 'x' …`, and the
-            # user's stack may follow on lines of its own (torch 2.13 and 2.15).
+            # It begins with the number of the compiled version whose guard failed, `0/0: tensor 'x' …`, and the user's
+            # stack may follow on separate lines (torch 2.13 and 2.15).
             first = str(compilation.recompile_reason).partition("\n")[0]
             _, _, reason = first.partition(": ")
             frame = f"{compilation.co_name} ({compilation.co_filename}:{compilation.co_firstlineno})"

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 class Phase(enum.StrEnum):
-    """Which half of a training step an operation belongs to; inference is all FORWARD."""
+    """Half of a training step that an operation belongs to; inference is all FORWARD."""
 
     FORWARD = "forward"
     BACKWARD = "backward"
 
 
 class InputKind(enum.StrEnum):
-    """What a graph input is to the program."""
+    """Role of a graph input in the program."""
 
     PARAMETER = "parameter"
     BUFFER = "buffer"
@@ -45,8 +45,8 @@ class CapturedGraph:
     `phases` are keyed by node name. `graph_id` is Dynamo's compile id, `frame/recompile`. `calls` is how often one step
     runs the graph: a frame that Dynamo compiled once may serve many modules of the same kind. `gradients` pairs each
     parameter's placeholder with the value that becomes its gradient. `parameters` holds the identities of the real
-    parameters: it tells versions of a frame for other modules from versions for other inputs. `inner` is the compiler
-    that the program gave the graph to; empty where nothing but the capture compiled it.
+    parameters: they separate versions of a frame for other modules from versions for other inputs. `inner` is the
+    compiler that the program gave the graph to; empty if only the capture compiled it.
     """
 
     graph_id: str

@@ -18,7 +18,7 @@ def wrap_aot_graph(
     """Return the record of `module`, which is shared, not copied.
 
     `find_static_inputs` names the placeholders that hold parameters and buffers, whose addresses stay the same from
-    call to call. All outputs count as visible, also those that are only saved for the backward.
+    call to call. All outputs count as visible, including those that are only saved for the backward.
     """
     graph = module.graph
     captured = CapturedGraph(

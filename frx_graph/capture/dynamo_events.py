@@ -1,7 +1,7 @@
 """Read what Dynamo reports about its work: graph breaks, functions that it gave up on, recompiles.
 
-It reports in private places, seen on torch 2.13 and 2.15. One that this version lacks makes the list shorter, and
-`untold` names it; nothing here raises.
+The reports are in private places of torch 2.13 and 2.15. If a version lacks one, the list is shorter and `untold` names
+it; nothing here raises.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def record_position() -> EventPosition:
 
 
 def list_breaks_since(mark: EventPosition) -> tuple[GraphBreak, ...]:
-    """Return all graph breaks since then, also those before which there was nothing to compile, and the functions that
+    """Return all graph breaks since then, including those with nothing to compile before them, and the functions that
     Dynamo gave up on, whose rest runs uncompiled."""
     known = {id(compilation) for compilation in mark.compilations}
     abandoned = (c for c in _list_compilations() if id(c) not in known and getattr(c, "fail_reason", None))
@@ -64,7 +64,7 @@ def count_cudagraph_skips() -> int:
 def list_unreported() -> Iterator[tuple[str, str]]:
     """Yield subject and reason of everything that this version of torch does not report."""
     if not hasattr(dynamo_utils, "graph_break_reasons") or not hasattr(dynamo_utils, "get_compilation_metrics"):
-        yield "graph breaks", "this version of torch does not list them all: code between graphs may go unmentioned"
+        yield "graph breaks", "this version of torch does not list all of them: code between graphs may be missing"
     current = getattr(dynamo_utils, "get_metrics_context", None)
     if current is None or not hasattr(current(), "_metrics"):
         yield "recompiles", "this version of torch does not say why a frame is compiled again"
@@ -99,8 +99,8 @@ _JUMP = re.compile(r"^(generic_jump\b|Data-dependent branching)")
 def shorten_reason(text: str) -> str:
     """Shorten a graph-break message of Dynamo to one line of at most `_LIMIT` characters.
 
-    The texts are those of `torch/_dynamo/exc.py` (`format_graph_break_message`) and of `GraphCompileReason`, seen on
-    torch 2.13 and 2.15. Any other text is cut to its first line.
+    It recognises texts of `torch/_dynamo/exc.py` (`format_graph_break_message`) and `GraphCompileReason` in torch 2.13
+    and 2.15. Any other text is cut to its first line.
     """
     for pattern in _WITHOUT_FAKE:
         if (match := pattern.search(text)) is not None:

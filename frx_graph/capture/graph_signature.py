@@ -101,10 +101,10 @@ _MODULES = frozenset({"torch", "_operator", "operator", "builtins", "math"})
 
 
 def is_repeatable(dynamo: fx.GraphModule) -> bool:
-    """Return True if all that is called is torch's own, on plain tensors, and none of it communicates.
+    """Return True if every call is to torch itself, on plain tensors, without communication.
 
-    The effects of other code are unknown. A graph with tensors of its own, such as that of an optimizer's step, may
-    write to them, which its inputs do not show.
+    The effects of other code are unknown. A graph that holds tensors, such as an optimizer's step, may write to them,
+    which the inputs do not show.
     """
     graphs = (module.graph for module in dynamo.modules() if isinstance(module, fx.GraphModule))
     nodes = [node for graph in graphs for node in graph.nodes]

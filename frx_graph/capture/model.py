@@ -83,8 +83,8 @@ _ONE_AT_A_TIME = threading.RLock()
 
 
 def _compile_model(model: Callable[..., Any], backend: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile the model with a backend that only records, in a cache of its own if torch offers one: repeated captures
-    must not use up the limit of the user's own compilation."""
+    """Compile the model with a backend that only records, in a separate cache if torch offers one: repeated captures
+    must not use up the compilation limit of the user's program."""
     # A callable object is compiled through its `__call__`; Dynamo wants a function or a module.
     target = model if isinstance(model, nn.Module) else _wrap_as_function(model)
     compiled: Callable[..., Any] = torch.compile(target, backend=backend, **ISOLATED)
@@ -95,7 +95,7 @@ def _build_empty_error(capture: Capture, origin: str) -> CaptureError:
     reasons = [f"{failure.subject}: {failure.reason}" for failure in capture.failures]
     reasons.extend(f"graph break: {shorten_reason(found.reason)}" for found in capture.breaks)
     return CaptureError(
-        f"nothing of {origin} could be captured: {'; '.join(reasons) or 'Dynamo saw no tensor operation that it can'}",
+        f"nothing of {origin} could be captured: {'; '.join(reasons) or 'Dynamo found no tensor operation to capture'}",
         "Dynamo skips recurrent layers, scripted and quantized modules, sparse tensors and functions under "
         "torch._dynamo.disable; torch._dynamo.explain(model)(*args) shows what it sees",
     )

@@ -1,4 +1,4 @@
-"""Calls of a model: checked before anything runs, and compiled as one function with a cache of its own."""
+"""Check calls of a model before anything runs, and compile them as one function with a separate cache."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ class NotCompiledError(Exception):
 
 def wrap_whole_call(model: Callable[..., Any], purpose: str) -> Callable[..., Any]:
     """Return the model with its hooks as one function, for `fullgraph=True`. Called without being compiled, it raises
-    `NotCompiledError` before the model runs. `purpose` becomes part of its name."""
+    `NotCompiledError` before the model runs. `purpose` becomes part of the function's name."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         if not torch.compiler.is_compiling():
             raise NotCompiledError
         return model(*args, **kwargs)
 
-    # With code of its own: Dynamo counts by code how often it compiles.
+    # With a separate code object: Dynamo counts compilations by code.
     call.__code__ = call.__code__.replace(co_name=f"{purpose}_{type(model).__name__}")
     return call
 

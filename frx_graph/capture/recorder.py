@@ -39,7 +39,7 @@ _SELF_SOURCE = re.compile(r"^L\['(?P<local>[^']+)'\](?P<rest>.*)$")
 
 @dataclass(frozen=True)
 class UntracedGraph:
-    """A Dynamo graph with all that was read from it while it was compiled. `fakes` are its placeholders' fake values;
+    """A Dynamo graph with the data that was read while it was compiled. `fakes` are its placeholders' fake values;
     `caller` is the line that called what is compiled."""
 
     graph_id: str
@@ -77,8 +77,8 @@ class GraphRecorder:
         return graph.graph_id
 
     def note(self, dynamo: fx.GraphModule, example_inputs: Sequence[Any]) -> UntracedGraph:
-        """Read what is only known while Dynamo is compiling the graph: id, inputs, the reason of its end and of its
-        recompilation."""
+        """Read what is only known while Dynamo is compiling the graph: id, inputs, why it ended and why it was
+        recompiled."""
         graph_id = self._make_unique_id(str(CompileContext.current_compile_id() or f"graph/{len(self._graphs)}"))
         self._record_events(dynamo, graph_id)
         placeholders = [node for node in dynamo.graph.nodes if node.op == "placeholder"]
@@ -139,7 +139,7 @@ class GraphRecorder:
         self._failures.append(CaptureFailure(subject, reason, site))
 
     def note_breaks(self, breaks: Iterable[GraphBreak]) -> None:
-        """Note graph breaks; the first at a place, with the graph that ended there, stands for all."""
+        """Note graph breaks; only the first at a place is kept, with the graph that ended there."""
         for found in breaks:
             self._breaks.setdefault(found, found)
 
@@ -162,8 +162,7 @@ class GraphRecorder:
         return f"{self._epoch}:{compile_id}" if self._epoch else compile_id
 
     def _find_module_root(self, placeholders: Sequence[fx.Node], example_inputs: Sequence[Any]) -> str:
-        """Return `model`, or the path of the submodule whose frame this graph is, found through one of its
-        parameters."""
+        """Return `model`, or the path of the submodule whose frame this graph is, found through a parameter."""
         for node, example in zip(placeholders, example_inputs, strict=True):
             known = self._parameter_paths.get(id(example))
             local = _SELF_SOURCE.match(_get_source_name(node))
@@ -233,12 +232,12 @@ def explain_unanalysable(dynamo: fx.GraphModule) -> str | None:
     for node in dynamo.graph.nodes:
         value = node.meta.get("example_value")
         if isinstance(value, Tensor) and value.is_nested:
-            return "it works on nested tensors, whose rows have strides of their own"
+            return "it works on nested tensors, whose rows have separate strides"
     own = [node.target for node in dynamo.graph.find_nodes(op="get_attr") if _is_real_tensor(dynamo, node)]
     if own:
         return (
-            f"it holds {len(own)} tensors that are not its inputs, as the compiled step of an optimizer does, "
-            "and as a model with tensors that are no buffers does once it was frozen; register those as buffers, "
+            f"it holds {len(own)} tensors that are not its inputs, as an optimizer's compiled step does, "
+            "or a frozen model whose tensors are not buffers; register those as buffers, "
             "compile the model, and leave optimizer.step to torch.compile without frx"
         )
     return None

@@ -1,4 +1,4 @@
-"""Restores the tensors, random generators and modes of a model after code has run on it.
+"""Restore the tensors, random generators and modes of a model after code has run on it.
 
 Restored: values and `requires_grad` of parameters, buffers and input tensors, their gradients, the `training` flag of
 every module, and the generators of torch (CPU and CUDA), NumPy and `random`.
@@ -51,7 +51,7 @@ class _SavedTensor:
 class StateSnapshot:
     """State of all modules and tensors that `program` reaches, taken when this is created.
 
-    `parameters` are those of all modules, each once.
+    `parameters` holds the parameters of all modules, each once.
     """
 
     def __init__(self, *program: object) -> None:
@@ -97,8 +97,8 @@ def preserve_state(*program: object) -> Iterator[StateSnapshot]:
 
     Args:
         program: Models or functions that run, and their arguments. Modules and tensors are found in containers that
-            `torch.utils._pytree` knows, in closures, defaults and bound arguments, in attributes of callable objects,
-            and in globals that a function names itself or through functions of its own file.
+            `torch.utils._pytree` knows, in closures, defaults and bound arguments, and in attributes of callable
+            objects. Globals count if a function names them, itself or through functions in the same file.
 
     """
     snapshot = StateSnapshot(*program)

@@ -20,7 +20,7 @@ from frx_graph.support.torch_internals import (
 )
 
 _DEVICES = ("cpu", "cuda")
-"""Device types with an autocast mode of their own."""
+"""Device types with a separate autocast mode."""
 
 
 @contextlib.contextmanager

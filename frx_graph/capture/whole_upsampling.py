@@ -43,10 +43,10 @@ def keep_upsampling_whole() -> Iterator[None]:
 def can_upsample_whole(dynamo: fx.GraphModule) -> bool:
     """Return False for a graph whose upsampling must not be traced whole.
 
-    That is a graph with symbolic sizes, which whole operators would fix; with a tensor without elements, whose fakes
-    raise a `TypeError` (torch 2.15, `_meta_registrations.upsample_nearest2d`); or with whole operators that make other
-    strides than Dynamo's fakes, which the program may have read. Nested graphs, such as those of checkpoints, count;
-    code that is not torch's own may upsample unseen.
+    That is a graph with symbolic sizes, which whole operators would fix, or with a tensor without elements, whose fakes
+    raise a `TypeError` (torch 2.15, `_meta_registrations.upsample_nearest2d`). It is also a graph whose whole operators
+    make other strides than Dynamo's fakes, since the program may have read those. Nested graphs, such as those of
+    checkpoints, count; code that is not torch's own may upsample unseen.
     """
     graphs = (module.graph for module in dynamo.modules() if isinstance(module, fx.GraphModule))
     nodes = [node for graph in graphs for node in graph.nodes]
@@ -73,7 +73,7 @@ def _keeps_strides_whole(node: fx.Node) -> bool:
             # Fakes and kernels follow different rules for values that have both orders at once.
             return False
         with disable_guards(predicted.fake_mode), torch.no_grad(), keep_upsampling_whole(), warnings.catch_warnings():
-            # What the function has to say to its caller it has said to Dynamo.
+            # The function's warnings were already shown while Dynamo traced it.
             warnings.simplefilter("ignore")
             return bool(called(*args, **kwargs).stride() == predicted.stride())
     except Exception:  # noqa: BLE001 - the program will say what is wrong with a call, if anything is

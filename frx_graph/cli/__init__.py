@@ -1,1 +1,1 @@
-"""One file a command, thin."""
+"""Define the commands, one thin module each."""

@@ -36,7 +36,7 @@ def advise(
         bool | None,
         typer.Option(
             "--measure/--no-measure",
-            help="Time operators and the device once; rules that need times are skipped without.",
+            help="Time operators and the device once; without it, rules that need times are skipped.",
         ),
     ] = None,
     evidence: Annotated[
@@ -48,7 +48,7 @@ def advise(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the report to this file.")] = None,
     select: Annotated[list[str] | None, typer.Option(help="Only these rules: FRX001, FRX00, hidden_copy.")] = None,
     ignore: Annotated[list[str] | None, typer.Option(help="Leave these rules out.")] = None,
-    baseline: Annotated[Path | None, typer.Option(help="Hide the findings that this file holds.")] = None,
+    baseline: Annotated[Path | None, typer.Option(help="Hide the findings in this file.")] = None,
     write_baseline: Annotated[Path | None, typer.Option(help="Write the findings to a baseline file.")] = None,
     exit_zero: Annotated[
         bool | None, typer.Option("--exit-zero/--no-exit-zero", help="Exit 0 even if there are findings.")
@@ -56,7 +56,7 @@ def advise(
     top: Annotated[int | None, typer.Option(min=1, help="Explain this many findings in full.")] = None,
     _quiet: QuietOption = False,
 ) -> None:
-    """Print ranked layout fixes for a model. Nothing of it is changed."""
+    """Print ranked layout fixes for a model. The model is not changed."""
     config = read_advise_config(Path.cwd())
     options = ReportOptions(
         format=Format.JSON if is_json(format, as_document) else format or config.format or Format.TEXT,

@@ -58,8 +58,8 @@ from frx_graph.reports.runs.trace_document import build_trace_document
 from frx_graph.reports.runs.trace_report import render_trace
 from frx_graph.rules.gpu_profile import GpuProfile, require_cuda_gpu
 
-_NO_GPU_MODEL = "--gpu-model is for kernels; a run and a trace name their own device"
-_NO_SCOPE = "--scope chooses steps of a run's folder or zip"
+_NO_GPU_MODEL = "--gpu-model is for kernels; runs and traces name their own device"
+_NO_SCOPE = "--scope chooses the steps of a run's folder or zip"
 
 
 def analyze(
@@ -76,7 +76,7 @@ def analyze(
         str | None, typer.Option(help="Name of the program in the report; default: the file's name.")
     ] = None,
     format: Annotated[Format, typer.Option("--format", help="Output format; text or json for exports.")] = Format.TEXT,
-    as_document: Annotated[bool, typer.Option("--json", "--output-json", help="Short for --format json.")] = False,
+    as_document: Annotated[bool, typer.Option("--json", "--output-json", help="Same as --format json.")] = False,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the report to this file.")] = None,
     select: Annotated[list[str] | None, typer.Option(help="Only these rules: FRX001, FRX00, hidden_copy.")] = None,
     ignore: Annotated[list[str] | None, typer.Option(help="Leave these rules out.")] = None,
@@ -98,8 +98,8 @@ def analyze(
     optimized: Optimized = None,
     _quiet: QuietOption = False,
 ) -> None:
-    """Print what a file shows: what holds a run back in a trace, kernels in an export, or may, in PTX or source; of
-    two, with --before and --after, which is better."""
+    """Report what slows a run or its kernels down, from a trace, an export, PTX or source. With --before and --after,
+    report which of two sides is better."""
     options = ReportOptions(
         format=Format.JSON if is_json(format, as_document) else format,
         output=output,
@@ -117,7 +117,7 @@ def analyze(
     )
     if any(side.given for side in sides):
         if file is not None or trace is not None or model is not None or scope is not None:
-            raise OptionError("a file is analysed by itself, or two sides are compared", "--before FILE --after FILE")
+            raise OptionError("analyse one file, or compare two sides", "--before FILE --after FILE")
         _check_format(options, "leave them out")
         code = analyze_sides(
             *sides,
@@ -153,7 +153,7 @@ def analyze(
 
 
 def _analyze_run(path: Path, options: ReportOptions, scope: Scope) -> int:
-    """Report on a run's bundle, and return the exit code: the same as for other evidence."""
+    """Report on a run's bundle, and return the same exit code as for other evidence."""
     _check_format(options, "leave them out")
     with show_stages() as progress:
         progress(f"reading {path}")
@@ -164,8 +164,8 @@ def _analyze_run(path: Path, options: ReportOptions, scope: Scope) -> int:
 
 
 def _analyze_evidence(path: Path, options: ReportOptions, gpu: GpuProfile | None) -> int:
-    """Report on kernels or a trace, and return the exit code: 0 for nothing found, 1 for findings, 2 if the file does
-    not tell. These reports have no layout rules to select."""
+    """Report on kernels or a trace, and return the exit code: 0 for nothing found, 1 for findings, 2 if the file is not
+    conclusive. These reports have no layout rules to select."""
     kind = detect_file_kind(path)
     if gpu is not None and kind is FileKind.TRACE:
         raise OptionError(_NO_GPU_MODEL, "leave it out")
@@ -179,7 +179,7 @@ def _analyze_evidence(path: Path, options: ReportOptions, gpu: GpuProfile | None
 
 
 def _check_format(options: ReportOptions, hint: str) -> None:
-    """Raise `OptionError` for what only reports on layouts have."""
+    """Raise `OptionError` for options that only layout reports have."""
     if options.format not in (Format.TEXT, Format.JSON):
         raise OptionError(f"no --format {options.format.value} of kernels", f"take text or json; {hint}")
     if options.select or options.ignore:
@@ -187,7 +187,7 @@ def _check_format(options: ReportOptions, hint: str) -> None:
 
 
 def _read_evidence(kind: FileKind, path: Path, gpu: GpuProfile | None) -> tuple[BaseModel, Callable[..., str], int]:
-    """Return the document of a file, what renders it as text, and the exit code."""
+    """Return the document of a file, the function that renders it as text, and the exit code."""
     match kind:
         case FileKind.TRACE:
             evidence = analyze_run(path)

@@ -42,7 +42,7 @@ _SUFFIXES = {"ptx": ".ptx", "ncu": ".csv"}
 
 @dataclass(frozen=True, slots=True)
 class SideFiles:
-    """Files and label that the command line names for one side; `word` is `before` or `after`."""
+    """The files and label that the command line names for one side; `word` is `before` or `after`."""
 
     word: str
     any: Path | None
@@ -62,7 +62,7 @@ class SideFiles:
         return bool(self.paths) or self.label is not None
 
     def format_options(self) -> Iterator[str]:
-        """Yield the options of this side as they are typed."""
+        """Yield the options of this side as typed on the command line."""
         for option, path in self._collect_options():
             if path is not None:
                 yield from (option, str(path))
@@ -70,11 +70,13 @@ class SideFiles:
             yield from (f"--{self.word}-label", self.label)
 
     def read_layers(self, gpu: GpuProfile | None) -> Layers:
-        """Read the files. Raises `OptionError` for a trace, and for a file that is not of the kind its option names."""
+        """Read the files. Raises `OptionError` for a trace, and for a file of another kind than its option names."""
         for kind, expected in _KINDS.items():
             path = getattr(self, kind)
             if path is not None and (told := detect_file_kind(path)) not in expected:
-                raise OptionError(f"--{self.word}-{kind} {path} is {told.value}", f"--{self.word} tells by the content")
+                raise OptionError(
+                    f"--{self.word}-{kind} {path} is {told.value}", f"--{self.word} detects the kind of the file"
+                )
         found = read_layers(self.paths, gpu)
         if found.trace is not None:
             raise OptionError(
@@ -132,6 +134,6 @@ def analyze_sides(
 
 
 def _suggest_missing_options(sides: Sequence[Layers], kind: str) -> tuple[str, ...]:
-    """Return the options to add for sides without such a file."""
+    """Return the options to add for sides that have no such file."""
     words = [word for word, layers in zip(("before", "after"), sides, strict=True) if getattr(layers, kind) is None]
     return tuple(text for word in words for text in (f"--{word}-{kind}", f"{word}{_SUFFIXES[kind]}"))

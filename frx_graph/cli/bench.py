@@ -1,4 +1,4 @@
-"""`frx bench`: two CUDA programs compiled and run against each other."""
+"""`frx bench`: compile two CUDA programs and time them against each other."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def bench(
     before: Annotated[Path, typer.Argument(help="A CUDA source with a main.")],
     after: Annotated[Path, typer.Argument(help="A CUDA source that should be faster.")],
     runs: Annotated[int, typer.Option(min=FEWEST_RUNS, help="Measured runs of each program; even.")] = 20,
-    warmup: Annotated[int, typer.Option(min=0, help="Warmup runs of each program, which do not count.")] = 5,
+    warmup: Annotated[int, typer.Option(min=0, help="Warmup runs of each program; they are not counted.")] = 5,
     build_flags: BuildFlags = "",
     arch: Annotated[str | None, typer.Option(help="sm_90, ...; default: the GPUs of this machine.")] = None,
     gpu_model: Annotated[
@@ -47,7 +47,7 @@ def bench(
     _quiet: QuietOption = False,
 ) -> None:
     """Compile two CUDA sources, run them in turns, and compare times and outputs. Exit code 0: measured; 1: the second
-    is slower, or prints something else; 2: an error, or they could not be run, as without a GPU."""
+    is slower, or prints something else; 2: an error, or the programs could not run (no GPU)."""
     gpu = require_cuda_gpu(gpu_model)
     if gpu is not None and arch is not None:
         raise OptionError("--gpu-model and --arch both choose the GPU to compile for", "take one of them")
@@ -69,7 +69,7 @@ def bench(
         build = Build(Nvcc(program, Path(folder)), options.flags, gpu)
         with show_stages() as progress:
             run = bench_programs(before, after, options, gpus=list_gpu_names(), nvcc=build.nvcc, progress=progress)
-        # No spinner is in the way of what the programs print.
+        # No spinner: it would mix with the output of the programs.
         diff = None if ncu is None or run.wall is None else _measure_with_ncu(run, build, ncu)
     document = build_bench_document(run, diff)
     print_result(document, partial(render_bench, document), as_document=as_document)
@@ -84,14 +84,14 @@ def _find_ncu() -> str:
 
 
 def _measure_with_ncu(run: BenchRun, build: Build, ncu: str) -> NcuDiff | str:
-    """Return what Nsight Compute measures of one run of each program, or the reason why it measured nothing. The
-    programs are compiled again, with a statically linked runtime."""
+    """Return Nsight Compute's measurement of one run of each program, or the reason why there is none. The programs are
+    compiled again, with a statically linked runtime."""
     layers = []
     try:
         for side, word in ((run.before, "before"), (run.after, "after")):
             print_notice(f"frx: measuring {word} with ncu, which runs each kernel several times")
             program = compile_program(side.source, build, f"{word}-ncu", arch=run.options.arch or "native")
-            # It is measured on a GPU that is here, whatever it was compiled for.
+            # Measured on a local GPU, which may differ from the GPU that the program was compiled for.
             layers.append(measure_program(side.source, program, ncu, None))
     except FrxError as error:
         return str(error)

@@ -23,15 +23,15 @@ from frx_graph.runs.workload.workload import STDERR, STDOUT
 from frx_graph.support.plain_text import escape_surrogates
 
 _FASTEST_MS, _SLOWEST_MS = 10, 24 * 3600 * 1000
-"""Limits of the sampling interval: devices average utilisation over 1/6 s; beyond a day only the first and last samples
-remain."""
+"""Limits of the sampling interval: devices average utilisation over 1/6 s, and beyond a day only the first and last
+samples remain."""
 
 
 def collect(
     command: Annotated[list[str] | None, typer.Argument(help="The program: frx collect -- python train.py")] = None,
     name: Annotated[str, typer.Option(help="Name of the job in reports.")] = DEFAULT_NAME,
-    out: Annotated[Path, typer.Option(help="Folder in which the run's folder is made.")] = DEFAULT_OUT,
-    run_id: Annotated[str | None, typer.Option(help="Name of the run and its folder; default: a new one.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder in which to create the run's folder.")] = DEFAULT_OUT,
+    run_id: Annotated[str | None, typer.Option(help="Name of the run and its folder; default: a new name.")] = None,
     artifact_dir: Annotated[
         list[Path] | None,
         typer.Option(help="Import profiler traces from here at the end; may be repeated. Default: frx-job-run."),
@@ -43,16 +43,16 @@ def collect(
         int,
         typer.Option(min=_FASTEST_MS, max=_SLOWEST_MS, help="Milliseconds between samples of devices and processes."),
     ] = DEFAULT_INTERVAL_MS,
-    config: Annotated[Path | None, typer.Option(help="YAML that is merged into the bundle's run_config.yaml.")] = None,
-    explain: Annotated[bool, typer.Option("--explain", help="Put the files of `frx explain` into the bundle.")] = False,
-    no_zip: Annotated[bool, typer.Option("--no-zip", help="Make no zip of the bundle.")] = False,
+    config: Annotated[Path | None, typer.Option(help="YAML file to merge into the bundle's run_config.yaml.")] = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Add the files of `frx explain` to the bundle.")] = False,
+    no_zip: Annotated[bool, typer.Option("--no-zip", help="Do not zip the bundle.")] = False,
     as_document: Annotated[
         bool, typer.Option("--json", help="The report as JSON; what the program prints goes to standard error.")
     ] = False,
     _quiet: QuietOption = False,
 ) -> None:
     """Run a program, sample devices meanwhile, and keep its record in a bundle that `frx analyze` reads. The exit code
-    is the program's, 128 and the signal where one has ended it; 2, too, where it could not be started."""
+    is the program's; 128 plus the signal's number if a signal ended it; 2 if it could not be started."""
     settings = RunSettings(
         command=tuple(command or ()),
         run_id=make_run_id() if run_id is None else run_id,
@@ -76,13 +76,13 @@ def collect(
             if document.result is not None:
                 _print_diagnosis(document.result)
     except OSError as error:
-        # A reader that has gone, or a full disk: the exit code is the program's all the same.
+        # The reader is gone, or the disk is full: the exit code is still the program's.
         _print_no_more(error)
     raise typer.Exit(collected.end.shell_code)
 
 
 def _print_no_more(error: OSError) -> None:
-    # What is left in the buffer would be tried again at the end, and be said to have failed.
+    # Python would write the rest of the buffer again at exit, and report another failure.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if not isinstance(error, BrokenPipeError):
         print_notice(f"the report is not printed: {error.strerror or error}")

@@ -1,5 +1,4 @@
-"""The commands of `frx` with their arguments and options, as they are typed: what completion and documentation go by.
-Imports all commands."""
+"""The commands of `frx` with their arguments and options, for completion and documentation. Imports all commands."""
 
 from __future__ import annotations
 
@@ -16,8 +15,8 @@ from frx_graph.cli.commands import COMMANDS, app, load_command
 
 @dataclass(frozen=True, slots=True)
 class DescribedOption:
-    """An option by all its names. `negations` switch it off. `choices` are its values, if they are few; `default` is
-    None if there is none, or if `help` names it."""
+    """An option with all its names. `negations` switch it off. `choices` are its values, if they are few. `default` is
+    None if there is no default, or if `help` names it."""
 
     names: tuple[str, ...]
     negations: tuple[str, ...]
@@ -41,7 +40,7 @@ class DescribedArgument:
 
 @dataclass(frozen=True, slots=True)
 class DescribedCommand:
-    """A command by the words that name it, none for `frx` itself; `below` are the words that may follow them."""
+    """A command. `words` name it (none for `frx` itself); `below` are the words that may follow them."""
 
     path: tuple[str, ...]
     help: str
@@ -51,7 +50,7 @@ class DescribedCommand:
 
 
 def describe_commands() -> Iterator[DescribedCommand]:
-    """`frx`, then each command, those below it behind it. Hidden options are left out."""
+    """Yield `frx`, then each command followed by its subcommands. Hidden options are left out."""
     yield _describe_command((), typer.main.get_command(app), tuple(COMMANDS))
     for name in COMMANDS:
         command = load_command(name)

@@ -1,5 +1,5 @@
-"""The commands of `frx`. Each is imported when it is run: most import torch, which takes seconds, and help, the
-version, and commands that do without it need not wait for it."""
+"""The commands of `frx`. Each is imported when it runs. Most import torch, which takes seconds; `--help`, `--version`
+and the other commands do not wait for that."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """The function that defines a command, `module:function` within `frx_graph.cli`, and a one-line summary."""
+    """The function that defines a command (`module:function` in `frx_graph.cli`) and a one-line summary."""
 
     at: str
     summary: str
@@ -29,38 +29,38 @@ class Home:
 
 COMMANDS: Mapping[str, Home] = {
     "init": Home("init:init", "First steps: check this machine, find scripts, patch one."),
-    "collect": Home("collect:collect", "Run a program, and keep what it did in a bundle."),
-    "tune": Home("tune:tune", "Try settings of a program, and recommend the fastest."),
-    "advise": Home("advise:advise", "Ranked layout fixes for a model."),
-    "analyze": Home("analyze:analyze", "What a run, a trace, an ncu export, PTX or CUDA file shows."),
+    "collect": Home("collect:collect", "Run a program, and record it in a bundle."),
+    "tune": Home("tune:tune", "Try settings of a program and recommend the fastest."),
+    "advise": Home("advise:advise", "Rank layout fixes for a model."),
+    "analyze": Home("analyze:analyze", "Report on a run, trace, ncu export, PTX or CUDA file."),
     "profile": Home("profile:profile", "Measure a program's kernels with Nsight Compute."),
-    "explain": Home("explain:explain", "A brief of a run or report, for people or a language model."),
-    "reconcile": Home("reconcile:reconcile", "What source, PTX, counters and trace say together."),
-    "compare": Home("compare:compare", "Two CUDA sources beside each other."),
+    "explain": Home("explain:explain", "Brief a developer or language model on a run or report."),
+    "reconcile": Home("reconcile:reconcile", "Diagnose from source, PTX, counters and trace together."),
+    "compare": Home("compare:compare", "Compare two CUDA sources."),
     "bench": Home("bench:bench", "Time two CUDA programs against each other."),
-    "fleet": Home("fleet:fleet", "What many runs have in common, and what it costs in total."),
-    "trial": Home("trial:trial", "Is what frx makes of a model right, and faster?"),
-    "ledger": Home("ledger:ledger", "What was decided about layouts, and why."),
-    "serve": Home("serve:serve", "The analyses over HTTP, and a page for people."),
-    "rules": Home("rules:rules", "The rules, or the card of one."),
+    "fleet": Home("fleet:fleet", "Find what many runs have in common, and its total cost."),
+    "trial": Home("trial:trial", "Test if frx's changes keep a model correct and make it faster."),
+    "ledger": Home("ledger:ledger", "Show the decisions about layouts, and their reasons."),
+    "serve": Home("serve:serve", "Serve the analyses over HTTP, with a web page."),
+    "rules": Home("rules:rules", "List the rules, or show one rule's card."),
     "probe": Home("probe:probe", "Measure which operators copy which operands."),
     "doctor": Home("doctor:doctor", "Check versions, devices, compilers and caches."),
-    "smoke-test": Home("smoke_test:smoke_test", "Does all of the pipeline work here?"),
+    "smoke-test": Home("smoke_test:smoke_test", "Check that the whole pipeline works here."),
     "ncu-command": Home("ncu_command:ncu_command", "Print the ncu command of a preset."),
     "completion": Home("completion:completion", "Print or install completion for a shell."),
 }
-"""The commands in the order of `frx --help`."""
+"""The commands, in the order of `frx --help`."""
 
 
 class CommandGroup(TyperGroup):
-    """A group that imports a command when it is used, and lists all without."""
+    """A group that imports a command only when it is used, not to list it."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
         self.commands = cast("MutableMapping[str, Any]", _LazyCommands())
 
     def format_commands(self, _context: object, formatter: HelpFormatter) -> None:
-        """The list in `frx --help`."""
+        """Write the list in `frx --help`."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, home.summary) for name, home in COMMANDS.items()])
 

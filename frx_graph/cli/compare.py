@@ -1,4 +1,4 @@
-"""`frx compare`: two CUDA sources beside each other, with as much evidence as is wanted."""
+"""`frx compare`: compare two CUDA sources, optionally with PTX and measurements."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from frx_graph.rules.gpu_profile import GpuProfile, require_cuda_gpu
 from frx_graph.support.plain_text import clean_line
 from frx_graph.support.supervisor.process import unwind_on_termination
 
-_ELSEWHERE = "measure where there is one, and give the exports: --ncu-a a.csv --ncu-b b.csv"
+_ELSEWHERE = "measure on a machine that has one, and pass the exports: --ncu-a a.csv --ncu-b b.csv"
 
 
 def compare(
@@ -51,15 +51,15 @@ def compare(
     with_ncu: Annotated[
         bool, typer.Option("--with-ncu", help="Compile and run both under Nsight Compute; needs a GPU.")
     ] = False,
-    ncu_a: Annotated[Path | None, typer.Option(help="Nsight Compute measurement of A; nothing is run.")] = None,
+    ncu_a: Annotated[Path | None, typer.Option(help="Nsight Compute measurement of A; A is not run.")] = None,
     ncu_b: Annotated[Path | None, typer.Option(help="Nsight Compute measurement of B.")] = None,
     build_flags: BuildFlags = "",
     gpu_model: GpuModel = None,
     as_document: Annotated[bool, typer.Option("--json", help="As JSON: frx_compare_v1.")] = False,
     _quiet: QuietOption = False,
 ) -> None:
-    """Compare two CUDA sources: what changed, which is better, by which evidence, and what is not known. Exit code 0: B
-    is not worse; 1: B is worse, or has regressions; 2: an error, or the evidence does not tell."""
+    """Compare two CUDA sources: what changed, which is better, on what evidence, and what is unknown. Exit code 0: B is
+    not worse; 1: B is worse, or has regressions; 2: an error, or inconclusive evidence."""
     if with_ncu and (ncu_a is not None or ncu_b is not None):
         raise OptionError("--with-ncu measures again what --ncu-a and --ncu-b hold", "take one of both")
     flags = split_flags(build_flags)
@@ -79,7 +79,7 @@ def compare(
                 _SourceSide(source, name, export, build).read(with_ptx, with_ncu, progress, gpu)
                 for source, name, export in ((a, "a", ncu_a), (b, "b", ncu_b))
             ]
-        # Both are compiled before the first one runs, and no spinner is in the way of what they print.
+        # Both are compiled before the first one runs. No spinner: it would mix with their output.
         layers_a, layers_b = (side.layers if ncu is None else side.measure(ncu, gpu) for side in sides)
     found = compare_layers(layers_a, layers_b, str(a), str(b), whole_runs=with_ncu)
     typed = ["frx", "compare", str(a), str(b)]
@@ -104,13 +104,13 @@ def _find_ncu() -> str:
     if program is None:
         raise EvidenceError("ncu was not found on the PATH or under CUDA_HOME", _ELSEWHERE)
     if not list_gpu_names():
-        raise EvidenceError("there is no NVIDIA GPU here that ncu could measure on", _ELSEWHERE)
+        raise EvidenceError("ncu needs an NVIDIA GPU, and this machine has none", _ELSEWHERE)
     return program
 
 
 @dataclass(frozen=True, slots=True)
 class _PreparedSide:
-    """One side before any program runs; `program` is None if none is to run."""
+    """One side before any program runs; `program` is None if nothing has to run."""
 
     source: Path
     layers: Layers
@@ -125,7 +125,7 @@ class _PreparedSide:
 
 @dataclass(frozen=True, slots=True)
 class _SourceSide:
-    """A source, called `a` or `b`, with what was measured of it already, and how it is compiled, if it is."""
+    """A source, called `a` or `b`, with its existing measurement and how to compile it, if any."""
 
     path: Path
     name: str
@@ -140,7 +140,7 @@ class _SourceSide:
         source = read_source_layer(self.path, gpu)
         given = Layers() if self.export is None else read_layers([self.export], gpu)
         if self.export is not None and given.ncu is None:
-            said = f"--ncu-{self.name} {self.export} is nothing that Nsight Compute has written"
+            said = f"--ncu-{self.name} {self.export} was not written by Nsight Compute"
             raise OptionError(said, "a .csv or .ncu-rep")
         ptx, program = None, None
         if self.build is not None:
@@ -161,7 +161,7 @@ def show_comparison(
     found: Comparison, again: NextCommand, *, as_document: bool, top: int = DEFAULT_TOP, output: Path | None = None
 ) -> int:
     """Write the comparison, and return the exit code: 0 if B is not worse; 1 if B is worse, or has regressions; 2 if
-    the evidence does not tell."""
+    the evidence is inconclusive."""
     document = build_compare_document(found, again)
     terminal = detect_terminal(sys.stdout, os.environ)
     color = terminal.color and output is None and not as_document

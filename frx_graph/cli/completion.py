@@ -1,4 +1,4 @@
-"""`frx completion`: what makes a shell complete commands, options and their values."""
+"""`frx completion`: shell completion of commands, options and their values."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from frx_graph.support.atomic_file import write_atomically
 
 def completion(
     shell: Annotated[
-        Shell | None, typer.Argument(help="The shell; default: the one that SHELL names.", show_default=False)
+        Shell | None, typer.Argument(help="The shell; default: the shell that SHELL names.", show_default=False)
     ] = None,
     install: Annotated[
-        bool, typer.Option("--install", help="Write it where the shell looks for it, and print nothing.")
+        bool, typer.Option("--install", help="Install the script in your shell's folder; print nothing.")
     ] = False,
     _quiet: QuietOption = False,
 ) -> None:
-    """Print the completion of frx for bash, zsh or fish, or install it. The script starts no Python, so print or
-    install it again after an update of frx."""
+    """Print or install the completion script for bash, zsh or fish. The script holds the names of all options, so renew
+    it after an update of frx."""
     wanted = shell or _own_shell()
     script = write_completion_script(wanted, list(describe_commands()))
     if not install:

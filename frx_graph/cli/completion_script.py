@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from frx_graph.cli.command_tree import DescribedCommand, DescribedOption
 
 PROGRAMS = ("frx", "frx-graph")
-"""The names under which the command is installed."""
+"""The installed names of the command."""
 
 _TABLES = """    local command=frx word words=
     for word in {before}; do

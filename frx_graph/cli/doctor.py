@@ -35,7 +35,7 @@ def doctor(
     ] = False,
     _quiet: QuietOption = False,
 ) -> None:
-    """Check versions, device, compilers, caches and contracts. Exit code 0: all well; 1: warnings; 2: errors."""
+    """Check versions, device, compilers, caches and contracts. Exit code 0: no problems; 1: warnings; 2: errors."""
     if measure:
         for device in list_usable_devices():
             measure_again(device)

@@ -31,9 +31,9 @@ def explain(
         Path, typer.Argument(help="A run's folder or zip, report.csv of `ncu --csv`, report.ncu-rep, or kernel.ptx.")
     ],
     source: Annotated[
-        Path | None, typer.Option(help="The kernel's CUDA source, to analyse and to quote in the prompt.")
+        Path | None, typer.Option(help="The kernel's CUDA source, to analyse and quote in the prompt.")
     ] = None,
-    out: Annotated[Path, typer.Option(help="Folder of the files; default: the current one.")] = Path(),
+    out: Annotated[Path, typer.Option(help="Folder to write the files to; default: the current one.")] = Path(),
     scope: RunScope = None,
     force: Annotated[
         bool, typer.Option("--force", help="Replace files of these names that frx did not write.")
@@ -46,7 +46,7 @@ def explain(
     files.check()
     if is_bundle(report):
         if source is not None:
-            raise OptionError("--source is of kernels, and goes with a report on them", "leave it out")
+            raise OptionError("--source is for kernels, and needs a report on them", "leave it out")
         with show_stages() as progress:
             progress(f"reading {report}")
             result = analyze_bundle(report).document.result
@@ -68,9 +68,7 @@ def _read_report_layers(report: Path) -> Layers:
     """Read the report. Raises `EvidenceError` if it is not a report on kernels."""
     kind = detect_file_kind(report)
     if kind not in (FileKind.NCU_CSV, FileKind.NCU_REPORT, FileKind.PTX):
-        what = (
-            "is source, which goes with a report" if kind is FileKind.CUDA else "is a trace, which tells of a whole run"
-        )
+        what = "is source, which needs a report" if kind is FileKind.CUDA else "is a trace, which covers a whole run"
         hint = f"frx explain report.csv --source {report}, or " if kind is FileKind.CUDA else ""
         raise EvidenceError(f"{report}: {what}", f"{hint}frx analyze {report}")
     return read_layers([report])

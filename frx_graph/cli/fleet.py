@@ -1,4 +1,4 @@
-"""`frx fleet`: the findings over thousands of runs."""
+"""`frx fleet`: findings over thousands of runs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def fleet(
         int | None, typer.Option(min=1, max=256, help="Processes that read; default: one per processor.")
     ] = None,
     engine: Annotated[
-        EngineName, typer.Option("--engine", help="Where runs are read: on this machine or a Ray cluster.")
+        EngineName, typer.Option("--engine", help="Where to read runs: on this machine or a Ray cluster.")
     ] = EngineName.LOCAL,
     address: AddressOption = None,
     top: Annotated[int, typer.Option(min=1, help="Show this many rules, call sites and cards.")] = _TOP,
@@ -45,7 +45,7 @@ def fleet(
         raise OptionError(f"no such folder: {output.absolute().parent}", "create it first")
     check_engine(engine, address, None)
     if workers is not None and engine is not EngineName.LOCAL:
-        raise OptionError("--workers is for this machine", "a cluster reads with all of its processors")
+        raise OptionError("--workers is for runs read on this machine", "a cluster uses all its processors")
     with show_stages() as progress, _open_reader(engine, address, workers) as reading:
         document = summarize_fleet(source, reading, progress, parquet)
     terminal = detect_terminal(sys.stdout, os.environ)
@@ -64,7 +64,7 @@ def _open_reader(engine: EngineName, address: str | None, workers: int | None) -
     if engine is EngineName.LOCAL:
         yield partial(read_locally, workers=workers or len(os.sched_getaffinity(0)))
         return
-    # Not before: it imports Ray.
+    # Imported late: it imports Ray.
     from frx_graph.engines.ray_cluster import connect_ray
     from frx_graph.fleet.ray_reading import read_on_cluster
 

@@ -55,14 +55,14 @@ def init(
         typer.Option("--patch", metavar="FILE", help="Instrument this training script to record its run."),
     ] = None,
     unpatch: Annotated[
-        Path | None, typer.Option("--unpatch", metavar="FILE", help="Remove what --patch has added.")
+        Path | None, typer.Option("--unpatch", metavar="FILE", help="Remove the lines that --patch added.")
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Write the script without asking.")] = False,
     as_document: OnlyJsonOption = False,
     _quiet: QuietOption = False,
 ) -> None:
-    """Say what this machine has, which scripts here train, and what to type next. With --patch, show what would be put
-    into a script, ask, and write it. Exit code 0: done, or nothing to do; 2: an error."""
+    """Show what this machine has, which scripts here train models, and which command to run next. With --patch, show
+    the changes to a script, ask, and write it. Exit code 0: done, or nothing to do; 2: an error."""
     if patch is not None and unpatch is not None:
         raise OptionError("--patch and --unpatch are both given", "take one of them")
     if patch is not None:
@@ -80,7 +80,7 @@ def init(
         script = read_script(unpatch)
         text = unpatched(script)
         if text is None:
-            _report_unchanged(script, "holds nothing that frx init has put in", as_document)
+            _report_unchanged(script, "has no lines added by frx init", as_document)
         else:
             _write_script(script, text, yes=yes, as_document=as_document)
         return
@@ -116,7 +116,7 @@ def _print_first_steps(checks: Sequence[Check], scripts: ScriptsFound, following
     if len(scripts.scripts) > MOST_SHOWN:
         console.print(f"  {len(scripts.scripts) - MOST_SHOWN} more")
     if not scripts.complete:
-        console.print("  There are more files than were looked at.")
+        console.print("  There are more files than frx searches.")
     console.print("\nNext")
     for each in following:
         console.print(f"  {clean_line(each.command)}\n      {each.does}")
@@ -125,7 +125,7 @@ def _print_first_steps(checks: Sequence[Check], scripts: ScriptsFound, following
 def _report_unchanged(script: Script, why: str, as_document: bool) -> None:
     if as_document:
         print_document(to_json(report_unchanged(script.path, why)))
-    print_notice(f"frx: {_format_path(script.path)} {why}; left as it is")
+    print_notice(f"frx: {_format_path(script.path)} {why}; left unchanged")
 
 
 def _format_path(path: Path) -> str:
@@ -144,7 +144,7 @@ def _write_script(script: Script, text: str, *, yes: bool, as_document: bool) ->
                 f"{script.path} was not written: there is no terminal to ask on", "--yes writes it without asking"
             )
         if not typer.confirm(f"Write {_format_path(script.path)}?", err=True):
-            print_notice(f"frx: {_format_path(script.path)} was left as it is")
+            print_notice(f"frx: {_format_path(script.path)} was left unchanged")
             return
     replace_script(script, text)
     if as_document:

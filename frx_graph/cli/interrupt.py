@@ -1,4 +1,4 @@
-"""Ctrl-C, whatever it hits: one line, and the exit code that a shell reports for it."""
+"""Handle Ctrl-C at any point: print one line, and exit with the code that shells expect."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ EXIT_INTERRUPTED = 130
 """Exit code that shells report for a program ended by SIGINT: 128 + 2."""
 
 _SHOW_CURSOR = b"\r\x1b[K\x1b[?25h"
-"""Undoes what a spinner has done to a terminal: to the start of the line, the rest of it deleted, the cursor shown."""
+"""Restores the terminal after a spinner: clears the line and shows the cursor."""
 
 
 class SigintHandler:
-    """Handle SIGINT as Python does, and remember it: exceptions that a model or a half-imported module raises after it
-    are then known not to be their own errors."""
+    """Handle SIGINT as Python does, and remember it. Exceptions that a model or a half-imported module raises
+    afterwards are then not reported as errors of that code."""
 
     def __init__(self) -> None:
         self.came = False
@@ -45,8 +45,8 @@ def watch_interrupts() -> Iterator[SigintHandler]:
 
 @contextlib.contextmanager
 def exit_on_interrupt() -> Iterator[None]:
-    """Let an interrupt end the process while torch is imported, within `watch_interrupts`. An exception would be taken
-    for a missing module, or printed by an extension that goes on without it (torch 2.15 without numpy)."""
+    """Let an interrupt end the process while torch is imported, within `watch_interrupts`. The importing code could
+    take an exception for a missing module, or print it and go on (torch 2.15 without numpy)."""
     handler = signal.getsignal(signal.SIGINT) if _is_main_thread() else None
     if not isinstance(handler, SigintHandler):
         yield

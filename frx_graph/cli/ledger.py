@@ -1,4 +1,4 @@
-"""`frx ledger`: what was decided, when, by whom, on what evidence, and why."""
+"""`frx ledger`: decisions, with time, author, evidence and reason."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ def _ledger(context: typer.Context) -> None:
 def list_events(
     signature: Annotated[str | None, typer.Option(help="Only this graph or workload, with its active plans.")] = None,
     environment: Annotated[str | None, typer.Option(help="Only this fingerprint.")] = None,
-    kind: Annotated[list[str] | None, typer.Option(help="Only these: promoted, rolled-back; may be repeated.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="Show at most this many, the last.")] = DEFAULT_LIMIT,
+    kind: Annotated[list[str] | None, typer.Option(help="Only this kind: promoted, rolled-back; repeatable.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Show at most this many of the latest events.")] = DEFAULT_LIMIT,
     format: FormatOption = TextOrJson.TEXT,
     as_document: JsonOption = False,
     at: LedgerOption = None,
@@ -100,12 +100,12 @@ def list_events(
 
 @ledger.command()
 def show(
-    event: Annotated[str, typer.Argument(help="An event's number, or the first 8 digits or more of its hash.")],
+    event: Annotated[str, typer.Argument(help="An event's number, or at least 8 leading digits of the hash.")],
     format: FormatOption = TextOrJson.TEXT,
     as_document: JsonOption = False,
     at: LedgerOption = None,
 ) -> None:
-    """Print all about one decision, with its evidence."""
+    """Print one decision in full, with its evidence."""
     place = _choose_place(at)
     source = open_to_read(place)
     found = _find(source, event)
@@ -127,10 +127,10 @@ def rollback(
     at: LedgerOption = None,
     _quiet: QuietOption = False,
 ) -> None:
-    """Go back to the baseline: promoted plans are no longer applied, and not tried again until you ask for it."""
+    """Go back to the baseline. Promoted plans are no longer applied, nor tried again until you ask for it."""
     why = " ".join(clean_line(reason, 1000).split())
     if not why:
-        raise OptionError("--reason is empty", "say why in a line")
+        raise OptionError("--reason is empty", "give the reason in one line")
     place = _choose_place(at)
     source = open_to_read(place)
     promotions = _find_promotions(source, what, _check_hex_name(environment, "--environment"))
@@ -163,7 +163,7 @@ def export(
 
 @ledger.command()
 def verify(at: LedgerOption = None, _quiet: QuietOption = False) -> None:
-    """Check every event's hash, place and form, and that it was allowed. Exit code 0: sound; 1: not."""
+    """Check that every event is intact, in order and was allowed. Exit code 0: sound; 1: not."""
     place = _choose_place(at)
     source = _open_to_read(place)
     if source is None:
@@ -182,9 +182,9 @@ def verify(at: LedgerOption = None, _quiet: QuietOption = False) -> None:
 
 @ledger.command()
 def upgrade(at: LedgerOption = None, _quiet: QuietOption = False) -> None:
-    """Upgrade the tables of an older ledger; earlier versions cannot use it any more. Appending upgrades a file by
-    itself; a database on a server is only upgraded by this command."""
-    from frx_graph.ledger.database.migration import upgrade_ledger  # Alembic takes long to import
+    """Upgrade the tables of an older ledger. Earlier versions of frx can then no longer use it. Appending to a file
+    upgrades it automatically; a database on a server needs this command."""
+    from frx_graph.ledger.database.migration import upgrade_ledger  # Alembic is slow to import
 
     place = _choose_place(at)
     try:
@@ -229,15 +229,15 @@ def _find_promotions(source: Ledger, what: str, environment: str | None) -> list
         found = [event for name in names for event in source.read_promotions(what, name)]
         if not found:
             where = "" if environment is None else f" in environment {environment}"
-            raise OptionError(f"nothing stands for {what}{where}", f"frx ledger list --signature {what}")
+            raise OptionError(f"no plan is active for {what}{where}", f"frx ledger list --signature {what}")
         return found
     decision = _find(source, what).decision
     if environment not in (None, decision.environment):
-        raise OptionError(f"event {what} is not of environment {environment}", "leave --environment out")
+        raise OptionError(f"event {what} is from another environment than {environment}", "leave --environment out")
     standing = source.read_promotions(decision.signature, decision.environment)
     found = [event for event in standing if event.decision.plan == decision.plan]
     if not found:
-        message = f"plan {decision.plan} does not stand for {decision.signature}"
+        message = f"plan {decision.plan} is not active for {decision.signature}"
         raise OptionError(message, f"frx ledger list --signature {decision.signature}")
     return found
 
@@ -248,7 +248,7 @@ def _find(source: Ledger, name: str) -> RecordedEvent:
     elif _HASH.fullmatch(name):
         found = source.find_by_hash(name)
     else:
-        hint = "its number, or the first 8 digits or more of its hash"
+        hint = "give its number, or at least the first 8 digits of the hash"
         raise OptionError(f"{clean_line(name, 80)!r} is not the name of an event", hint)
     if found is None:
         raise OptionError(f"there is no event {name}", "frx ledger list shows them")

@@ -1,5 +1,5 @@
 """The `frx` command. Exit code 0: nothing found; 1: findings; 2: an error, printed as one line; 130: interrupted; 141:
-the reader of the output has gone. Slow imports are made in `run`."""
+the reader of the output is gone. `run` makes the slow imports."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def run(arguments: Sequence[str] | None = None) -> int:
         except BaseException as error:  # noqa: BLE001 - the boundary
             return _fail("interrupted", EXIT_INTERRUPTED) if interrupted.came else _report_error(error)
     if code == EXIT_INTERRUPTED:
-        # Typer has made an exit of it, and says nothing.
+        # Typer has turned it into an exit without a message.
         return _fail("interrupted", EXIT_INTERRUPTED)
     return code if isinstance(code, int) else EXIT_CLEAN
 
 
 def _report_error(error: BaseException) -> int:
-    """Print this error, and return its exit code; an exit that no broken pipe has caused is raised again."""
+    """Print this error, and return its exit code. Raises an exit again, unless a broken pipe caused it."""
     import typer
     from typer.exceptions import TyperException
 
@@ -52,21 +52,21 @@ def _report_error(error: BaseException) -> int:
     if isinstance(error, SystemExit):
         if not isinstance(error.__context__, BrokenPipeError):
             raise error
-        # Typer and rich turn it into an exit. The reader of our output has gone, `frx rules | head`: no message, and
-        # none from Python's shutdown either.
+        # Typer and rich turn it into an exit. The reader of the output is gone (`frx rules | head`):
+        # print no message, and let Python's shutdown print none either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_BROKEN_PIPE
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         where = "what was to be written" if error.filename is None else error.filename
         return _fail(f"{where}: {error.strerror} (free some, or write to another disk)")
-    # A defect of ours is reported as one, in one line.
+    # A defect of frx itself is reported in one line.
     if os.environ.get("FRX_DEBUG"):
         traceback.print_exception(error)
     return _fail(f"internal error: {summarize_error(error)} (set FRX_DEBUG=1 for the traceback)")
 
 
 def _format_usage_error(said: str, error: BaseException) -> str:
-    """Return Typer's message without pydantic's words, with the nearest option as the hint."""
+    """Return Typer's message without pydantic's prefix, with the nearest option as the hint."""
     name, possible = getattr(error, "option_name", None), getattr(error, "possibilities", None)
     hint = f"{_format_command(error)} --help lists what it takes"
     if isinstance(name, str) and possible:
@@ -86,21 +86,21 @@ def _format_command(error: BaseException) -> str:
 
 
 def _fail(message: str, code: int = EXIT_ERROR) -> int:
-    # It may quote what somebody else has written: names of files, texts of exceptions.
+    # It may quote untrusted text, such as file names and exceptions.
     print(f"frx: {clean_line(' '.join(message.split()), _LONGEST)}", file=sys.stderr)
     return code
 
 
 def _reopen_closed_streams() -> None:
-    """Open closed standard streams as /dev/null. The next file to be opened would otherwise get their descriptor, and
-    output would be written into it."""
+    """Open closed standard streams as /dev/null. Otherwise the next opened file would get their descriptor, and output
+    would go into it."""
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
         except OSError:
-            # The lowest that is free is this one. Programs that are started by us have it, too.
+            # `os.open` returns this descriptor, the lowest free one. Child processes inherit it.
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
-    # Python has made none for those that were closed. What is printed without standard error goes to standard output.
+    # Python has no stream for a closed descriptor. Without standard error, messages go to standard output.
     sys.stdout = sys.stdout or open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - as long as the process
     sys.stderr = sys.stderr or open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
 

@@ -1,4 +1,4 @@
-"""`frx ncu-command`: the Nsight Compute command that measures what a question needs."""
+"""`frx ncu-command`: the Nsight Compute command of a preset."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _YOURS = "./your_app"
 def ncu_command(
     preset: Annotated[str | None, typer.Argument(help="memory, tensor, occupancy, stalls or full.")] = None,
     command: Annotated[list[str] | None, typer.Argument(help="The program, after --.")] = None,
-    output: Annotated[str, typer.Option("--output", "-o", help="File that ncu writes.")] = "ncu_report.csv",
+    output: Annotated[str, typer.Option("--output", "-o", help="File for ncu to write.")] = "ncu_report.csv",
     kernel_name: Annotated[str | None, typer.Option(help="Only kernels of this name; regex:... for a pattern.")] = None,
     launch_skip: Annotated[int | None, typer.Option(min=0, help="Leave the first launches out.")] = None,
     launch_count: Annotated[int | None, typer.Option(min=1, help="Measure this many launches.")] = None,

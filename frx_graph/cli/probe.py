@@ -1,4 +1,4 @@
-"""`frx probe`: measures the operator layout contract of this torch version and device."""
+"""`frx probe`: measure the operator layout contract of this torch version and device."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from frx_graph.support.atomic_file import write_atomically
 
 
 class ProbeDevice(enum.StrEnum):
-    """Devices that run the operators."""
+    """Devices that can run the operators."""
 
     CPU = "cpu"
     CUDA = "cuda"
@@ -90,8 +90,8 @@ def probe(
 
 
 def select_cases(only: Sequence[str] | None) -> tuple[Case, ...]:
-    """The cases of the named operators, given as `bmm`, `aten.bmm` or `aten.bmm.default`; all without names. Raises
-    `OptionError` for a name that is not in the table."""
+    """Return the cases of the named operators (`bmm`, `aten.bmm` or `aten.bmm.default`), or all cases without names.
+    Raises `OptionError` for a name that is not in the table."""
     if not only:
         return CASES
     by_name: dict[str, list[Case]] = {}
@@ -102,13 +102,13 @@ def select_cases(only: Sequence[str] | None) -> tuple[Case, ...]:
     for name in only:
         if name not in by_name:
             near = difflib.get_close_matches(name, by_name, n=1)
-            hint = f"did you mean {near[0]}?" if near else "frx probe without --only measures all that it knows"
+            hint = f"did you mean {near[0]}?" if near else "frx probe without --only measures all operators"
             raise OptionError(f"the contract's table has no operator {name!r}", hint)
     return tuple(dict.fromkeys(case for name in only for case in by_name[name]))
 
 
 def _write(contract: OperatorContract, output: Path | None, *, whole: bool) -> Path | None:
-    """Write to `output`, else to the cache; a part of a contract never replaces the one in the cache."""
+    """Write to `output`, else to the cache. A partial contract never replaces the one in the cache."""
     path = output or (get_own_contracts() / f"{contract.name}.yaml" if whole else None)
     if path is None:
         return None
@@ -122,7 +122,7 @@ def _write(contract: OperatorContract, output: Path | None, *, whole: bool) -> P
 
 
 def _make_progress() -> Progress:
-    """Return a progress bar on standard error; it is hidden if that is no terminal."""
+    """Return a progress bar on standard error, hidden unless that is a terminal."""
     console = Console(stderr=True)
     return Progress(
         TextColumn("measuring"),

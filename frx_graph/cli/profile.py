@@ -42,7 +42,7 @@ def profile(
     ncu: Annotated[Path | None, typer.Option(help="Report on this Nsight Compute file; run nothing.")] = None,
     ptx: Annotated[Path | None, typer.Option(help="Report on this PTX file; run nothing.")] = None,
     preset: Annotated[
-        str | None, typer.Option(help="What to measure: memory, tensor, occupancy, stalls or full (the default).")
+        str | None, typer.Option(help="Preset to measure: memory, tensor, occupancy, stalls or full (the default).")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Keep ncu's export in this file.")] = None,
     kernel_name: Annotated[str | None, typer.Option(help="Only kernels of this name; regex:... for a pattern.")] = None,
@@ -59,12 +59,12 @@ def profile(
     exit_zero: Annotated[bool, typer.Option("--exit-zero", help="Exit 0 even if there are bottlenecks.")] = False,
     _quiet: QuietOption = False,
 ) -> None:
-    """Measure a program's kernels with Nsight Compute, and print what holds them back and what to do about it."""
+    """Measure a program's kernels with Nsight Compute. Print their bottlenecks and fixes."""
     if sum(given is not None for given in (command or None, ncu, ptx)) != 1:
         raise OptionError("name one program or file to profile", "-- PROGRAM, or --ncu FILE, or --ptx FILE")
     filters = Filters(kernel_name, launch_skip, launch_count)
     if not command and (out is not None or preset is not None or filters != Filters()):
-        raise OptionError("--out, --preset and filters are for programs that are run", "leave them out")
+        raise OptionError("--out, --preset and filters need a program to run", "leave them out")
     explanations = None
     if explain:
         explanations = ExplanationFiles(Path() if out is None else out.parent)
@@ -89,19 +89,20 @@ def profile(
     )
     code = shown.print_ncu(export, analysis, (*filters.arguments, "--", *command))
     if failed is not None:
-        # Something was measured, and not all.
+        # Only some of the kernels were measured.
         raise failed
     raise typer.Exit(code)
 
 
 def _detect_kind(path: Path) -> FileKind:
-    """Return the kind of report that a file holds. Reading anything else as an export explains what was expected."""
+    """Return the kind of report that a file holds. Any other file is read as an export; the error then names the
+    expected formats."""
     return FileKind.NCU_REPORT if detect_file_kind(path) is FileKind.NCU_REPORT else FileKind.NCU_CSV
 
 
 def _find_ncu(command: Sequence[str], preset: Preset, filters: Filters, out: Path | None) -> str:
-    """Return the path of ncu. Without one, print the command to run elsewhere. Raises `FrxError`, also for errors that
-    would otherwise show only after the program has run."""
+    """Return the path of ncu. Without one, print the command to run elsewhere. Raises `FrxError`, also for problems
+    that would otherwise show only after the run."""
     program = find_ncu()
     if program is None:
         export = str(out or _EXPORT)
@@ -121,7 +122,7 @@ def _find_ncu(command: Sequence[str], preset: Preset, filters: Filters, out: Pat
 
 @dataclass(frozen=True, slots=True)
 class _ReportPrinter:
-    """Prints reports, and writes explanations if they are wanted."""
+    """Prints reports, and writes explanations on request."""
 
     top: int
     as_document: bool
@@ -129,7 +130,7 @@ class _ReportPrinter:
     explanations: ExplanationFiles | None
 
     def print_ncu(self, export: NcuExport, analysis: KernelAnalysis, measured: Sequence[str]) -> int:
-        """Print an export's report, and return the exit code; `measured` are the arguments that measure it again."""
+        """Print an export's report, and return the exit code. `measured` are the arguments to measure again."""
         document = kernel_document.build_ncu_document(export, analysis)
         render = partial(render_kernels, document.result, top=self.top, measured=measured)
         print_result(document, render, as_document=self.as_document)

@@ -1,4 +1,4 @@
-"""`frx reconcile`: source, PTX, an Nsight Compute export and a trace of one program, read together."""
+"""`frx reconcile`: diagnose one program from its source, PTX, Nsight Compute export and trace together."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from frx_graph.rules.gpu_profile import require_cuda_gpu
 
 def reconcile(
     files: Annotated[
-        list[Path], typer.Argument(help="kernel.cu, kernel.ptx, report.csv or .ncu-rep, trace.json: one of a kind.")
+        list[Path], typer.Argument(help="kernel.cu, kernel.ptx, report.csv or .ncu-rep, trace.json: one of each kind.")
     ],
     top: Annotated[int, typer.Option(min=1, help="Explain this many diagnoses.")] = DEFAULT_TOP,
     gpu_model: GpuModel = None,
     as_document: Annotated[bool, typer.Option("--json", help="As JSON: frx_reconcile_v1.")] = False,
     _quiet: QuietOption = False,
 ) -> None:
-    """Print what source, PTX, counters and a trace of one program say together of its kernels, how sure that is, and
-    what to measure to be sure. Exit code 0: nothing; 1: diagnoses; 2: an error."""
+    """Diagnose a program's kernels from source, PTX, counters and a trace together. Print each diagnosis with its
+    confidence and the measurements that would confirm it. Exit code 0: nothing; 1: diagnoses; 2: an error."""
     gpu = require_cuda_gpu(gpu_model)
     with show_stages() as progress:
         progress(f"reading {', '.join(map(str, files))}")

@@ -1,4 +1,4 @@
-"""`frx rules`: the list of rules, or the card of one."""
+"""`frx rules`: list the rules, or print one rule's card."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def rules(
 
 
 def print_list(cards: tuple[RuleCard, ...], console: Console) -> None:
-    """One line a rule: code, name, title."""
+    """Print one line per rule: code, name, title."""
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     table.add_column("Code", style="bold", no_wrap=True)
     table.add_column("Name", no_wrap=True)
@@ -45,7 +45,7 @@ def print_list(cards: tuple[RuleCard, ...], console: Console) -> None:
 
 
 def print_card(card: RuleCard, console: Console) -> None:
-    """The whole card, wrapped to the console's width; code stays as it is written."""
+    """Print the whole card, wrapped to the console's width. Code is not wrapped."""
     console.print(Text(f"{card.code} {card.name}", style="bold"))
     console.print(Text(card.title))
     for heading, prose in (("What", card.what), ("Why it costs", card.why), ("Fix", card.fix)):
@@ -53,7 +53,7 @@ def print_card(card: RuleCard, console: Console) -> None:
     _print_heading("Example", console)
     for caption, source in (("before", card.example.before), ("after", card.example.after)):
         console.print(Text(f"  # {caption}", style="dim"))
-        # Text, not Syntax: that neither pads nor wraps, so that code copied from the terminal is the card's own.
+        # Text neither pads nor wraps, unlike Syntax, so code copied from the terminal equals the card's.
         console.print(Text(textwrap.indent(source, "  ")), soft_wrap=True)
         console.print()
     _print_section("Safety", card.safety, console, space=False)

@@ -1,4 +1,4 @@
-"""`frx serve`: the analyses over HTTP, and a page for people."""
+"""`frx serve`: serve the analyses over HTTP, with a web page."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from frx_graph.ledger.location import choose_location
 from frx_graph.service.settings import MEGABYTE, TOKEN_VARIABLE, ServiceSettings, count_default_workers
 
 _BODIES_AT_ONCE = 8
-"""Request bodies of the largest size that are held at once; more are answered with 503."""
+"""Number of request bodies of the largest size that are held at once; more get a 503."""
 
 
 def serve(
-    host: Annotated[str, typer.Option(help="Address to listen on; any but loopback needs a token.")] = ("127.0.0.1"),
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0: any free one.")] = 8787,
+    host: Annotated[str, typer.Option(help="Address to listen on; all but loopback need a token.")] = ("127.0.0.1"),
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0: any free port.")] = 8787,
     token_file: Annotated[
         Path | None, typer.Option(help=f"File whose first line is the token; otherwise {TOKEN_VARIABLE}.")
     ] = None,
@@ -35,16 +35,16 @@ def serve(
     workers: Annotated[
         int | None, typer.Option(min=1, max=256, help="Concurrent analyses. Default: 4, or one per core.")
     ] = None,
-    queue: Annotated[int, typer.Option(min=0, help="Analyses that may wait; more get an error to try again.")] = 64,
+    queue: Annotated[int, typer.Option(min=0, help="Analyses that may wait; further ones are asked to retry.")] = 64,
     max_upload_mb: Annotated[int, typer.Option(min=1, help="Largest request body, in megabytes.")] = 512,
     max_memory_mb: Annotated[int, typer.Option(min=64, help="Memory limit of one analysis, in megabytes.")] = 2048,
     time_limit_s: Annotated[float, typer.Option(min=0.1, help="Time limit of one analysis, in seconds.")] = 60.0,
-    shutdown_s: Annotated[float, typer.Option(min=0.1, help="Seconds for accepted requests to finish.")] = 30.0,
+    shutdown_s: Annotated[float, typer.Option(min=0.1, help="Seconds that accepted requests have to finish.")] = 30.0,
     ledger: Annotated[str | None, typer.Option(help="The ledger to show; default: as for frx ledger.")] = None,
     _quiet: QuietOption = False,
 ) -> None:
-    """Serve the analyses over HTTP, with a page for people. Stops at Ctrl-C or SIGTERM, when what was accepted is done.
-    Exit code 0: stopped; 2: an error."""
+    """Serve the analyses over HTTP, with a web page. Ctrl-C or SIGTERM stops the service once accepted requests are
+    done. Exit code 0: stopped; 2: an error."""
     try:
         from frx_graph.service.app import create_app
         from frx_graph.service.http.connection import make_server
@@ -73,7 +73,7 @@ def serve(
     with open_listening_socket(settings.host, settings.port) as opened:
         secured = "" if settings.token is None else ", with the token"
         print_notice(f"frx: serving at http://{_format_address(opened)}{secured}; Ctrl-C stops")
-        # It exits by itself where the application does not start.
+        # uvicorn exits by itself if the application does not start.
         with _ignore_reraised_signals(), contextlib.suppress(SystemExit):
             server.run(sockets=[opened])
     if not server.started:
@@ -82,7 +82,7 @@ def serve(
 
 @contextlib.contextmanager
 def _ignore_reraised_signals() -> Iterator[None]:
-    """Ignore the signals that the server raises again after it has handled them and stopped."""
+    """Ignore the signals that the server raises again after handling them."""
     before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
@@ -98,12 +98,12 @@ def open_listening_socket(host: str, port: int) -> socket.socket:
         return socket.create_server((host.strip("[]"), port), family=family, backlog=2048)
     except OSError as error:
         raise OptionError(
-            f"frx serve cannot listen on {host}, port {port}: {error.strerror or error}", "--port 0 takes any free one"
+            f"frx serve cannot listen on {host}, port {port}: {error.strerror or error}", "--port 0 takes any free port"
         ) from None
 
 
 def _read_token(file: Path | None) -> SecretStr | None:
-    """Return the token, from a file or the environment: other users can read a process's arguments."""
+    """Return the token from a file or the environment, since other users can read a process's arguments."""
     if file is None:
         given = os.environ.get(TOKEN_VARIABLE)
         return SecretStr(given) if given else None

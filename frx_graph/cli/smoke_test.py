@@ -1,4 +1,4 @@
-"""`frx smoke-test`: whether collecting, bundling and analysing work here, on a run that is known."""
+"""`frx smoke-test`: check that collecting, bundling and analysing work here, on a known run."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def smoke_test(
     as_document: OnlyJsonOption = False,
     _quiet: QuietOption = False,
 ) -> None:
-    """Take a run that waits for its input through all of the pipeline, in a temporary directory. Exit code 0: all
-    checks passed; 1: some failed."""
+    """Run the whole pipeline on a known input-bound run, in a temporary directory. Exit code 0: all checks passed; 1:
+    some failed."""
     with show_stages() as progress:
         progress("running the smoke test")
         document = build_smoke_document([(check.name, check.problem) for check in run_smoke_test()])

@@ -1,5 +1,4 @@
-"""`frx trial`: is the program that frx would make of a model right, and is it faster? Tried in fresh processes, here or
-on the nodes of a cluster."""
+"""`frx trial`: test in fresh processes if frx's changes keep a model correct and make it faster."""
 
 from __future__ import annotations
 
@@ -54,18 +53,18 @@ def trial(
         ),
     ],
     train: Annotated[
-        bool, typer.Option("--train", help="Forward and backward, and the optimizer's step, if there is one.")
+        bool, typer.Option("--train", help="Run forward, backward and the optimizer's step, if any.")
     ] = False,
     candidate: Annotated[
         list[str] | None,
         typer.Option(
-            help="Only this rewrite or compiler setting; default: all that pay, together. May be repeated: each by a "
-            "trial of its own."
+            help="Only this rewrite or compiler setting; default: all that save time, together. May be repeated; each "
+            "gets a separate trial."
         ),
     ] = None,
     aa: Annotated[bool, typer.Option("--aa", help="Try the baseline against itself, to check the method.")] = False,
     policy: Annotated[
-        Path | None, typer.Option(help="YAML file; default: [tool.frx.policy], or the built-in policy.")
+        Path | None, typer.Option(help="Policy as a YAML file; default: [tool.frx.policy], or the built-in policy.")
     ] = None,
     inner: Annotated[str, typer.Option(help="Compiler of both arms: inductor, eager, aot_eager.")] = "inductor",
     device: Annotated[
@@ -79,7 +78,7 @@ def trial(
         list[str] | None,
         typer.Option(
             metavar="NAME=SIZE[,NAME=SIZE...]",
-            help="Call the target with these, e.g. batch=8,size=224. May be repeated: each by a trial of its own.",
+            help="Call the target with these sizes, e.g. batch=8,size=224. Repeatable; each gets a separate trial.",
         ),
     ] = None,
     engine: EngineOption = EngineName.LOCAL,
@@ -90,9 +89,8 @@ def trial(
     as_document: JsonOption = False,
     _quiet: QuietOption = False,
 ) -> None:
-    """Try what frx would make of a model against what its compiler makes of it. Exit code 0: promoted, or nothing to
-    try; 1: not promoted, or not all; 2: an error, or a decision could not be recorded. Decisions are kept in the
-    ledger."""
+    """Test a model with frx's changes against the same model without them. Decisions are kept in the ledger. Exit code
+    0: promoted, or nothing to try; 1: not promoted, or not all; 2: an error, or a decision could not be recorded."""
     config = read_advise_config(Path.cwd())
     rules = read_policy(policy) if policy is not None else read_policy_table(config)
     _check_inner(inner)
@@ -101,7 +99,7 @@ def trial(
     check_engine(engine, address, working_dir)
     holding = _choose_holding(engine, device)
     if aa and candidate:
-        raise OptionError("--aa tries the baseline against itself, --candidate something else", "leave one of them out")
+        raise OptionError("--aa tries the baseline against itself, without a --candidate", "leave one of them out")
     place = choose_location(ledger, config.ledger)
     if not aa:
         check_writable(place)
@@ -127,7 +125,7 @@ def trial(
             for one in finished:
                 kept.record_result(one)
         finally:
-            # Also where somebody ends it before all have ended: what was promoted until then stays.
+            # Also after an interrupt: plans promoted so far stay.
             kept.promote_fastest()
     as_asked = is_json(format, as_document)
     if len(jobs) > 1:
@@ -140,7 +138,7 @@ def trial(
 
 
 class _TrialResults:
-    """Results of the jobs so far; each is recorded as soon as it is known."""
+    """Results of the jobs so far; each is recorded at once."""
 
     def __init__(self, jobs: Sequence[TrialJob], place: Location) -> None:
         self._jobs = jobs
@@ -219,7 +217,7 @@ def _choose_holding(engine: EngineName, device: str | None) -> Holding:
 
 
 def _check_inner(name: str) -> None:
-    """Raises `OptionError`, also for a compiler that torch has and that takes no plan."""
+    """Raise `OptionError` for an unknown compiler, and for one that takes no plan."""
     check_inner(name)
     if name not in PLANNED:
-        raise OptionError(f"nothing can be tried with --inner {name}", f"take one of {', '.join(sorted(PLANNED))}")
+        raise OptionError(f"--inner {name} takes no plan", f"take one of {', '.join(sorted(PLANNED))}")

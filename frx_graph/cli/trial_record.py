@@ -26,14 +26,14 @@ NOT_EACH = (
 
 @dataclass(frozen=True, slots=True)
 class TrialRecord:
-    """A trial's document, once its decision is in the ledger. That it is not is said there, too, so that what was
-    measured is printed in any case."""
+    """A trial's document, after its decision was recorded. If recording failed, the document says so, and the
+    measurements are printed all the same."""
 
     document: TrialDocument
     error: LedgerError | None = None
-    """The reason why its decision is not in the ledger."""
+    """The reason why the decision is not in the ledger."""
     promoted: tuple[Decision, ...] = ()
-    """One for each graph that its plan was promoted for."""
+    """One for each graph for which the plan was promoted."""
 
 
 def record_trial(tried: TargetTrial | None, job: TrialJob, place: Location, placed: Placement | None) -> TrialRecord:
@@ -56,11 +56,11 @@ def record_trial(tried: TargetTrial | None, job: TrialJob, place: Location, plac
         )
 
     if asked.against_itself:
-        return TrialRecord(document("nothing is recorded of a baseline against itself"))
+        return TrialRecord(document("a baseline against itself is not recorded"))
     text = json.dumps(to_json(document(f"recorded in {place}")), allow_nan=False)
     wanted = make_decisions(tried, policy, text, make_process_author(AUTHOR))
     if not wanted:
-        return TrialRecord(document("not recorded: it ended before an arm could say on what machine it runs"))
+        return TrialRecord(document("not recorded: the trial ended before an arm reported its machine"))
     try:
         events = open_ledger(place).append(wanted)
     except LedgerError as error:
@@ -75,7 +75,7 @@ def record_trial(tried: TargetTrial | None, job: TrialJob, place: Location, plac
 
 @dataclass(frozen=True, slots=True)
 class PromotedTrial:
-    """A plan that one of several trials has promoted."""
+    """A plan that one of several trials promoted."""
 
     number: int
     """Number of the trial, in the order of the command line."""
@@ -86,7 +86,7 @@ class PromotedTrial:
 
 @dataclass(frozen=True, slots=True)
 class RepeatedPromotion:
-    """A trial whose plan was promoted once more."""
+    """A trial whose plan was promoted again."""
 
     number: int
     position: int
@@ -113,7 +113,7 @@ def promote_fastest_again(promoted: Iterable[PromotedTrial], place: Location) ->
         best = max(left, key=lambda one: one.ratio)
         if best.decision.plan == standing.current.plan:
             continue
-        reason = f"once more, so that it stands: of {len(plans)} promoted plans it is the fastest, {best.ratio:.3f}"
+        reason = f"promoted again to be the active plan: the fastest of {len(plans)} promoted plans, {best.ratio:.3f}"
         policy = best.decision.policy
         (event,) = ledger.append(
             [

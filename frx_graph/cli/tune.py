@@ -1,4 +1,4 @@
-"""`frx tune`: which environment variables make a training script fastest, proved by interleaved trials of all of it."""
+"""`frx tune`: find the environment variables that make a training script fastest, by interleaved trials of it."""
 
 from __future__ import annotations
 
@@ -33,22 +33,22 @@ from frx_graph.support.supervisor.process import unwind_on_termination
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NEXT = re.compile(r",(?=[^,]*=)")
-"""The commas before a name; one within a value, as in `CUDA_VISIBLE_DEVICES=0,1`, is before none."""
+"""Matches a comma before a name, but not within a value, as in `CUDA_VISIBLE_DEVICES=0,1`."""
 
 
 def tune(
     command: Annotated[list[str], typer.Argument(help="The program and its arguments, behind -- .")],
     name: Annotated[str, typer.Option(help="Job name.")] = "frx-tune",
-    out: Annotated[Path, typer.Option(help="Folder in which tune-<id> is made.")] = Path("runs"),
-    max_trials: Annotated[int, typer.Option(min=1, help="Most candidates to try.")] = 12,
+    out: Annotated[Path, typer.Option(help="Folder in which to create tune-<id>.")] = Path("runs"),
+    max_trials: Annotated[int, typer.Option(min=1, help="Largest number of candidates to try.")] = 12,
     safe: Annotated[
-        bool, typer.Option("--safe/--no-safe", help="Only tier 0, or also candidates that change the model.")
+        bool, typer.Option("--safe/--no-safe", help="Try only tier 0, or also candidates that change the model.")
     ] = True,
-    allow_risky_actions: Annotated[bool, typer.Option("--allow-risky-actions", help="Tier 2 as well.")] = False,
+    allow_risky_actions: Annotated[bool, typer.Option("--allow-risky-actions", help="Try tier 2 as well.")] = False,
     time_budget_s: Annotated[float, typer.Option(help="Time limit of one process, in seconds.")] = 60.0,
-    warmup_steps: Annotated[int, typer.Option(min=1, help="Warmup steps of each process, which do not count.")] = 5,
+    warmup_steps: Annotated[int, typer.Option(min=1, help="Warmup steps of each process; they are not counted.")] = 5,
     measure_steps: Annotated[int, typer.Option(min=2, help="Steps of each arm in a quad, and of a whole run.")] = 20,
-    repeat_count: Annotated[int, typer.Option(min=1, help="Times the process pairs of a trial.")] = 1,
+    repeat_count: Annotated[int, typer.Option(min=1, help="Factor on the number of process pairs of a trial.")] = 1,
     race: Annotated[bool, typer.Option("--race/--no-race", help="A quick screening before full trials.")] = True,
     race_promote_count: Annotated[int, typer.Option(min=1, help="Candidates per stage that get a full trial.")] = 3,
     race_warmup_steps: Annotated[int, typer.Option(min=1, help="As --warmup-steps, in a race.")] = 1,
@@ -56,7 +56,7 @@ def tune(
     bottleneck: Annotated[str | None, typer.Option(help="Focus on this label instead of the diagnosis'.")] = None,
     family: Annotated[list[str] | None, typer.Option(help="Only this family; may be repeated.")] = None,
     candidate: Annotated[
-        list[str] | None, typer.Option(help="NAME=VALUE[,NAME=VALUE]: a candidate of your own; may be repeated.")
+        list[str] | None, typer.Option(help="NAME=VALUE[,NAME=VALUE]: your own candidate; may be repeated.")
     ] = None,
     min_speedup: Annotated[float, typer.Option(help="Smallest gain worth a change: 0.08 is 8 %.")] = 0.08,
     quality_checks: Annotated[
@@ -81,17 +81,17 @@ def tune(
         bool, typer.Option("--one-at-a-time", help="Run one process at a time; takes longer.")
     ] = False,
     ignore_load: Annotated[
-        bool, typer.Option("--ignore-load", help="Use measurements taken beside other programs.")
+        bool, typer.Option("--ignore-load", help="Use measurements even if other programs were running.")
     ] = False,
     engine: EngineOption = EngineName.LOCAL,
     address: AddressOption = None,
     working_dir: WorkingDirOption = None,
-    resume: Annotated[Path | None, typer.Option(help="Resume this tune's folder, with the same arguments.")] = None,
+    resume: Annotated[Path | None, typer.Option(help="Resume the tune in this folder with the same arguments.")] = None,
     as_document: Annotated[bool, typer.Option("--json", help="As JSON: frx_tune_v1.")] = False,
     _quiet: QuietOption = False,
 ) -> None:
-    """Find the environment variables that make a training script fastest, and prove it. Recommendation only. Exit code
-    0: something is recommended; 1: nothing is; 2: an error."""
+    """Find the environment variables that make a training script fastest, and measure the gain. Recommends only;
+    changes nothing. Exit code 0: a recommendation; 1: none; 2: an error."""
     try:
         settings = TuneSettings(
             command=tuple(command),
@@ -132,9 +132,9 @@ def tune(
         folder = open_tune_folder(resume, settings)
     else:
         folder = make_tune_folder(out, f"tune-{secrets.token_hex(4)}", settings)
-    # A signal ends the process where this block ends: what is said of the report is said within.
+    # A signal ends the process at the end of this block, so the report is announced inside it.
     with folder.hold(), unwind_on_termination():
-        _print_line(f"frx autopilot — {'going on with' if resume else 'starting'} tune run {folder.name}")
+        _print_line(f"frx autopilot — {'resuming' if resume else 'starting'} tune run {folder.name}")
         _print_line(f"Workload : {clean_line(' '.join(command))}")
         _print_line(f"Max trials: {max_trials} | Time budget: {time_budget_s:g}s/trial")
         try:
@@ -150,7 +150,7 @@ def tune(
 
 
 def _parse_variables(text: str) -> tuple[tuple[str, str], ...]:
-    """`A=1,B=2`. Raises `OptionError`."""
+    """Parse `A=1,B=2`. Raises `OptionError`."""
     pairs = []
     for part in _NEXT.split(text):
         name, equals, value = part.partition("=")
@@ -176,6 +176,6 @@ def _check_bottleneck(label: str | None) -> None:
 
 
 def _print_line(text: str) -> None:
-    """Print a line on standard error, with its indentation."""
+    """Print a line on standard error, keeping its indentation."""
     indent = len(text) - len(text.lstrip(" "))
     print_notice(" " * indent + clean_line(text, 400))

@@ -1,4 +1,4 @@
-"""Read what AOTAutograd knows of the inputs and outputs of the graph that it is compiling."""
+"""Read AOTAutograd's data about the inputs and outputs of the graph that it is compiling."""
 
 from __future__ import annotations
 

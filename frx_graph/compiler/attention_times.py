@@ -1,4 +1,4 @@
-"""Measure an attention both as the operators it is written in and as one fused call."""
+"""Measure an attention both as separate operators and as one fused call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hash this package's own code that decides how graphs are compiled. Imports no torch."""
+"""Hash the code of this package that decides how graphs are compiled, without importing torch."""
 
 from __future__ import annotations
 

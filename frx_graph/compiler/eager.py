@@ -74,7 +74,7 @@ class _AotGraphCompiler:
         self._on_failure = on_failure
         self._constant = constant
         self._doubtful: tuple[str, ...] = ()
-        """Outputs that the forward saves, whose strides may differ from those that the backward is told."""
+        """Outputs that the forward saves, whose strides may differ from those that the backward expects."""
         self._misread: tuple[str, ...] = ()
         """Outputs whose strides differ even without rewrites: the backward reads them as they are."""
         self._done: list[RewrittenGraph] = []
@@ -101,7 +101,7 @@ class _AotGraphCompiler:
         return self._compile(module, _find_restrided_inputs(module, inputs, self._misread), Phase.BACKWARD, train=True)
 
     def _compile(self, module: fx.GraphModule, given: Mapping[str, Tensor], phase: Phase, *, train: bool) -> Compiled:
-        """Compile `module` rewritten, or else as it was traced, for the strides of its actual inputs."""
+        """Compile the rewritten `module`, or else the traced one, for the strides of the actual inputs."""
         run = None
         if not self._fallback_state.taken:
             saves = train and phase is Phase.FORWARD
@@ -189,10 +189,10 @@ class _AotGraphCompiler:
             inner="eager",
             plan=self._plan,
             static_inputs=find_static_inputs(placeholders, phase is Phase.BACKWARD) | constants,
-            visible=find_visible_outputs(module, phase is Phase.BACKWARD),
-            given=given,
+            observable_outputs=find_visible_outputs(module, phase is Phase.BACKWARD),
+            original_inputs=given,
             frozen=constants,
-            doubtful=self._doubtful if phase is Phase.BACKWARD else (),
+            uncertain_inputs=self._doubtful if phase is Phase.BACKWARD else (),
         )
 
 

@@ -28,7 +28,7 @@ from frx_graph.support.user_warning import warn_user
 
 _NAMESPACES = frozenset({"aten", "prims", "mkldnn", LIBRARY.ns})
 _MAX_GUARDED_SIZES = 64
-"""Bounds the runs that keep their arguments; a backward keeps all that was saved for it."""
+"""Bounds the runs that keep their arguments; a backward keeps all its saved tensors."""
 
 
 @dataclass

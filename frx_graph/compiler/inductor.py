@@ -76,7 +76,7 @@ def _rewrite_for_inductor(module: fx.GraphModule, plan: Plan) -> RewrittenGraph:
         inner="inductor",
         plan=plan,
         static_inputs=find_static_inputs(placeholders, backward),
-        visible=find_visible_outputs(module, backward),
+        observable_outputs=find_visible_outputs(module, backward),
     )
 
 
@@ -105,7 +105,7 @@ class FrozenPlan(CustomGraphPass):
 def make_inductor_options(
     plan: Plan, options: Mapping[str, Any], on_rewrite: OnRewrite, on_failure: OnFailure
 ) -> dict[str, Any]:
-    """Return Inductor's options with the plan's passes; a pass of the user's own runs before them."""
+    """Return Inductor's options with the plan's passes; the user's pass runs before them."""
     own_choice = bool(options.get("layout_optimization", inductor_config.layout_optimization))
     ours = InductorPlan(plan, own_choice, on_rewrite, on_failure)
     noting = options.get("joint_custom_pre_pass", inductor_config.joint_custom_pre_pass)

@@ -30,7 +30,7 @@ def make_planned_backend(
 ) -> Compiled:
     """Return a compiler that applies `plan`, or the baseline compiler if there is none.
 
-    `on_failure` receives what could not be rewritten. `log`, by default the process's, records what was.
+    `on_failure` receives graphs that could not be rewritten. `log`, by default the process's, records the rewrites.
     """
     log = LOG if log is None else log
     if plan is None:
@@ -70,7 +70,7 @@ def _make_chosen_compiler(options: BackendOptions, plan: Plan, on_failure: OnFai
 
 
 def _add_fallback(planned: Compiled, baseline: Compiled, on_failure: OnFailure, log: RewriteLog) -> Compiled:
-    """Compile by `planned`, or by `baseline` what only that can compile; then log it and call `on_failure`."""
+    """Compile by `planned`, or by `baseline` if `planned` fails; then log the failure and call `on_failure`."""
 
     def compile_or_leave(dynamo: fx.GraphModule, inputs: Sequence[Any], **how: Any) -> Any:
         before = snapshot_dynamo_graph(dynamo)

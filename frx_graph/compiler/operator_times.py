@@ -34,9 +34,9 @@ def add_measured_times(subject: RewriteSubject, *, prepared: bool = False) -> Re
 
 
 def time_anchors(subject: RewriteSubject, *, prepared: bool = False) -> AnchorSeconds:
-    """Return the measured times of every anchor in each of its orders; with `prepared`, weights have that order, too.
+    """Return the measured times of every anchor in every possible order; with `prepared`, weights have it, too.
 
-    Anchors with an unknown time are left out. If the bandwidth is unknown, there are none.
+    Anchors with an unknown time are left out. If the bandwidth is unknown, the result is empty.
     """
     asked = {
         anchor.op.node: list_anchor_calls(

@@ -14,7 +14,8 @@ from frx_graph.plan import RECORDED, Plan
 from frx_graph.records import Candidate, Risk
 
 ALL_REWRITES = (ATTENTION, *(rewrite.name for rewrite in REWRITES))
-"""In the order in which they are applied: attention to Dynamo's graphs, the others to the inner compiler's."""
+"""All rewrites, in the order in which they are applied: attention to Dynamo's graphs, the others to the inner
+compiler's."""
 
 
 def make_current_plan(policy: str, only: Collection[str] | None = None) -> Plan:

@@ -156,7 +156,7 @@ def _keep_supported(
         if kept and _describe_visible(dynamo, mode, graph_id) != before:
             raise RewriteError("outputs or gradients would have other strides or share other memory")
         if kept and _has_aliased_outputs(dynamo, mode, graph_id):
-            raise RewriteError("AOTAutograd cannot make views of what a fused kernel returns again")
+            raise RewriteError("AOTAutograd cannot repeat views of a fused kernel's result")
     except Exception as error:
         for one in kept:
             undo_fused_attention(dynamo.graph, one.attention)

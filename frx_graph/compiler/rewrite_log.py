@@ -1,8 +1,8 @@
 """Log the rewrites of the graphs that this process has compiled or found in Inductor's cache.
 
-A graph from a cache is not rewritten again, so its report must be cached with it. Inductor stores beside each compiled
-graph how much its counters rose during compilation, and raises them as much on a hit. So a report is the name of a
-counter.
+A graph from a cache is not rewritten again, so its report must be cached with it. Inductor stores with each compiled
+graph the increase of counters during compilation, and repeats that increase on a hit. So a report is stored as the
+name of a counter.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class RewriteLog:
             self._done.append(done)
 
     def collect(self, graph_id: str | None = None) -> None:
-        """Log what has come from a cache since the last call, under `graph_id` if the caller knows it."""
+        """Log the graphs from a cache since the last call, under `graph_id` if the caller knows it."""
         with self._lock:
             now = Counter({name: n for name, n in counters["inductor"].items() if name.startswith(_PREFIX)})
             for name in self._counted:

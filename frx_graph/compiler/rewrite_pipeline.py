@@ -34,9 +34,9 @@ from frx_graph.records import Candidate, Refusal
 class RewrittenGraph:
     """The rewrites of one graph: candidates that were applied, and refusals.
 
-    `conversions` names the copies that were inserted. `signature` is the graph's before it was rewritten, `plan` the
-    hash of its plan. Only a trial can judge the `untried` candidates: measured operators cannot. `doubtful` names the
-    traced outputs whose strides may differ from those of their fakes, `misread` those that differ and were not moved.
+    `conversions` names the inserted copies. `signature` belongs to the graph before the rewrite, `plan` is the hash of
+    the plan. Only a trial can judge the `untried` candidates: measured operators cannot. `doubtful` names the traced
+    outputs whose strides may differ from those of their fakes, `misread` those that differ and were not moved.
     """
 
     graph_id: str
@@ -79,23 +79,23 @@ def rewrite_graph(
     inner: str,
     plan: Plan,
     static_inputs: Collection[str] = (),
-    visible: Collection[str] = (),
-    given: Mapping[str, Tensor] = MappingProxyType({}),
+    observable_outputs: Collection[str] = (),
+    original_inputs: Mapping[str, Tensor] = MappingProxyType({}),
     frozen: Collection[str] = (),
-    doubtful: Collection[str] = (),
+    uncertain_inputs: Collection[str] = (),
 ) -> RewrittenGraph:
     """Apply to `module`, in place, the rewrites that `plan` chooses or names.
 
-    `given` holds the traced values of inputs whose actual strides differ: the graph is changed to run on those.
-    `frozen` names inputs that are constants, `doubtful` those whose strides may differ from those of their fakes.
+    `original_inputs` holds the traced values of inputs whose actual strides differ: the graph is changed to run on
+    those. `frozen` names inputs that are constants, `uncertain_inputs` those whose strides may differ from their fakes'.
     """
-    unmet = dict(given)
+    unmet = dict(original_inputs)
     outputs = list_output_names(module)
-    seen = [name in visible for name in outputs]
+    seen = [name in observable_outputs for name in outputs]
     signature = hash_graph(module.graph)
     traced = as_run = list_output_strides(module)
     if inner == "eager":
-        fix_view_strides(module.graph, given)
+        fix_view_strides(module.graph, original_inputs)
         as_run = list_output_strides(module)
         pin_views(module.graph)
     correct_weight_gradients(module.graph)
@@ -108,10 +108,10 @@ def rewrite_graph(
         phase=phase,
         inner=inner,
         everything=plan.policy == "all",
-        visible=frozenset(visible),
-        given=given,
+        observable_outputs=frozenset(observable_outputs),
+        original_inputs=original_inputs,
         frozen=frozenset(frozen),
-        unsure=frozenset(doubtful),
+        uncertain_inputs=frozenset(uncertain_inputs),
     )
     solved = plan.policy == "solved"
     if solved:
@@ -149,9 +149,9 @@ def rewrite_graph(
             subject = replace(
                 subject,
                 facts=build_graph_facts(refresh_captured(captured)),
-                given=dict(unmet),
+                original_inputs=dict(unmet),
                 # An output may be a conversion now, with another name.
-                visible=frozenset(itertools.compress(list_output_names(module), seen)),
+                observable_outputs=frozenset(itertools.compress(list_output_names(module), seen)),
             )
     if unmet:
         conversions.extend(adapt_to_inputs(subject, module))

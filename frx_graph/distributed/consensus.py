@@ -1,17 +1,18 @@
 """Have all ranks under `torch.distributed` agree on one plan, or on none.
 
-No collective is used. The ranks read and write values in the store of the process group, through a connection of their
-own (`registers`). A decision is a register that is written once, by an atomic compare-and-set: a rank whose time is up
-later, and would decide otherwise, reads what was decided. There are three, each decided by all ranks (`voting`):
+No collective is used. The ranks read and write values in the store of the process group, through a separate connection
+(`registers`). A decision is a register that is written once, by an atomic compare-and-set. A rank that times out later,
+and would decide differently, reads the earlier decision. There are three registers, each decided by all ranks
+(`voting`):
 
-    offered        the first rank's plan, or why there is none
-    validated      that all ranks have found it valid, or which did not, and why
-    acknowledged   that all ranks have read that, and so were alive then
+    offered        the first rank's plan, or the reason for none
+    validated      all ranks find the plan valid; or the ranks that do not, and the reason
+    acknowledged   all ranks have read the validation, and so were alive then
 
 Collectives of the default group block until its timeout, usually half an hour, and then NCCL's end the process. They
-are matched by order, so that one of frx would meet one of the program's on a rank that compiles something else. A
-second group takes all ranks to make. A rank cannot leave a collective alone, but can leave a register. Inside a
-compiler, a collective would also run on fake tensors.
+are matched by order, so a collective of frx would meet one of the program on a rank that compiles something else.
+Creating a second group needs all ranks. A rank can leave a register, but not a collective. Inside a compiler, a
+collective would also run on fake tensors.
 
 docs/distributed.md has the guarantees and their limits.
 """

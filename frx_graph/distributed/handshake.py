@@ -1,10 +1,10 @@
-"""The ranks' handshake at their first compilation: the first one tells for which graphs its ledger has plans at all.
+"""Make the ranks' handshake at their first compilation: the first rank names the graphs for which its ledger has plans.
 
-A rank cannot know what another machine's ledger holds. To wait for the first rank at every graph would cost programs
-that have no plan for any. The result holds for the lifetime of the process group. A rank that does not answer is waited
-for once; after that no rank asks any more.
+A rank cannot know the ledger of another machine, and waiting for the first rank at every graph would slow programs
+without plans. The result is valid for the lifetime of the process group. If a rank does not answer, the others wait for
+it once, and ask no more.
 
-Only a rank that reports what its ledger holds imports a database here.
+Only a rank that reports its ledger imports a database here.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def may_have_plans(options: BackendOptions) -> bool:
 class Handshake:
     """The ranks' knowledge of each other in one default process group.
 
-    `signatures` are those of the graphs for which the first rank's ledger has ever promoted a plan.
+    `signatures` identify the graphs for which the first rank's ledger has ever promoted a plan.
     """
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ class Handshake:
         proposal: Callable[[], bytes | None],
         valid: Callable[[bytes], str | None],
     ) -> bytes | None:
-        """Return what all ranks apply, or None; the arguments are those of `agree`.
+        """Return the plan that all ranks apply, or None. Takes the arguments of `agree`.
 
         If they disagree, raises `AgreementError` on the first rank and on those that caused it.
         """
@@ -117,7 +117,7 @@ class Handshake:
     def _unwrap(self, found: Agreement) -> bytes | None:
         rank = dist.get_rank()
         if found.plan is None and found.dissenters and (rank in (0, *found.dissenters) or 0 in found.dissenters):
-            raise AgreementError(found.reason, "no plan is asked for any more" if self._closed else "")
+            raise AgreementError(found.reason, "no more plans are requested" if self._closed else "")
         return found.plan
 
 

@@ -1,4 +1,4 @@
-"""The first rank's offer of a plan for a graph, and the objections of the others."""
+"""Define the first rank's offer of a plan for a graph, and the objections of the others."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class PlanOffer(BaseModel):
         return make_recorded_plan(self.candidates)
 
     def find_objection(self, own: PlanOffer) -> str | None:
-        """Return what is wrong with this offer on a rank that would offer `own`; None if nothing is."""
+        """Return the objection to this offer on a rank that would offer `own`; None if there is none."""
         if (differs := find_difference(self.options, own.options)) is not None:
             return differs
         if self.signature != own.signature:

@@ -1,7 +1,7 @@
-"""One rank's part in an agreement: offer or receive a plan, vote on it, and acknowledge the result.
+"""Implement one rank's part in an agreement: offer or receive a plan, vote on it, and acknowledge the result.
 
 A store may be older than the ranks: a launcher such as `torchrun` keeps it over restarts, with earlier decisions. So an
-offer names a `life`, and its votes are of that life.
+offer names a `life`, and votes belong to that life.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ GRACE_SECONDS = 5.0
 
 _OFFERED, _VALIDATED, _ACKNOWLEDGED = "offered", "validated", "acknowledged"
 _MAX_MISSING = 16
-"""Silent ranks that are named. Each takes some messages to find."""
+"""Most silent ranks that are named. Finding each takes some messages."""
 _POLL_SECONDS = 0.05
-"""Between reads of an offer of an earlier life: a store reports that a key exists, not that it has changed."""
+"""Seconds between reads of an offer of an earlier life: a store reports that a key exists, not that it changed."""
 _START_PRECISION_SECONDS = 1.0
 """psutil derives a process's start from the machine's, which Linux gives in whole seconds (proc(5), btime)."""
 

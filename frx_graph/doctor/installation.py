@@ -1,4 +1,4 @@
-"""Check this installation: versions, devices, compilers, caches, and whether evidence can be collected."""
+"""Check this installation: versions, devices, compilers, caches, and the collection of evidence."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ BACKEND_GROUP = "torch_dynamo_backends"
 
 
 def check_installation() -> tuple[Check, ...]:
-    """All checks in the order in which they are printed. Takes a second or two: a convolution is run and watched."""
+    """Run all checks, in the order in which they are printed. Takes a second or two: it records a convolution."""
     return tuple(check for look in _CHECKS for check in look())
 
 
@@ -46,7 +46,7 @@ def _check_version() -> Iterator[Check]:
 def _check_processor() -> Iterator[Check]:
     threads = torch.get_num_threads()
     yield Check("cpu", f"{get_device_name(torch.device('cpu'))}, {os.cpu_count()} processors, {threads} torch threads")
-    # Not every torch of the supported range has it.
+    # Not every supported torch has it.
     able = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
     features = {
         "AVX-512": able.get("avx512_f"),
@@ -69,7 +69,7 @@ def _check_onednn() -> Iterator[Check]:
             "oneDNN",
             "not in this build of torch",
             Status.WARNING,
-            "conversions inside convolutions on the CPU cannot be seen; install a build of torch with oneDNN",
+            "conversions inside CPU convolutions cannot be seen; install a build of torch with oneDNN",
         )
         return
     if not torch.backends.mkldnn.enabled:
@@ -84,13 +84,13 @@ def _check_onednn() -> Iterator[Check]:
 
 
 def _check_recording() -> Iterator[Check]:
-    """One convolution, large enough for oneDNN, under the recorder."""
+    """Record a convolution that is large enough for oneDNN."""
     try:
         with torch.no_grad(), CopyRecorder() as recorder, recorder.open_region("convolution"):
             torch.conv2d(torch.ones(1, 32, 32, 32), torch.ones(32, 32, 3, 3), padding=1)
             torch.ones(8, 8).t().contiguous()
     except (FrxError, RuntimeError, OSError) as error:
-        yield Check("copy recorder", str(error), Status.ERROR, "without it no copy can be observed or measured")
+        yield Check("copy recorder", str(error), Status.ERROR, "without it, copies cannot be observed or measured")
         return
     mechanisms = sorted({str(copy.mechanism) for copy in recorder.get_copies("convolution")})
     if not mechanisms:
@@ -143,7 +143,7 @@ def _check_cache() -> Iterator[Check]:
             "cache",
             f"{description}, cannot be written",
             Status.WARNING,
-            f"every run measures for itself; name a writable folder in {CACHE_VARIABLE}",
+            f"every run must measure again; name a writable folder in {CACHE_VARIABLE}",
         )
 
 
@@ -152,7 +152,7 @@ def _check_calibration() -> Iterator[Check]:
         try:
             profile = get_device_profile(device, measure=False)
         except FrxError:
-            yield Check(f"bandwidth of {device}", "no measurement to go by; the next frx advise makes one")
+            yield Check(f"bandwidth of {device}", "not measured yet; the next frx advise measures it")
             continue
         peaks = ", ".join(
             f"{str(dtype).removeprefix('torch.')} {peak / 1e9:.0f} GFLOP/s"
@@ -235,13 +235,13 @@ _CHECKS: tuple[Callable[[], Iterator[Check]], ...] = (
 
 
 def list_usable_devices() -> tuple[str, ...]:
-    """The device types that this torch can use here."""
+    """Return the device types that this torch can use here."""
     return ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
 
 
 def _find_cpp_compiler() -> str | None:
-    """The path of the compiler that Inductor takes, None if there is none. It looks no further than the one that `CXX`
-    names, or without it g++, on macOS clang++: `cpp.cxx` in torch/_inductor/config.py."""
+    """Return the path of Inductor's compiler; None if there is none. Inductor takes only the compiler that `CXX` names,
+    or by default g++, on macOS clang++: `cpp.cxx` in torch/_inductor/config.py."""
     words = os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++").split()
     return shutil.which(words[0]) if words else None
 
@@ -254,7 +254,7 @@ def _find_package_version(package: str) -> str | None:
 
 
 def _is_writable(folder: Path) -> bool:
-    """True if files can be made in `folder`, or it can be made. Looks, does not write."""
+    """Return True if files, or `folder` itself, can be created. Writes nothing."""
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
     return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)

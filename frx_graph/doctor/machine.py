@@ -23,7 +23,7 @@ _PARTS = {
     "SDK": ("frx_graph.runs.sdk.session",),
     "analysis": ("frx_graph.analyze.layers", "frx_graph.analyze.layers", "frx_graph.analyzers.run"),
 }
-"""Modules that record a run, and modules that read a record."""
+"""Modules that record a run, and modules that read one."""
 
 
 def check_python() -> Iterator[Check]:
@@ -41,19 +41,19 @@ def check_torch() -> Iterator[Check]:
 
 
 def check_cuda() -> Iterator[Check]:
-    """Check which GPUs torch can use. None is no error: everything works on the CPU, too."""
+    """Check which GPUs torch can use. No GPU is not an error: everything also works on the CPU."""
     names = _list_gpu_names()
     if names:
         yield Check("CUDA available", ", ".join(f"{name} x{count}" for name, count in Counter(names).items()))
     elif torch.version.cuda is None and torch.version.hip is None:
-        yield Check("CUDA available", "no: this torch is a CPU build. Everything here is about the CPU.")
+        yield Check("CUDA available", "no: this torch is a CPU build, so frx analyses the CPU only")
     else:
         built = f"CUDA {torch.version.cuda}" if torch.version.cuda else f"ROCm {torch.version.hip}"
         yield Check("CUDA available", f"no: torch is built for {built}, but sees no device or driver")
 
 
 def check_gpu_model() -> Iterator[Check]:
-    """Check which GPU profile kernels are judged by; yields nothing without a GPU."""
+    """Check for the profile of the GPU by which kernels are judged. Yields nothing without a GPU."""
     for name in dict.fromkeys(_list_gpu_names()):
         profile = find_gpu(name)
         if profile is None:

@@ -26,10 +26,10 @@ def suggest_commands(checks: Sequence[Check], scripts: ScriptsFound) -> tuple[Ne
         name = shlex.quote(str(script.path))
         if script.line is not None and not script.instrumented:
             commands.append(NextCommand(f"frx init --patch {name}", "have the script record its steps"))
-        commands.append(NextCommand(f"frx collect -- python {name}", "run it, and find what holds it back"))
+        commands.append(NextCommand(f"frx collect -- python {name}", "run it, and find its bottleneck"))
         if _is_present(checks, "GPU model") and _is_present(checks, "ncu"):
             commands.append(NextCommand(f"frx profile -- python {name}", "measure its kernels"))
-    commands.append(NextCommand("frx advise file.py:callable", "layout fixes for a model; no training is needed"))
+    commands.append(NextCommand("frx advise file.py:callable", "layout fixes for a model, without training"))
     return tuple(commands)
 
 
@@ -38,7 +38,7 @@ def _is_present(checks: Sequence[Check], name: str) -> bool:
 
 
 def describe_script(script: FoundScript) -> str:
-    """Return one line about a script: the training loop that was found in it."""
+    """Return one line about a script: its training loop."""
     if script.line is None:
         return script.note
     return f"line {script.line}: for ... in {script.over}"

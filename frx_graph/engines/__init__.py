@@ -1,1 +1,1 @@
-"""Engines that run trials: one after the other on this machine, or spread over the nodes of a Ray cluster."""
+"""Run trials one after the other on this machine, or on the nodes of a Ray cluster."""

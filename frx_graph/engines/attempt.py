@@ -1,8 +1,8 @@
-"""Run one attempt at a job on a node of a cluster, in a process of its own, and return its answer.
+"""Run one attempt at a job on a cluster's node, in a separate process, and return its answer.
 
-The cluster's worker runs this. It imports nothing of torch, and only waits: a fresh process measures, as on the user's
-machine. It has none of the variables that Ray sets for its workers, such as `OMP_NUM_THREADS`, but those of the asking
-process that decide kernels and threads.
+The cluster's worker runs this. It does not import torch, and only waits: a fresh process measures, as on the user's
+machine. That process does not inherit the variables that Ray sets for its workers, such as `OMP_NUM_THREADS`. It gets
+the requesting process's variables that affect kernels and threads.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from frx_graph.support.supervisor.process import extend_pythonpath, supervise, w
 from frx_graph.trials.decisive_variables import select_decisive_variables
 
 _POLL_SECONDS = 0.2
-"""Ray cancels a task by an exception, which does not come through while the interpreter waits for the system."""
+"""Seconds between polls. Ray cancels a task by an exception, which cannot arrive during a system call."""
 _UNWINDING_SECONDS = 10.0
-"""For a trial that ends its arms, and removes its folders."""
+"""Seconds for a trial to end its arms and remove its folders."""
 _CHUNK = 2**16
 _RAYS_OWN = frozenset({"OMP_NUM_THREADS", "PYTHONBREAKPOINT", "PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED"})
 """Variables that Ray sets in a worker, and that the user has not asked for."""
@@ -51,7 +51,8 @@ class ProcessorPart:
     def select_processors(
         self, usable: Collection[int], core: Callable[[int], Collection[int]] = read_siblings
     ) -> frozenset[int]:
-        """Its processors, neighbours; those of one `core` stay together, since they slow each other down."""
+        """Return the part's processors, which are neighbours. Those of one `core` stay together, since they slow each
+        other down."""
         ordered = sorted(usable, key=lambda processor: (min(core(processor)), processor))
         size = max(1, len(ordered) // self.parts)
         begin = self.number * size % len(ordered)
@@ -79,9 +80,9 @@ class Task:
     environment: str | None = None
     """The fingerprint of the one environment that it may run in; None: any."""
     part: ProcessorPart | None = None
-    """The processors that it has for itself; None: all that the node's programs may use."""
+    """The processors that the task uses exclusively; None: all that the node's programs may use."""
     gpus: bool = False
-    """True if it has a GPU for itself; it sees no others."""
+    """True if the task uses a GPU exclusively; it sees no others."""
 
 
 class Ending(enum.StrEnum):
@@ -89,11 +90,11 @@ class Ending(enum.StrEnum):
 
     RETURNED = "returned"
     FAILED = "failed"
-    """The job itself came to nothing, and would anywhere: `text` and `hint` say why."""
+    """The job failed, and would fail on every node: `text` and `hint` say why."""
     UNFIT = "unfit"
-    """It did not begin, for something about this node."""
+    """The attempt did not begin, because of this node."""
     LOST = "lost"
-    """The process ended before it could say anything."""
+    """The process ended without an answer."""
     BROKEN = "broken"
     """A defect of frx-graph; `text` is the traceback."""
 
@@ -110,7 +111,7 @@ class Answer:
 
 
 def run_attempt(task: Task) -> Answer:
-    """Run the attempt. Whatever interrupts it, none of its processes is left."""
+    """Run the attempt. An interrupt, too, leaves no process behind."""
     if task.folder is not None and not Path(task.folder).is_dir():
         return Answer(task.attempt, Ending.UNFIT, f"it has no folder {task.folder}", "--working-dir sends yours")
     try:
@@ -139,7 +140,7 @@ def _run_process(task: Task) -> Answer:
             assert process.stderr is not None
             output = OutputTail(process.stderr)
             answer = _read_answer(process)
-            # Who does not end by itself has answered all the same.
+            # The answer is valid even if the process does not end by itself.
             wait_for_exit(process, _UNWINDING_SECONDS)
             output.join()
         if (found := _decode_answer(answer)) is not None:

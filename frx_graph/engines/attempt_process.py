@@ -1,5 +1,7 @@
-"""Run one attempt's job in a process of its own, `python -m frx_graph.engines.attempt_process`: it reads a task, runs
-it as the local engine does, and answers. It ends with the worker that started it."""
+"""Run one attempt's job in a separate process, `python -m frx_graph.engines.attempt_process`.
+
+The process reads a task, runs it as the local engine does, and answers. It ends with the worker that started it.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +21,9 @@ from frx_graph.support.supervisor.supervised import claim_stdout, end_with_paren
 
 def run_attempt_process(parent: int) -> None:
     """Read the task from standard input, and write the answer to standard output."""
-    # Not killed: it has arms, and folders, to leave in order.
+    # Not killed, so that it can end its arms and remove its folders.
     end_with_parent(parent, signal.SIGTERM)
-    # Ray's workers run at a lower priority (`RAY_worker_niceness`, 15), so that whatever else runs there would be
+    # Ray's workers run at a lower priority (`RAY_worker_niceness`, 15), so other programs there would be
     # measured, too. Without the permission it stays.
     with contextlib.suppress(PermissionError):
         os.setpriority(os.PRIO_PROCESS, 0, 0)
@@ -50,7 +52,7 @@ def _answer_task(task: Task) -> Answer:
 
 
 def _check_fitness(task: Task) -> Answer | None:
-    """Return the answer of an unfit node, whose measurements would be about something else; None if it is fit."""
+    """Return the answer of an unfit node, whose measurements would not be comparable; None if it is fit."""
     if hash_trial_code() != task.code:
         return Answer(task.attempt, Ending.UNFIT, "it has other code of frx-graph", "install the same on all nodes")
     if task.environment is not None and hash_node_environment() != task.environment:
@@ -59,8 +61,11 @@ def _check_fitness(task: Task) -> Answer | None:
 
 
 def hash_node_environment() -> str:
-    """Return sixteen hexadecimal digits of this node's processor, versions, settings and GPUs: what is measured on a
-    node holds for others with the same. CUDA is not initialised, which would take memory of the GPU to measure on."""
+    """Return sixteen hexadecimal digits that identify this node's processor, versions, settings and GPUs.
+
+    Measurements are valid on all nodes with the same digits. CUDA is not initialised, since that would take memory of
+    the measured GPU.
+    """
     # These import torch, which counts the processors that `ProcessorPart.take` leaves.
     import torch
 

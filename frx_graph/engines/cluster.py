@@ -1,4 +1,4 @@
-"""The interface of a cluster, so that engines can be tested without one."""
+"""Define the interface of a cluster, so that engines can be tested without one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from frx_graph.engines.attempt import Answer, ProcessorPart, Task
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One that is alive, and what it has in all."""
+    """A node that is alive, and its total resources."""
 
     id: str
     address: str
@@ -21,8 +21,8 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Part of a node that one trial has for itself: processors, GPUs, and how much of the one slot in which the node
-    measures."""
+    """The part of a node that one trial uses exclusively: processors, GPUs, and a share of the node's one measuring
+    slot."""
 
     cpus: float
     gpus: float

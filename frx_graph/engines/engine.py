@@ -1,4 +1,4 @@
-"""Define engines, which run a matrix of jobs with the same results wherever they run; and the one of this machine."""
+"""Define engines, which run a matrix of jobs with the same results on every machine, and the local engine."""
 
 from __future__ import annotations
 
@@ -15,24 +15,23 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class EngineName(enum.StrEnum):
-    """As `--engine` takes them."""
+    """The values of `--engine`."""
 
     LOCAL = "local"
     RAY = "ray"
 
 
 class Holding(enum.StrEnum):
-    """The part of its node that a job holds alone, so that no other job disturbs its measurements."""
+    """The part of a node that a job holds exclusively, so that no other job disturbs its measurements."""
 
     CORES = "cores"
     GPU = "gpu"
-    """One GPU, and an equal share of its node's processors for each."""
+    """One GPU, and the node's processors divided by its number of GPUs."""
     NODE = "node"
 
 
 class Job(Protocol[T_co]):
-    """A trial with all it needs, which another process can be sent by pickle. It raises `FrxError` if it comes to
-    nothing."""
+    """A trial with all its inputs, which can be pickled for another process. It raises `FrxError` if it fails."""
 
     @property
     def label(self) -> str:
@@ -50,11 +49,11 @@ class Placement:
     node: str
     address: str
     lost: tuple[str, ...]
-    """Earlier attempts that came to no result, each with its id and the reason. Nothing of them counts."""
+    """Earlier attempts without a result, each with its id and the reason. Their measurements do not count."""
 
 
 class NowhereError(TrialError):
-    """A job was not run, since there is no node that may run it: another time there may be."""
+    """A job was not run, since no node may run it now. A later run may find one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +71,7 @@ class Engine(Protocol):
     """Runs jobs. Closing the generator ends those that run, with all their processes."""
 
     def run(self, jobs: Sequence[Job[T]], progress: Progress) -> Generator[JobResult[T]]:
-        """Yield each result as soon as it is there, in any order."""
+        """Yield each result as soon as it arrives, in any order."""
 
 
 class LocalEngine:

@@ -1,4 +1,4 @@
-"""Reserve the places of a cluster where a trial can measure with no other trial beside it."""
+"""Reserve the places of a cluster where a trial can measure alone."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ class MeasuringSlots:
         self._cluster = cluster
         self._holding = holding
         self.asked: list[Reservation] = []
-        """Not ours yet."""
+        """Reservations that were not granted yet."""
         self.free: list[Reservation] = []
         self.busy: set[Reservation] = set()
         self.unfit: dict[str, str] = {}
-        """Nodes that are not asked any more, by id, each with the reason."""
+        """Nodes that get no more attempts, by id, each with the reason."""
 
     @property
     def all(self) -> tuple[Reservation, ...]:
-        """Asked for, or ours."""
+        """All reservations, requested or granted."""
         return (*self.asked, *self.free, *self.busy)
 
     def reserve_nodes(self, nodes: Collection[Node]) -> bool:
@@ -49,8 +49,10 @@ class MeasuringSlots:
         self.free.append(reservation)
 
     def take(self, avoided: frozenset[str]) -> Reservation | None:
-        """One that is free, on a node that is not `avoided`. If there is any such node, and none of its places is
-        free, None: one of them will be."""
+        """Return a free place, on a node that is not `avoided` if there is one.
+
+        None if such a node exists but has no free place, since one will become free.
+        """
         elsewhere = {place.node.id for place in self.all} - avoided - self.unfit.keys()
         best = next((place for place in self.free if not elsewhere or place.node.id in elsewhere), None)
         if best is not None:
@@ -90,7 +92,7 @@ def divide_node(node: Node, holding: Holding) -> Iterator[Share]:
     if holding is Holding.GPU:
         count = int(node.gpus)
         for number in range(count):
-            # Four digits are what Ray counts a resource to.
+            # Ray counts resources to four digits.
             yield Share(node.cpus // count, 1.0, int(1e4 / count) / 1e4, ProcessorPart(number, count))
     elif node.cpus > 0:
         yield Share(node.cpus, node.gpus if holding is Holding.NODE else 0.0, 1.0)

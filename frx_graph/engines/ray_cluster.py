@@ -1,7 +1,8 @@
-"""A Ray cluster. Ray is imported here, when it is asked for, and nowhere else.
+"""Run attempts on a Ray cluster. Only this module imports Ray, and only on request.
 
-A place is a placement group of one bundle, pinned to its node: all that a trial has for itself, the node's `node:<ip>`
-resource included, which Ray gives each node once. Attempts are tasks in it that Ray never makes again by itself.
+A place is a placement group of one bundle, pinned to its node. It holds all resources that a trial uses exclusively,
+including the node's `node:<ip>` resource, which Ray gives each node once. Attempts are tasks in it, which Ray never
+retries.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from frx_graph.errors import OptionError, summarize_error
 from frx_graph.support.plain_text import clean_line
 
 _CANCELLING_SECONDS = 20.0
-"""For attempts that end their arms, before their workers are killed; the arms go with them."""
+"""Seconds that attempts get to end their arms, before their workers are killed together with the arms."""
 _KILLING_SECONDS = 10.0
 _CONNECTING_SECONDS = 10.0
 _LOCAL = "local"
-"""Ray's name of a cluster of this machine that it begins itself."""
+"""Ray's address for a new cluster on this machine."""
 
 
 @contextlib.contextmanager
@@ -40,8 +41,8 @@ def connect_ray(address: str | None, working_dir: Path | None = None) -> Iterato
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     address = address or os.environ.get("RAY_ADDRESS") or _LOCAL
     if address == _LOCAL:
-        # What it says of other systems it does on this one, too: it listens on the loopback interface only. Asked for
-        # 127.0.0.1 it takes the machine's address.
+        # Ray documents this for other systems, but does it here, too: it listens on the loopback interface only. Asked
+        # for 127.0.0.1 it takes the machine's address.
         os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
         os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 - its name
     try:
@@ -50,7 +51,7 @@ def connect_ray(address: str | None, working_dir: Path | None = None) -> Iterato
         raise OptionError(f"--engine ray: {summarize_error(error)}", "pip install 'frx-graph[ray]'") from error
     if ray.is_initialized():
         raise OptionError("--engine ray: this process is connected to a Ray cluster already", "ray.shutdown() first")
-    # Ray prints what it has to say to standard output, where documents go.
+    # Ray prints its messages to standard output, where documents go.
     with contextlib.redirect_stdout(io.StringIO()):
         try:
             with _keep_sigterm_handler():
@@ -73,7 +74,7 @@ def _connect(ray: Any, address: str, working_dir: Path | None) -> None:
         return
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if host and port.isdecimal():
-        # Ray itself tries for minutes to reach what is not there.
+        # Ray itself tries for minutes to reach a missing cluster.
         socket.create_connection((host.strip("[]"), int(port)), _CONNECTING_SECONDS).close()
     ray.init(address=address, **quiet)
 
@@ -168,7 +169,7 @@ class RayCluster:
         return found
 
     def cancel(self, running: Collection[Running]) -> None:
-        """By an exception in the attempt, which ends its processes; those that do not take it are killed."""
+        """Raise an exception in each attempt, which ends its processes; kill attempts that do not react."""
         left: Sequence[Any] = [one.handle for one in running]
         for force, seconds in ((False, _CANCELLING_SECONDS), (True, _KILLING_SECONDS)):
             for handle in left:

@@ -1,8 +1,8 @@
-"""Run jobs on a cluster: each runs alone in its place, and counts once, by the one attempt that has returned.
+"""Run jobs on a cluster. Each job runs alone in its place, and counts once, by the first attempt that returns.
 
-An attempt that was lost, with its node or its process, is made again, on another node if there is one, a bounded
-number of times; then the job is void. Measurements of a lost attempt do not count, and the answer of one that continues
-on a node that was given up for dead is ignored.
+An attempt that is lost with its node or its process is repeated, on another node if there is one. After a bounded
+number of attempts the job is void. Measurements of a lost attempt do not count. Answers from a node that was given up
+are ignored.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from frx_graph.errors import TrialError
 from frx_graph.trials.decisive_variables import select_decisive_variables
 
 GONE_SECONDS = 10.0
-"""Time after which a gone node is given up: before, the cluster itself may report what was lost."""
+"""Time after which a gone node is given up. Until then the cluster may report the lost attempts itself."""
 
 MOST_ATTEMPTS = 3
 _WAIT_SECONDS = 1.0
-"""Between looks at which nodes there are."""
+"""Seconds between two readings of the list of nodes."""
 _NO_NODE_SECONDS = 60.0
-"""That a cluster may be without any node to measure on before what is left is void: preempted nodes come back."""
+"""Seconds without any node to measure on after which the remaining jobs are void. Preempted nodes may come back."""
 
 
 class GoneNodes:
@@ -49,7 +49,7 @@ class GoneNodes:
 
 @dataclass(frozen=True, slots=True)
 class _QueuedJob:
-    """A job that is to be started, once more after attempts were lost."""
+    """A job that waits for its start, or for a restart after lost attempts."""
 
     number: int
     lost: tuple[str, ...] = ()
@@ -129,7 +129,7 @@ class RayEngine:
         )
 
     def _give_up_lost(self, gone: Collection[str], running: Collection[Running]) -> dict[Running, Answer]:
-        """Give up the attempts on nodes that have gone: the cluster may tell of them late, or never."""
+        """Give up the attempts on nodes that have gone: the cluster may report them late, or never."""
         lost = [one for one in running if one.reservation.node.id in gone]
         if lost:
             self._cluster.cancel(lost)

@@ -1,1 +1,1 @@
-"""One provider a file: each turns a file, a log or a tool into measurements."""
+"""Readers of evidence, one per file: each turns a file, a log or a tool's output into measurements."""

@@ -1,4 +1,4 @@
-"""Element types as files of a run name them; a reader of files needs no torch to know their sizes."""
+"""Element types as files of a run name them, so that a reader needs no torch to know their sizes."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ class DType(enum.StrEnum):
 
     @property
     def is_floating_point(self) -> bool:
-        """True for real floating-point numbers; False for complex ones, as in torch."""
+        """Return True for real floating-point numbers; False for complex ones, as in torch."""
         return self.value.startswith(("float", "bfloat"))
 
     @classmethod
     def from_name(cls, dtype: object) -> DType | None:
-        """Return the type that a name, or a `torch.dtype`, stands for; None for one that is not known here."""
+        """Return the type for a name or a `torch.dtype`; None if it is unknown here."""
         try:
             return cls(str(dtype).removeprefix("torch."))
         except ValueError:
@@ -52,7 +52,7 @@ class DType(enum.StrEnum):
 
 
 def _count_bytes(dtype: DType) -> int:
-    """Bytes by the bits in the name; `bool`, and packed types of less than a byte, take one."""
+    """Return bytes from the bits in the name; `bool`, and packed types of less than a byte, take one."""
     bits = re.search(r"\d+", dtype.value)
     return max(1, int(bits[0]) // 8) if bits is not None else 1
 

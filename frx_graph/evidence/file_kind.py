@@ -1,4 +1,4 @@
-"""Detects the kind of an evidence file by its content."""
+"""Detect the kind of an evidence file by its content."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EXPECTED = (
 _GZIP_MAGIC = b"\x1f\x8b"
 _SNIFFED_BYTES = 1 << 16
 _OPENS_JSON = re.compile(rb"\s*(?:\{\s*(?:[\"}]|\Z)|\[\s*(?:[\]{]|\Z))")
-"""Not what programs print before a table: `[Vector addition of 50000 elements]`."""
+"""Does not match output that programs print before a table: `[Vector addition of 50000 elements]`."""
 _NCU = re.compile(rb"^(?:==PROF==|\"ID\",\"Process ID\")", re.MULTILINE)
 _PTX = re.compile(rb"^\s*\.version\s+\d+\.\d+", re.MULTILINE)
 _CUDA = re.compile(rb"\b__global__\b|[\w>)]\s*<<<[^;{}]{1,500}>>>\s*\(")
@@ -38,7 +38,8 @@ class FileKind(enum.StrEnum):
 
 
 def detect_file_kind(path: Path, expected: str = EXPECTED) -> FileKind:
-    """Raises `EvidenceError` for a file that is missing, or of no kind that can be read; `expected` says what can."""
+    """Detect the kind of a file. Raises `EvidenceError` if it is missing, or of no readable kind; `expected` describes
+    the readable ones."""
     with open_evidence(path, expected) as file:
         start = file.read(_SNIFFED_BYTES)
     if not start.strip():
@@ -57,7 +58,7 @@ def detect_file_kind(path: Path, expected: str = EXPECTED) -> FileKind:
         return FileKind.TRACE
     suffix = path.suffix.lower()
     if suffix in _CUDA_SUFFIXES and _CUDA.search(text):
-        # It may hold PTX as text.
+        # It may contain PTX as text.
         return FileKind.CUDA
     if _PTX.search(text):
         return FileKind.PTX
@@ -71,5 +72,5 @@ def detect_file_kind(path: Path, expected: str = EXPECTED) -> FileKind:
 
 
 def is_json_start(start: bytes) -> bool:
-    """True of the beginning of an object, or of a list of objects: of a trace, and not of a line in brackets."""
+    """Return True for the beginning of an object, or of a list of objects: a trace, unlike a line in brackets."""
     return _OPENS_JSON.match(start) is not None

@@ -1,4 +1,4 @@
-"""Finds the loops that only copy in code that Inductor has written, and the buffers that they write.
+"""Find the loops that only copy in code that Inductor has written, and the buffers that they write.
 
 `TORCH_LOGS=output_code` prints such code, with the logger's prefix before each line; `output_code.py` of
 `TORCH_COMPILE_DEBUG=1` holds it. Nothing is executed: allocations, reuse and calls are found by line.
@@ -34,7 +34,7 @@ _BEGINS_EARLIER = "def call(args):"
 
 @dataclass(frozen=True, slots=True)
 class GeneratedBuffer:
-    """Memory of a compiled graph, as it is laid out. `dtype` is None for a type that is not known."""
+    """Memory of a compiled graph and its layout. `dtype` is None for an unknown type."""
 
     name: str
     shape: tuple[int, ...]
@@ -44,14 +44,14 @@ class GeneratedBuffer:
 
     @property
     def bytes(self) -> int | None:
-        """Bytes of the elements; None where the dtype is not known, or no memory could hold them."""
+        """Return the bytes of the elements; None if the dtype is unknown, or no memory could hold them."""
         size = None if self.dtype is None else math.prod(self.shape) * self.dtype.itemsize
         return size if size is not None and size < _MOST_BYTES else None
 
 
 @dataclass(frozen=True, slots=True)
 class GeneratedCopy:
-    """A call, at `line` of the file, from 1, of a loop that copies into `target` and does nothing else."""
+    """A call, at `line` of the file, from 1, of a loop that only copies into `target`."""
 
     kernel: str
     target: GeneratedBuffer
@@ -67,7 +67,7 @@ class GeneratedCopy:
 
 @dataclass(frozen=True, slots=True)
 class GeneratedCode:
-    """All of a file: its copies, and how many graphs and calls of loops there are in it."""
+    """The content of a file: its copies, and the numbers of graphs and calls of loops."""
 
     copies: tuple[GeneratedCopy, ...]
     graphs: int
@@ -75,7 +75,7 @@ class GeneratedCode:
 
 
 def read_inductor_code(lines: Iterable[str]) -> GeneratedCode:
-    """The copies of all graphs, in order; sizes that are symbols are not known, and what has them is left out."""
+    """Return the copies of all graphs, in order. Symbolic sizes are unknown, and copies with them are left out."""
     buffers: dict[str, GeneratedBuffer] = {}
     unwritten: set[str] = set()
     copies: list[GeneratedCopy] = []

@@ -1,4 +1,5 @@
-"""Names of device kernels and of generated loops, without what differs between two compilations of the same program."""
+"""Names of device kernels and of generated loops, without parts that differ between two compilations of the same
+program."""
 
 from __future__ import annotations
 
@@ -17,23 +18,24 @@ _CAST = re.compile(r"\([^()]*\)\d+")
 
 
 def strip_serial_number(name: str) -> str:
-    """A loop that Inductor generated: what it fuses. `cpp_fused_convolution_relu_3` → `cpp_fused_convolution_relu`."""
+    """Return the operators that a loop by Inductor fuses: `cpp_fused_convolution_relu_3` →
+    `cpp_fused_convolution_relu`."""
     return _SERIAL.sub("", name)
 
 
 def is_pure_copy(name: str) -> bool:
-    """True for a loop that Inductor generated and that fuses nothing but copies and views."""
+    """Return True for a loop by Inductor that fuses nothing but copies and views."""
     return _COPIES_AND_VIEWS.fullmatch(name) is not None and _COPIES.search(name) is not None
 
 
 def normalize_kernel_name(name: str) -> str:
-    """A demangled kernel name without return type, parameters, and numbers among the template arguments.
+    """Return a demangled kernel name without return type, parameters, and numbers among the template arguments.
 
-    Of the arguments the names are kept, without arguments of their own, since they say what the kernel does:
-    `void at::native::elementwise_kernel<128, 4, at::native::Add<float> >(int)` becomes
-    `at::native::elementwise_kernel<at::native::Add>`. Tile sizes are part of a library's name for a kernel, and stay. A
-    name that Triton gave a generated loop loses its serial number; copies and fills are not demangled
-    (`Memcpy HtoD (Pageable -> Device)`) and stay.
+    Template arguments keep their names, without arguments of these, since they identify the kernel's work: `void
+    at::native::elementwise_kernel<128, 4, at::native::Add<float> >(int)` becomes
+    `at::native::elementwise_kernel<at::native::Add>`. Tile sizes that are part of a library's name for a kernel stay. A
+    generated loop named by Triton loses its serial number. Copies and fills are not demangled (`Memcpy HtoD (Pageable
+    -> Device)`) and stay.
     """
     if name.startswith(("Memcpy", "Memset")):
         return name
@@ -50,7 +52,7 @@ def normalize_kernel_name(name: str) -> str:
 
 
 def _list_argument_names(text: str) -> Iterator[str]:
-    """The names among the outermost template arguments of `<…>…`."""
+    """Return the names among the outermost template arguments of `<…>…`."""
     depth, current = 0, ""
     for character in text:
         if character in "<({[":

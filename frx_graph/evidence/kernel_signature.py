@@ -1,8 +1,8 @@
-"""Compares names of kernels: as the source writes them, mangled in PTX, demangled by a profiler.
+"""Compare names of kernels: as the source writes them, mangled in PTX, demangled by a profiler.
 
-`_Z4copyILi4EEEvPKfPf`, `void copy<4>(const float *, float *)` and `copy` may all be one. A name gives its function, and
-mostly more: namespaces, template arguments, types of parameters. Two names fit if all that both give is equal, so a
-bare name fits every instance of a template.
+`_Z4copyILi4EEEvPKfPf`, `void copy<4>(const float *, float *)` and `copy` may all name one kernel. A name gives its
+function, and usually more: namespaces, template arguments, types of parameters. Two names fit if everything that both
+give is equal, so a bare name fits every instance of a template.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from frx_graph.evidence.mangled_name import Texts, read_mangled
 
 _LONGEST = 10_000
-"""Characters of a name that are looked into; a mangled kernel of CUTLASS has some thousands."""
+"""Limit on the characters of a name that are parsed; a mangled kernel of CUTLASS has some thousands."""
 _UNNAMED = re.compile(r"(?:\(anonymous namespace\)|<?unnamed>|_NV_ANON_NAMESPACE)::")
 _INTERNAL = re.compile(r"_GLOBAL__N_|_INTERNAL_")
-"""How namespaces without a name begin, and those that nvcc makes of a file."""
+"""Prefixes of anonymous namespaces, and of those that nvcc makes from a file's name."""
 _CAST = re.compile(r"\([A-Za-z_][\w :]*\)(?=-?\d)")
-"""As some demanglers write a number: `(int)4`."""
+"""A number as some demanglers write it: `(int)4`."""
 _SUFFIX = re.compile(r"(?<=\d)[uUlL]+$")
 _QUALIFIERS = re.compile(r"\b(?:const|volatile|struct|class|enum|__restrict__|__restrict)\b|\s+")
 _TRUTH = {"true": "1", "false": "0"}
@@ -28,8 +28,8 @@ _OPENS, _CLOSES = "<([{", ">)]}"
 
 @dataclass(frozen=True, slots=True)
 class KernelSignature:
-    """`function` is the name without all else. What a name does not tell is None: namespaces and classes around it,
-    template arguments, types of the parameters; and single ones of these."""
+    """A parsed name. `function` is the bare name. Parts that the name does not give are None: the namespaces and
+    classes around it, the template arguments, the parameter types, and single items of these."""
 
     function: str
     scope: tuple[str, ...] | None = None
@@ -44,7 +44,7 @@ class KernelSignature:
         return sum(part is not None for part in parts) + sum(text is not None for text in texts)
 
     def can_match(self, other: KernelSignature) -> bool:
-        """True if both may be of one kernel."""
+        """Return True if both may name one kernel."""
         return (
             self.function == other.function
             and (self.scope is None or other.scope is None or self.scope == other.scope)
@@ -55,7 +55,7 @@ class KernelSignature:
 
 @functools.lru_cache(maxsize=4096)
 def parse_kernel_signature(name: str) -> KernelSignature:
-    """Parse `name`; a name that is not C++ counts as the function's as a whole."""
+    """Parse `name`; if it is not a C++ name, all of it counts as the function."""
     text = name.strip()
     if len(text) > _LONGEST:
         return KernelSignature(text)
@@ -69,8 +69,8 @@ def parse_kernel_signature(name: str) -> KernelSignature:
 
 
 def parse_source_signature(name: str, *, template: bool) -> KernelSignature:
-    """That of a kernel as it is defined, with the namespaces around it: there are no others. A template is of any
-    arguments."""
+    """Return the signature of a kernel at its definition, with exactly these namespaces around it. A template may have
+    any arguments."""
     found = parse_kernel_signature(name)
     arguments = found.arguments if template or found.arguments is not None else ()
     return KernelSignature(found.function, found.scope or (), arguments)
@@ -101,7 +101,7 @@ def _parse_demangled(text: str) -> KernelSignature:
 
 
 def _split_template(text: str) -> tuple[str, Texts | None]:
-    """A name and its template arguments, None where it has none."""
+    """Return a name and its template arguments, None without any."""
     at = text.find("<")
     if at <= 0 or not text.endswith(">"):
         return text.strip(), None
@@ -109,13 +109,13 @@ def _split_template(text: str) -> tuple[str, Texts | None]:
 
 
 def _normalize_type(text: str) -> str:
-    """One spelling of an argument or a type."""
+    """Return a canonical spelling of an argument or a type."""
     text = _SUFFIX.sub("", _CAST.sub("", text.strip()))
     return _TRUTH.get(text) or _QUALIFIERS.sub("", text)
 
 
 def _find_parameters(text: str) -> int | None:
-    """Return the place at which the parameters begin: the first round bracket outside of all others."""
+    """Return the index at which the parameters begin: the first round bracket outside all others."""
     depth = 0
     for at, character in enumerate(text):
         if character == "(" and depth == 0 and at:
@@ -135,7 +135,7 @@ def _get_bracketed(text: str, at: int) -> str:
 
 
 def _strip_return_type(text: str) -> str:
-    """Without the type that a function returns, which stands before it."""
+    """Return the name without the return type before it."""
     text = text.strip()
     depth = start = 0
     for at, character in enumerate(text):
@@ -146,7 +146,7 @@ def _strip_return_type(text: str) -> str:
 
 
 def _split_outside_brackets(text: str, by: str) -> list[str]:
-    """The parts between separators that stand in no brackets; none of an empty text."""
+    """Return the parts between separators outside brackets; none for an empty text."""
     parts = []
     depth = start = at = 0
     while at < len(text):

@@ -1,8 +1,8 @@
-"""Parses mangled names of C++, as far as names of kernels need it: `_ZN2my4copyILi4EEEvPKfPf`.
+"""Parse mangled C++ names as far as names of kernels need it: `_ZN2my4copyILi4EEEvPKfPf`.
 
-https://itanium-cxx-abi.github.io/cxx-abi/abi.html#mangling. It reads names, template arguments that are types and
-numbers, and parameters. A type that refers to an earlier one, or has template arguments of its own, is skipped. Lambdas
-and expressions end the parsing.
+The format is https://itanium-cxx-abi.github.io/cxx-abi/abi.html#mangling. Names, parameters, and template arguments
+that are types and numbers are parsed. A type with template arguments, or a reference to an earlier type, is skipped.
+Lambdas and expressions end the parsing.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class _UnsupportedError(Exception):
 
 
 class _MangledNameReader:
-    """Reads from behind `_Z` on; `_at` is where it is."""
+    """Parses a name after its `_Z`; `_at` is the position."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -83,7 +83,7 @@ class _MangledNameReader:
             return MangledName(scope, function, None, None)
         try:
             if templated:
-                # What a template returns stands before its parameters.
+                # A template's return type comes before its parameters.
                 self._read_type()
             parameters = self._read_types()
         except _UnsupportedError:
@@ -91,7 +91,7 @@ class _MangledNameReader:
         return MangledName(scope, function, arguments, () if parameters == ("void",) else parameters)
 
     def _read_nested_name(self) -> tuple[tuple[str, ...], str]:
-        """Up to the function's own template arguments, or the end of the name."""
+        """Parse up to the function's own template arguments, or the end of the name."""
         while self._peek() in _QUALIFIERS:
             self._at += 1
         parts = [self._read_source_name()]
@@ -131,14 +131,14 @@ class _MangledNameReader:
         return tuple(found)
 
     def _read_types(self) -> Texts:
-        """Up to the end of the name, or to a suffix that a compiler has put there."""
+        """Parse up to the end of the name, or to a compiler's suffix."""
         found: list[str | None] = []
         while self._peek() not in ("", "."):
             found.append(self._read_type())
         return tuple(found)
 
     def _read_literal(self) -> str | None:
-        """A number. That of an enumeration is not told: demanglers may write its name."""
+        """Parse a number. Numbers of an enumeration are unknown, since demanglers may write a name instead."""
         kind = self._read_type()
         value = _NUMBER.match(self._text, self._at)
         if value is None:
@@ -188,7 +188,7 @@ class _MangledNameReader:
         return None
 
     def _skip_nested(self) -> None:
-        """A name with others around it, up to its end."""
+        """Parse a nested name up to its end."""
         while not self._skip_character("E"):
             if self._skip_arguments():
                 continue
@@ -209,7 +209,7 @@ class _MangledNameReader:
         return self._text[self._at : self._at + 1]
 
     def _skip_character(self, wanted: str) -> bool:
-        """True if this character came next, and is behind now."""
+        """Consume this character and return True, if it is next."""
         found = self._peek() == wanted
         self._at += found
         return found

@@ -1,4 +1,4 @@
-"""One fact from outside, with its unit, and where it was read."""
+"""One external fact, with its unit and its source."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from frx_graph.support.json_fields import NullFor
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """The place that a fact was read from."""
+    """The source of a fact."""
 
     source: str
-    """A file, or the program that said it."""
+    """A file, or the program that reported it."""
     line: Annotated[int, Ge(1)] | None
     """Null if the source has no lines."""
     name: str
@@ -25,12 +25,12 @@ class Provenance:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """One number from outside: `value` of `metric` in `unit`."""
+    """One external number: `value` of `metric` in `unit`."""
 
     metric: str
     value: Annotated[float, NullFor(math.nan)]
     """Null in JSON unless it is finite."""
     unit: str
     subject: str
-    """The thing measured: a launch of a kernel, a kernel, an operator."""
+    """The measured object: a launch of a kernel, a kernel, an operator."""
     provenance: Provenance

@@ -1,6 +1,6 @@
-"""Parses numbers as programs write them for people: 1,234.5 in English, 1.234,5 in half of Europe.
+"""Parse numbers as programs write them for people: 1,234.5 in English, 1.234,5 in half of Europe.
 
-Numbers that can be read in one way only decide which of the two a file uses; 1,234 alone does not.
+Numbers with only one reading decide which format a file uses; 1,234 alone does not.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ _LONGEST = 64
 
 
 MOST = 1e30
-"""Larger than whatever is counted, and small enough that sums and products of such numbers are finite."""
+"""Larger than any count, and small enough that sums and products of such numbers are finite."""
 LEAST = 1 / MOST
-"""What is not nothing is at least so much: a quotient by it is finite, too."""
+"""Smallest absolute value other than zero: quotients by it are finite."""
 _is_plain = re.compile(r"-?\d{1,24}(?:\.\d{1,24})?").fullmatch
 
 
 def is_measurable(number: float) -> bool:
-    """True of nothing, and of what lies between `LEAST` and `MOST`."""
+    """Return True for zero, and for values between `LEAST` and `MOST`."""
     return number == 0 or LEAST <= abs(number) <= MOST
 
 
 class NumberFormat(enum.StrEnum):
-    """The sign between whole and fraction; the other one groups thousands."""
+    """The sign between integer and fraction; the other one groups thousands."""
 
     POINT = "point"
     COMMA = "comma"
 
 
 def detect_format(text: str) -> NumberFormat | None:
-    """The only format in which `text` is a number; None if it is one in both, or in neither."""
+    """Return the only format in which `text` is a number; None if it is one in both, or in neither."""
     text = text.strip()
     if len(text) > _LONGEST:
         return None
@@ -48,19 +48,18 @@ def detect_format(text: str) -> NumberFormat | None:
 
 
 def detect_common_format(texts: Iterable[str]) -> NumberFormat:
-    """The format that the first telling number has; `POINT` where none tells."""
+    """Return the format of the first conclusive number; `POINT` without any."""
     return next((told for text in texts if (told := detect_format(text)) is not None), NumberFormat.POINT)
 
 
 def is_missing(text: str) -> bool:
-    """True for what says that there is no number: `n/a`, `nan`, nothing."""
+    """Return True for text that represents a missing number: `n/a`, `nan`, nothing."""
     return text.strip().lower() in _MISSING
 
 
 def parse_number(text: str, written: NumberFormat) -> float:
-    """The number. Raises `ValueError` for what is none in this format, as of a number in the other, and for one
-    beyond `MOST` or below `LEAST`."""
-    # Nearly all numbers of a large file are written so.
+    """Parse a number. Raises `ValueError` for text in another format, and for values beyond `MOST` or below `LEAST`."""
+    # Nearly all numbers in a large file look like this.
     if written is NumberFormat.POINT and _is_plain(text):
         return float(text)
     text = text.strip()

@@ -1,8 +1,8 @@
-"""Reads oneDNN's verbose log: which primitives ran, in which memory formats, and which reorders only changed a layout.
+"""Read oneDNN's verbose log: executed primitives, their memory formats, and reorders that only change a layout.
 
-The log (https://uxlfoundation.github.io/oneDNN/dev_guide_verbose.html) is one comma-separated line per primitive on the
-C library's standard output, mixed with whatever else is printed there. A header line (`template:`) names the columns;
-it is printed once per process, so a log that starts later is read with the columns of the version that its lines name.
+The log (https://uxlfoundation.github.io/oneDNN/dev_guide_verbose.html) has one comma-separated line per primitive on
+the C library's standard output, mixed with other output. A header line (`template:`) names the columns. It is printed
+once per process, so a log that starts later is read with the columns of the version in its lines.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _COLUMNS = (
     "problem_desc",
     "exec_time",
 )
-"""What the header of oneDNN 2.x, 3.12.0 and 3.13.3 says; only what stands before the operation has changed."""
+"""The header of oneDNN 2.x, 3.12.0 and 3.13.3; only the columns before the operation have changed."""
 _ITEMSIZE = MappingProxyType(
     {"f64": 8, "s64": 8, "f32": 4, "tf32": 4, "s32": 4, "f16": 2, "bf16": 2, "s8": 1, "u8": 1, "boolean": 1}
     | {"f8_e4m3": 1, "f8_e5m2": 1}
@@ -42,8 +42,8 @@ _SIZES = re.compile(r"[0-9]{1,18}(x[0-9]{1,18})*")
 class MemoryDescriptor:
     """One argument of a primitive.
 
-    `tag` is oneDNN's format tag (`abcd`, `acdb`, `aBcd16b`), empty for an argument that is not there. `strides` is set
-    only for formats that no tag describes. `dims` is None where the log does not tell.
+    `tag` is oneDNN's format tag (`abcd`, `acdb`, `aBcd16b`), empty for a missing argument. `strides` is set only for
+    formats that no tag describes. `dims` is None if the log does not give them.
     """
 
     argument: str
@@ -54,17 +54,17 @@ class MemoryDescriptor:
 
     @property
     def format(self) -> str:
-        """Tag and strides: equal for two descriptors exactly if the elements lie in the same order."""
+        """Return tag and strides: equal for two descriptors exactly if their elements have the same order."""
         return f"{self.tag}:{self.strides}" if self.strides else self.tag
 
     @property
     def itemsize(self) -> int | None:
-        """Bytes per element; None for a type that this module does not know."""
+        """Return the bytes per element; None for an unknown type."""
         return _ITEMSIZE.get(self.dtype)
 
     @property
     def bytes(self) -> int | None:
-        """Bytes of the elements; None where shape or type are not known, or no memory could hold them."""
+        """Return the bytes of the elements; None if shape or type are unknown, or no memory could hold them."""
         if self.dims is None or self.itemsize is None:
             return None
         size = math.prod(self.dims) * self.itemsize
@@ -73,7 +73,7 @@ class MemoryDescriptor:
 
 @dataclass(frozen=True, slots=True)
 class Primitive:
-    """One executed primitive, at `line` of the log, from 1; `seconds` is None where the log does not tell."""
+    """One executed primitive, at `line` of the log, from 1; `seconds` is None if the log does not give it."""
 
     kind: str
     implementation: str
@@ -83,18 +83,19 @@ class Primitive:
     seconds: float | None = None
 
     def get_argument(self, name: str) -> MemoryDescriptor | None:
-        """The descriptor of `src`, `wei`, `bia` or `dst`."""
+        """Return the descriptor of `src`, `wei`, `bia` or `dst`."""
         return next((d for d in self.arguments if d.argument == name), None)
 
     @property
     def inputs(self) -> tuple[MemoryDescriptor, ...]:
-        """Arguments that the primitive reads: a backward's incoming gradient first, as torch converts it first."""
+        """Return the arguments that the primitive reads. In a backward, the incoming gradient is first, since torch
+        converts it first."""
         read = [d for d in self.arguments if d.tag and d.argument not in self._written]
         return tuple(sorted(read, key=lambda d: d.argument != "dst"))
 
     @property
     def outputs(self) -> tuple[MemoryDescriptor, ...]:
-        """Arguments that the primitive writes."""
+        """Return the arguments that the primitive writes."""
         return tuple(d for d in self.arguments if d.tag and d.argument in self._written)
 
     def list_measurements(self, source: str) -> Iterator[Measurement]:
@@ -119,18 +120,18 @@ class Primitive:
 
 
 def parse_log(text: str | Iterable[str]) -> tuple[Primitive, ...]:
-    """All executed primitives of a log in order; other lines, creation lines and torn lines are skipped."""
+    """Return all executed primitives of a log in order; other lines, creation lines and torn lines are skipped."""
     lines = text.splitlines() if isinstance(text, str) else text
     return tuple(_iterate_primitives(lines))
 
 
 def is_log_line(line: str) -> bool:
-    """True if oneDNN wrote (the end of) this line."""
+    """Return True if oneDNN wrote this line, or the end of it."""
     return any(prefix in line for prefix in _PREFIXES)
 
 
 def list_implementations(primitives: Iterable[Primitive]) -> tuple[str, ...]:
-    """The implementations that did the work, reorders aside, each once and in order of first use."""
+    """Return the implementations that did the work, apart from reorders, each once and in order of first use."""
     return tuple(dict.fromkeys(p.implementation for p in primitives if p.kind != "reorder"))
 
 
@@ -150,9 +151,9 @@ def _iterate_primitives(lines: Iterable[str]) -> Iterator[Primitive]:
 
 
 def _parse_row(fields: Sequence[str], columns: Sequence[str]) -> Mapping[str, str] | None:
-    """The line's fields by column; None for the graph API's lines, information and torn lines.
+    """Return the line's fields by column; None for the graph API's lines, information and torn lines.
 
-    `v1`, a time stamp and the component stand before the operation, each in some versions only. The header lists the
+    `v1`, a time stamp and the component come before the operation, each in some versions only. The header lists the
     time stamp, but never the component.
     """
     values = [value for place, value in enumerate(fields) if not (place < 3 and value in ("v1", "primitive"))]
@@ -163,7 +164,7 @@ def _parse_row(fields: Sequence[str], columns: Sequence[str]) -> Mapping[str, st
 
 
 def _split_fields(raw: str) -> list[str] | None:
-    """The comma-separated fields behind the prefix, wherever in the line it stands; None for a foreign line."""
+    """Return the comma-separated fields after the prefix, anywhere in the line; None for a foreign line."""
     for prefix in _PREFIXES:
         _, found, rest = raw.rstrip("\r\n").rpartition(prefix)
         if found:
@@ -172,7 +173,8 @@ def _split_fields(raw: str) -> list[str] | None:
 
 
 def _parse_template(fields: Sequence[str]) -> list[str] | None:
-    """The columns that a header line declares for primitives; None for other lines and for the graph API's header."""
+    """Return the columns that a header line declares for primitives; None for other lines and for the graph API's
+    header."""
     if "info" not in fields or "graph" in fields[:2]:
         return None
     for position, field in enumerate(fields):
@@ -200,7 +202,7 @@ def _build_primitive(row: Mapping[str, str], line: int) -> Primitive:
 
 
 def _parse_descriptor(text: str, dims: Mapping[str, tuple[int, ...]]) -> MemoryDescriptor | None:
-    """`src:f32:a:blocked:abcd::f0` (3.1 and newer), `src_f32:a:blocked:abcd::f0` or `src_f32::blocked:abcd:f0`."""
+    """Parse `src:f32:a:blocked:abcd::f0` (since 3.1), `src_f32:a:blocked:abcd::f0` or `src_f32::blocked:abcd:f0`."""
     fields = text.split(":")
     head, _, joined_dtype = fields[0].rpartition("_")
     if joined_dtype in _ITEMSIZE or joined_dtype == "undef":
@@ -213,7 +215,7 @@ def _parse_descriptor(text: str, dims: Mapping[str, tuple[int, ...]]) -> MemoryD
 
 
 def _parse_seconds(text: str) -> float | None:
-    """From milliseconds, which is what oneDNN writes."""
+    """Convert from milliseconds, oneDNN's unit."""
     return float(text) / 1e3 if _is_number(text) and float(text) >= 0 else None
 
 
@@ -225,7 +227,7 @@ def _is_number(text: str) -> bool:
 
 
 def _parse_dims(kind: str, problem: str) -> Mapping[str, tuple[int, ...]]:
-    """The dimensions of a primitive's arguments as far as its problem description gives them."""
+    """Return the dimensions of a primitive's arguments, if its problem description gives them."""
     if kind == "reorder":
         shape = _parse_sizes(problem)
         return {} if shape is None else {"src": shape, "dst": shape}
@@ -242,8 +244,8 @@ def _parse_sizes(text: str) -> tuple[int, ...] | None:
 
 
 def _parse_convolution_dims(problem: str) -> Mapping[str, tuple[int, ...]]:
-    """From `g4mb2_ic32oc64_ih14oh14kh3sh1dh0ph1_iw14ow14kw3sw1dw0pw1`. oneDNN runs 1-D problems as 2-D ones of height 1
-    when torch asks it to, and writes a grouped weight with the groups as a leading dimension."""
+    """Parse `g4mb2_ic32oc64_ih14oh14kh3sh1dh0ph1_iw14ow14kw3sw1dw0pw1`. oneDNN runs 1-D problems as 2-D ones of height
+    1 when torch requests it, and writes a grouped weight with the groups as a leading dimension."""
     terms = {name: int(value) for name, value in _TERM.findall(problem)}
     if not {"mb", "ic", "oc"} <= terms.keys():
         return {}

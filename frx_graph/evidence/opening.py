@@ -1,4 +1,4 @@
-"""Opens files that a user hands in for evidence, and turns what is wrong with one into an `EvidenceError`."""
+"""Open evidence files from users, and turn their faults into an `EvidenceError`."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ FOREIGN_FORMATS = MappingProxyType(
         b"SQLite format 3": "an SQLite database, which Nsight Systems exports",
     }
 )
-"""First bytes of files that people hand in and no reader reads. Errors name the format."""
+"""First bytes of files that users pass but no reader supports. Errors name the format."""
 
 
 @contextlib.contextmanager
 def open_evidence(path: Path, expected: str, hint: str = "") -> Iterator[BinaryIO]:
-    """Open the file at `path` and turn system errors, also those of reading it, into `EvidenceError`.
+    """Open the file at `path`, and turn system errors, including read errors, into `EvidenceError`.
 
     `expected` names the kind of file in errors. Raises `EvidenceError` for anything but a regular file.
     """

@@ -1,4 +1,4 @@
-"""Quotes the source of a kernel, with line numbers, at a length that can be read."""
+"""Quote the source of a kernel, with line numbers, at a readable length."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from frx_graph.evidence.text_lines import open_text_lines
 
 MOST_LINES = 400
 MOST_CHARACTERS = 40_000
-"""About ten thousand tokens: a kernel with what it calls, not a library."""
+"""About ten thousand tokens: enough for a kernel and its callees, but not a library."""
 LARGEST = 8_000_000
-"""Characters of a file that is read to find the kernel in it."""
+"""Limit on the characters searched for the kernel."""
 _LONGEST_LINE = 1 << 16
 _BEFORE = 20
 """Lines before a kernel: its comment, its template parameters."""
 _EXPECTED = "CUDA source"
 _KERNEL = "__global__"
 _LONGEST_HEAD = 500
-"""Characters between that word and a kernel's parameters."""
+"""Limit on the characters between that word and a kernel's parameters."""
 _NAME = re.compile(r"(?:[^;{}()]|__launch_bounds__\s*\([^()]*\))*?\b(?!__launch_bounds__)(\w+)\s*\(")
 
 
 @dataclass(frozen=True, slots=True)
 class QuotedSource:
-    """`lines` of the file, of which the first has the number `first`, without their ends; the file has `total`."""
+    """Quoted `lines` of the file, without line ends; the first has the number `first`, the file `total` lines."""
 
     path: str
     first: int
@@ -36,8 +36,8 @@ class QuotedSource:
 
 
 def quote_source(path: Path, kernels: Sequence[str] = ()) -> QuotedSource:
-    """The file at `path`, or so much of it as may be quoted: from shortly before the first of `kernels` that it defines
-    on, else from its beginning. Raises `EvidenceError` for what is no text, or too large for source."""
+    """Read a quotable part of the file at `path`: from shortly before the first of the `kernels`, or else from its
+    beginning. Raises `EvidenceError` if the file is not text, or is too large for source."""
     lines: list[str] = []
     size = 0
     with open_text_lines(path, _EXPECTED, longest=_LONGEST_LINE) as read:
@@ -60,11 +60,11 @@ def quote_source(path: Path, kernels: Sequence[str] = ()) -> QuotedSource:
 
 
 def _find_line(lines: Sequence[str], kernels: Sequence[str]) -> int:
-    """The index of the line in which the first of these kernels is defined; 0 where none is."""
+    """Return the index of the line that defines the first of these kernels; 0 without one."""
     text = "\n".join(lines)
     defined = tuple(_find_definitions(text))
     for kernel in kernels:
-        # Demangled, the name is a word of it; mangled, it stands behind its length.
+        # A demangled name has it as a word; a mangled one after its length.
         words = frozenset(re.findall(r"\w+", kernel.partition("(")[0]))
         for name, position in defined:
             if name in words or f"{len(name)}{name}" in kernel:
@@ -73,7 +73,7 @@ def _find_line(lines: Sequence[str], kernels: Sequence[str]) -> int:
 
 
 def _find_definitions(text: str) -> Iterator[tuple[str, int]]:
-    """Each kernel's name, and where it is defined or declared."""
+    """Yield each kernel's name, and the place where it is defined or declared."""
     position = text.find(_KERNEL)
     while position >= 0:
         following = text.find(_KERNEL, position + len(_KERNEL))

@@ -1,4 +1,4 @@
-"""Text that a run has left behind: oneDNN's verbose log, or code that Inductor has written."""
+"""Text that a run has left: oneDNN's verbose log, or code that Inductor has written."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from frx_graph.evidence.onednn import Primitive, parse_log
 from frx_graph.evidence.text_lines import open_text_lines
 
 _SNIFFED_BYTES = 1 << 20
-"""What a program prints before its first convolution."""
+"""Limit on the text that a program prints before its first convolution."""
 _ONEDNN = (b"onednn_verbose,", b"dnnl_verbose,")
 _ONEDNN_LINE = re.compile(rb"^(?:onednn|dnnl)_verbose,", re.MULTILINE)
 _GZIP = b"\x1f\x8b"
@@ -28,7 +28,7 @@ class LogKind(enum.StrEnum):
 
 
 def detect_log_kind(path: Path) -> LogKind | None:
-    """None for a file that is neither, or cannot be read."""
+    """Return the writer of the file; None if it is neither, or cannot be read."""
     if not path.is_file():
         return None
     try:
@@ -46,7 +46,7 @@ def detect_log_kind(path: Path) -> LogKind | None:
 
 
 def read_onednn_log(path: Path) -> tuple[Primitive, ...]:
-    """All primitives of the log at `path`. Raises `EvidenceError` for one in which nothing ran."""
+    """Return all primitives of the log at `path`. Raises `EvidenceError` for a log without any."""
     with open_text_lines(path, "a oneDNN verbose log") as lines:
         primitives = parse_log(lines)
         read = lines.number
@@ -56,7 +56,7 @@ def read_onednn_log(path: Path) -> tuple[Primitive, ...]:
 
 
 def read_inductor_file(path: Path) -> GeneratedCode:
-    """The copies in the code at `path`. Raises `EvidenceError` for one without a graph that calls a loop."""
+    """Return the copies in the code at `path`. Raises `EvidenceError` for code without a graph that calls a loop."""
     with open_text_lines(path, "code that Inductor has written") as lines:
         code = read_inductor_code(lines)
         read = lines.number

@@ -1,4 +1,4 @@
-"""The lines of a text file that a stranger has written: decoded, numbered, and never longer than they may be."""
+"""Read the lines of an untrusted text file: decoded, numbered, and limited in length."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from frx_graph.errors import EvidenceError
 from frx_graph.evidence.opening import FOREIGN_FORMATS, open_evidence
 
 LONGEST_LINE = 1 << 20
-"""Characters. A kernel's name with all its template arguments takes a thousand."""
+"""Limit in characters. A kernel's name with all its template arguments takes a thousand."""
 _SNIFFED_BYTES = 4096
 _BINARY = {
     **FOREIGN_FORMATS,
@@ -26,7 +26,7 @@ _BINARY = {
 
 
 class TextLines:
-    """Iterates over lines with their ends; `number` is that of the last one, from 1. Raises `EvidenceError`."""
+    """Iterates over lines with their ends; `number` is the last line's number, from 1. Raises `EvidenceError`."""
 
     def __init__(self, path: Path, stream: IO[str], longest: int) -> None:
         self.number = 0
@@ -49,8 +49,8 @@ class TextLines:
         return line
 
     def read_rest(self) -> str:
-        """All that has not been read yet, in one piece, which may be no longer than a line."""
-        # Read in one piece it is decoded in one piece, which takes a third of the time.
+        """Return all unread text in one piece, which may be no longer than a line."""
+        # Reading all of it decodes all of it at once, in a third of the time.
         fits = os.fstat(self._stream.fileno()).st_size <= self._longest
         text = self._stream.read() if fits else self._stream.read(self._longest + 1)
         if len(text) > self._longest:
@@ -63,8 +63,8 @@ class TextLines:
 
 @contextlib.contextmanager
 def open_text_lines(path: Path, expected: str, *, longest: int = LONGEST_LINE) -> Iterator[TextLines]:
-    """The lines of the file at `path`: UTF-8 with or without a byte order mark, or UTF-16. `expected` says in an error
-    what the file should have been. Raises `EvidenceError` for what is no such file, and while it is read."""
+    """Open the lines of the file at `path`: UTF-8 with or without a byte order mark, or UTF-16. `expected` describes
+    the file in errors. Raises `EvidenceError` for another file, also while it is read."""
     with open_evidence(path, expected) as raw:
         start = raw.read(_SNIFFED_BYTES)
         raw.seek(0)
@@ -74,7 +74,7 @@ def open_text_lines(path: Path, expected: str, *, longest: int = LONGEST_LINE) -
 
 
 def read_whole_text(path: Path, expected: str, *, longest: int) -> str:
-    """All of it, as `open_text_lines` gives it, of at most `longest` characters."""
+    """Return the text from `open_text_lines`, limited to `longest` characters."""
     with open_text_lines(path, expected, longest=longest) as lines:
         return lines.read_rest()
 
@@ -87,7 +87,7 @@ def _detect_encoding(path: Path, start: bytes, expected: str) -> str:
             raise EvidenceError(f"{path}: is {name}, expected {expected}")
     if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16"
-    # Windows' shells write UTF-16, some of them without saying so: of ASCII text every other byte is 0 then.
+    # Windows shells write UTF-16, some without a mark: every other byte of ASCII text is 0 then.
     if len(start) >= 4 and start[1::2].count(0) > 0.9 * len(start[1::2]):
         return "utf-16-le"
     if len(start) >= 4 and start[::2].count(0) > 0.9 * len(start[::2]):

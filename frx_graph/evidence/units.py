@@ -1,6 +1,6 @@
-"""Units as profilers write them, brought to one of each kind: `Kbyte/s` is 1000 `byte/s`, `nsecond` 1e-9 `s`.
+"""Convert units that profilers write to a common one: `Kbyte/s` is 1000 `byte/s`, `nsecond` 1e-9 `s`.
 
-Nsight Compute scales by powers of 1000, bytes too: a kernel that reads 32,768 bytes is said to read 32.77 Kbyte.
+Nsight Compute scales by powers of 1000, even bytes: it shows 32,768 bytes read by a kernel as 32.77 Kbyte.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ _WORDS = {
     "sm": "SM",
     "%": "%",
 }
-"""The units that Nsight Compute writes, in lower case, and what each is called here."""
+"""Units that Nsight Compute writes, in lower case, and their names here."""
 _FINE = frozenset({"s"})
-"""What is counted in parts of one: a `Mwarp` is a million, there is no `mwarp`."""
+"""Units that can only be multiplied: a `Mwarp` is a million, and there is no `mwarp`."""
 _ATOM = re.compile(r"([nuµm]|[KMGTP])?(.+)", re.DOTALL)
 _LONGEST = 40
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """`factor` of the unit as written make one of `name`: multiply to convert."""
+    """A unit as written: multiply by `factor` to convert to `name`."""
 
     name: str
     factor: float
@@ -47,7 +47,7 @@ class Unit:
 
 @functools.lru_cache(maxsize=1024)
 def parse_unit(text: str) -> Unit | None:
-    """The unit that `text` stands for; None for one that is not known. Of no unit the name is empty."""
+    """Return the unit that `text` represents; None for an unknown one. Without a unit the name is empty."""
     text = text.strip()
     if not text:
         return Unit("", 1.0)

@@ -1,4 +1,4 @@
-"""Families of torch's operators that several parts share, named as `OpFacts.operator` is.
+"""Families of torch's operators that several modules share, named like `OpFacts.operator`.
 
 A graph holds composite operators (`contiguous`, `linear`) only in inference mode, where torch does not decompose them.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 LAYOUT_COPIES = frozenset({"aten.clone", "aten.contiguous", "aten._to_copy"})
-"""Operators that copy a tensor and, unless told otherwise, change only its layout."""
+"""Operators that copy a tensor and by default change only its layout."""
 TRACED_COPIES = LAYOUT_COPIES - {"aten.contiguous"}
 """The copies that a compiler receives: `torch.compile` makes clones of `contiguous`. A `contiguous` in a compiled graph
 was put there by a rewrite, because strides may differ from the prediction."""

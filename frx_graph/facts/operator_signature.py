@@ -1,4 +1,4 @@
-"""Reduce an operator call to what decides its speed and its hidden copies: the key of its measurements."""
+"""Reduce an operator call to what decides its speed and its hidden copies: the key for measurements."""
 
 from __future__ import annotations
 
@@ -115,8 +115,8 @@ class ReadResult:
 
 @dataclass(frozen=True)
 class GeneratedCall:
-    """One overload in a loop of its own, without the kernel that eager runs. `signature` gives its operands, `results`
-    what it writes.
+    """One overload as a separate loop, instead of eager's kernel. `signature` gives the operands, `results` the written
+    outputs.
 
     `times` are the calls that share the loop: upsampling gathers several neighbours of each place from one operand.
     """

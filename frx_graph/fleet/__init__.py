@@ -1,1 +1,1 @@
-"""The findings over thousands of runs: their bundles are found, each is read into rows, and SQL adds the rows up."""
+"""Summarise the findings of thousands of runs: find their bundles, read each into rows, and add them up with SQL."""

@@ -1,4 +1,4 @@
-"""Summarises many runs: finds them, reads them in several processes, adds them up."""
+"""Summarise many runs: find them, read them in several processes, and add them up."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from frx_graph.support.supervisor.process import unwind_on_termination
 
 Progress = Callable[[str], None]
 Reading = Callable[[str], Generator[Answer]]
-"""The answers for all places of a source, read here or on a cluster."""
+"""Yields the answers for all places of a source, read here or on a cluster."""
 _TOLD_EVERY = 20
-"""Runs between two lines of progress."""
+"""Runs between two progress lines."""
 
 
 def read_locally(source: str, workers: int) -> Generator[Answer]:
-    """The answers for all places of `source`, read by so many processes."""
+    """Yield the answers for all places of `source`, read by this many processes."""
     opened: Any = open_source(source)
     return read_places(opened.list_places(), opened.read_place, [Reader() for _ in range(workers)])
 
 
 def summarize_fleet(source: str, reading: Reading, progress: Progress, parquet: Path | None = None) -> FleetDocument:
-    """Summarise all runs at `source`, a path or a URL that fsspec knows; the tables stay in `parquet`.
+    """Summarise all runs at `source`, a path or a URL that fsspec supports, and keep the tables in `parquet`.
 
-    Raises `EvidenceError` if no run can be read, `OptionError` if DuckDB is missing or the tables cannot be kept.
+    Raises `EvidenceError` if no run can be read, and `OptionError` if DuckDB is missing or the tables cannot be kept.
     Secrets in a URL are hidden in reports, tables and errors.
     """
     shown = ShownSource.from_source(source)
@@ -45,7 +45,7 @@ def summarize_fleet(source: str, reading: Reading, progress: Progress, parquet: 
             return _summarize_runs(shown, partial(reading, source), Path(folder), progress, parquet)
     except OSError as error:
         said = f"{error.filename or shown.text}: {error.strerror or error}"
-        raise EvidenceError(shown.hide(said), "TMPDIR chooses another folder for what is kept meanwhile") from None
+        raise EvidenceError(shown.hide(said), "TMPDIR chooses another folder for temporary files") from None
     except EvidenceError as error:
         raise EvidenceError(shown.hide(error.message), shown.hide(error.hint)) from None
 

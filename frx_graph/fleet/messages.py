@@ -9,28 +9,28 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class ReadingTask:
-    """A run's folder, an archive of one or many, or the summary alone of a run that is elsewhere."""
+    """A run's folder, an archive of one or more runs, or only the summary of a remote run."""
 
     kind: Literal["folder", "archive", "summary"]
     path: str
-    """Where it is on this machine: of a summary, the file."""
+    """Path on this machine; for a summary, that of the file."""
     name: str
-    """How it is called in the report: relative to what was asked for."""
+    """Name in the report, relative to the requested source."""
     part: int = 0
     parts: int = 1
-    """Of the runs in an archive, every one whose number leaves `part` when divided by `parts`."""
+    """Selects runs of an archive: each run whose number leaves `part` when divided by `parts`."""
     sizes: dict[str, int] | None = None
-    """Of a summary: bytes of the files of its run, by name."""
+    """File sizes in bytes by name, for the run of a summary."""
     run_id: str | None = None
-    """Of a folder that is not called as its run is."""
+    """The run's own name, if its folder has another one."""
 
     def to_line(self) -> bytes:
-        """As it is sent. Names of files are any bytes, which JSON can hold as halves of surrogate pairs."""
+        """Return the task as it is sent. File names are any bytes, which JSON can hold as halves of surrogate pairs."""
         return json.dumps(asdict(self)).encode() + b"\n"
 
     @staticmethod
     def from_line(line: bytes) -> ReadingTask:
-        """As it is received."""
+        """Parse a task as it was received."""
         return ReadingTask(**json.loads(line))
 
 
@@ -43,7 +43,7 @@ class ReadRun:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A run, or an archive of some, that cannot be read, and the reason."""
+    """A run, or an archive of runs, that cannot be read, and the reason."""
 
     name: str
     reason: str
@@ -51,7 +51,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """A run whose summary may not be used: its files are needed."""
+    """A run whose summary may not be used, so that its files are needed."""
 
     name: str
 

@@ -1,7 +1,7 @@
-"""Reads runs on the nodes of a Ray cluster.
+"""Read runs on the nodes of a Ray cluster.
 
-A task reads some places, as a thread does locally. Reading changes nothing and answers arrive with the whole task, so
-Ray can repeat the tasks of a lost node. Ray Data would need PyArrow and pandas for a queue.
+A task reads several places, as a thread does locally. Reading changes nothing, and answers arrive with the whole task,
+so Ray can repeat the tasks of a lost node. Ray Data would need PyArrow and pandas for a queue.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from frx_graph.version import __version__
 
 PLACES_OF_A_TASK: Final = 32
 _TASKS_OF_A_PROCESSOR: Final = 2
-"""That are there at once: the next one is not waited for, and no more answers than these are kept."""
+"""Tasks that exist at once: a processor need not wait for its next task, and at most this many answers are kept."""
 _RETRIES: Final = 3
-"""Of a task whose node or process was lost."""
+"""Retries of a task whose node or process was lost."""
 _WAIT_SECONDS: Final = 1.0
-"""Between looks at how many processors there are."""
+"""Seconds between checks of the number of processors."""
 
 
 def read_on_cluster(ray: Any, source: str) -> Generator[Answer]:
-    """The answers for all places of `source`, as they come; `ray` is the module, connected. Raises `EvidenceError` for
-    a node that cannot read them at all. Where no more answers are taken, the tasks are cancelled."""
+    """Yield the answers for all places of `source` as they arrive; `ray` is the connected module. Tasks are cancelled
+    when the caller stops. Raises `EvidenceError` if a node cannot read the source at all."""
     where = source if is_url(source) else str(Path(source).absolute())
     reading = ray.remote(num_cpus=1, max_retries=_RETRIES)(read_places_on_node)
     tasks = _iterate_tasks(where)
@@ -75,14 +75,14 @@ def _get_answers(ray: Any, task: Any, places: Sequence[Any]) -> Sequence[Answer]
 def read_places_on_node(source: str, places: Sequence[Any], version: str) -> list[Answer]:
     """Read places in a task, on its node.
 
-    Raises `EvidenceError` if this node has other code, or lacks these files.
+    Raises `EvidenceError` if this node has different code, or lacks these files.
     """
     here = socket.gethostname()
     if version != __version__:
         raise EvidenceError(f"node {here} has frx-graph {__version__}, not {version}", "install the same on all nodes")
     for place in places:
         if isinstance(place, ReadingTask) and not Path(place.path).exists():
-            hint = "runs have to lie where all nodes find them: on a shared file system, or at a URL"
+            hint = "runs must be where all nodes can reach them: on a shared file system, or at a URL"
             raise EvidenceError(f"node {here} has no {place.path}", hint)
     opened: Any = open_source(source)
     reader = Reader()

@@ -1,4 +1,4 @@
-"""Starts a process that reads runs, and returns its answers."""
+"""Start a process that reads runs, and return its answers."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from frx_graph.support.supervisor.lines import LineReader
 from frx_graph.support.supervisor.process import extend_pythonpath, has_exited, signal_group, supervise, wait_for_exit
 
 MEMORY_BYTES: Final = 2 << 30
-"""That a reader may have. A trace of 1 GB takes 1.5 GB (docs/traces.md), a summary some ten megabytes."""
+"""Memory limit of a reader. A trace of 1 GB takes 1.5 GB (docs/traces.md), a summary some ten megabytes."""
 RUN_SECONDS: Final = 300.0
-"""For one run, or until it says something. That trace takes a minute."""
+"""Time limit for one run, or until the next line of output. A trace of 1 GB takes a minute."""
 _EXIT_SECONDS: Final = 1.0
-"""Between the end of what a reader says and its own."""
+"""Seconds from the end of a reader's output to its exit."""
 _PASSED_ON: Final = frozenset(
     {
-        # Where programs, libraries and temporary files are.
+        # Locations of programs, libraries and temporary files.
         "PATH",
         "LD_LIBRARY_PATH",
         "LD_PRELOAD",
@@ -34,14 +34,14 @@ _PASSED_ON: Final = frozenset(
         "TMPDIR",
         "TMP",
         "TEMP",
-        # Who it is: torch names its cache after the user, whom a container may not have in its list.
+        # Identity: torch names its cache after the user, which a container's list of users may lack.
         "USER",
         "LOGNAME",
         "USERNAME",
         "LANG",
         "LANGUAGE",
         "TZ",
-        # Of CUDA, which torch looks for when it is imported.
+        # CUDA, which torch looks for when it is imported.
         "CUDA_HOME",
         "CUDA_PATH",
         "CUDA_VISIBLE_DEVICES",
@@ -50,16 +50,16 @@ _PASSED_ON: Final = frozenset(
     }
 )
 _PASSED_ON_BEGINNINGS: Final = ("LC_", "PYTHON", "TORCH_", "TORCHINDUCTOR_", "OMP_", "KMP_", "MKL_", "MALLOC_")
-"""A list of allowed variables: names of keys and passwords cannot be listed."""
+"""A list of allowed variables, since the names of keys and passwords cannot be listed."""
 
 
 class StoppedError(Exception):
-    """Reading was stopped, since the answers are no longer needed."""
+    """Reading was stopped because the answers are no longer needed."""
 
 
 class Reader:
-    """Reads one task after the other. The process is started when it is needed, and again behind a run that has ended
-    it. To be closed by `close`."""
+    """Reads one task after another. The process starts when it is needed, and restarts if a run ends it. Close it with
+    `close`."""
 
     def __init__(self, memory_bytes: int = MEMORY_BYTES, run_seconds: float = RUN_SECONDS) -> None:
         self._memory_bytes = memory_bytes
@@ -71,7 +71,7 @@ class Reader:
     def read_task(self, task: ReadingTask) -> Iterator[Answer]:
         """Yield the answers to a task, in the order in which its runs are read.
 
-        Raises `EvidenceError` if no process can be started, `StoppedError` if the reader was stopped.
+        Raises `EvidenceError` if no process can be started, and `StoppedError` if the reader was stopped.
         """
         process, answers = self._ensure_started()
         assert process.stdin is not None
@@ -106,7 +106,7 @@ class Reader:
             yield Failure(task.name, f"is read up to {name}, which has ended its reader")
 
     def stop(self) -> None:
-        """From another thread: what is read now ends, and nothing more is read."""
+        """Stop the current read and refuse further ones. Other threads call this."""
         self._stopped = True
         if (running := self._running) is not None:
             signal_group(running[0], signal.SIGKILL)
@@ -140,17 +140,18 @@ class Reader:
         return self._running
 
     def _describe_ending(self, process: subprocess.Popen[bytes], answers: LineReader) -> str:
-        """Why it says no more. It has ended then."""
+        """End the process, and explain why its answers stopped."""
         ended = answers.ended and wait_for_exit(process, _EXIT_SECONDS)
         self.close()
         code = process.returncode
         if not ended:
             return f"reading it takes longer than {self._run_seconds:.0f} s"
         if code == -signal.SIGKILL:
-            return "its reader was ended, as where a machine has no memory left"
+            return "its reader was killed, perhaps because the machine ran out of memory"
         return f"its reader ended by signal {-code}" if code < 0 else f"its reader ended with exit code {code}"
 
 
 def filter_environment(ours: Mapping[str, str]) -> dict[str, str]:
-    """Return those of `ours` that a process gets that reads runs: what Python and torch need, and no credentials."""
+    """Return the variables of `ours` that a reading process gets: those that Python and torch need, without
+    credentials."""
     return {name: value for name, value in ours.items() if name in _PASSED_ON or name.startswith(_PASSED_ON_BEGINNINGS)}

@@ -1,4 +1,4 @@
-"""Several readers at once: places go in as they are found, answers come out as they are there, and few wait."""
+"""Run several readers at once: places go in as they are found, and answers come out as they arrive."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from frx_graph.fleet.reader import Reader, StoppedError
 Place = TypeVar("Place")
 Reading = Callable[[Place, Reader], Iterable[Answer]]
 _WAITING: Final = 64
-"""Answers that are kept for who adds them up; readers wait with more."""
+"""Answers that wait to be added up; with more, readers pause."""
 _POLL_SECONDS: Final = 0.2
 
 
 def read_places(places: Iterable[Place], reading: Reading[Place], readers: list[Reader]) -> Generator[Answer]:
-    """The answers for all places, in the order in which they come; `reading` says how a reader answers for one. What
-    `places` and `reading` raise ends all. In the end, and where no more answers are taken, the readers are stopped."""
+    """Yield the answers for all places in order of arrival; `reading` answers for one place with a reader. An error
+    from `places` or `reading` ends all reading. Readers stop at the end, and when the caller stops."""
     found: queue.Queue[Answer | BaseException | None] = queue.Queue(_WAITING)
     stopped, lock, waiting = threading.Event(), threading.Lock(), iter(places)
 
@@ -45,7 +45,7 @@ def read_places(places: Iterable[Place], reading: Reading[Place], readers: list[
                 put(None)
             except StoppedError:
                 raise
-            except BaseException as error:  # noqa: BLE001 - it is raised where answers are taken
+            except BaseException as error:  # noqa: BLE001 - raised again in the caller's thread
                 put(error)
             finally:
                 reader.close()

@@ -1,8 +1,8 @@
-"""The process that reads runs: `python -m frx_graph.fleet.reader_process MEMORY_BYTES PARENT`.
+"""Read runs in a process: `python -m frx_graph.fleet.reader_process MEMORY_BYTES PARENT`.
 
-A task comes as a line on standard input. Answers go to standard output, a line each: a word for the kind, a tab, and
-JSON. `done` is the last one of a task. A run that needs more than the given memory is reported as unreadable. If even
-that fails, or takes too long, this process is ended and another takes its place: it holds no state.
+Each task is a line on standard input. Each answer is a line on standard output: a word for the kind, a tab, and JSON;
+`done` is the last answer to a task. A run that needs more than the given memory is reported as unreadable. If even that
+fails, or takes too long, another process replaces this one, which holds no state.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from frx_graph.support.supervisor.supervised import claim_stdout, end_with_paren
 
 
 def format_lines(outcome: Outcome) -> Iterator[tuple[str, object]]:
-    """Yield the lines for an outcome: a word, and the value behind it as JSON. A run's rows come before the run."""
+    """Yield the lines for an outcome: a word, and the value after it as JSON. A run's rows come before the run."""
     match outcome:
         case Begun():
             yield "begun", outcome.name
@@ -38,17 +38,17 @@ def format_lines(outcome: Outcome) -> Iterator[tuple[str, object]]:
 
 
 def _dump_row(row: RunRow | LabelRow | FindingRow | AdviceRow) -> dict[str, object]:
-    # `asdict` copies what is in it, which takes several times as long.
+    # `asdict` copies the contents, which takes several times as long.
     return {field.name: getattr(row, field.name) for field in fields(row)}
 
 
 def serve(tasks: IO[bytes], answers: IO[bytes]) -> None:
-    """Answer tasks until there are no more."""
+    """Answer tasks until none are left."""
     for line in tasks:
         for outcome in read_runs(ReadingTask.from_line(line)):
             for word, value in format_lines(outcome):
                 answers.write(f"{word}\t{json.dumps(value, allow_nan=False)}\n".encode())
-            # So that who waits knows which run it is that takes so long.
+            # Tells the waiting process which run takes so long.
             answers.flush()
         answers.write(b"done\tnull\n")
         answers.flush()
@@ -58,7 +58,7 @@ def main() -> None:
     """Answer on standard output; other output of the process goes to standard error."""
     end_with_parent(int(sys.argv[2]))
     limit_resources({resource.RLIMIT_DATA: int(sys.argv[1])})
-    # A summary is some ten thousand objects without a circle: looking for circles would take half of the time.
+    # A summary is about ten thousand objects without cycles: searching for cycles would take half of the time.
     gc.freeze()
     gc.set_threshold(100_000, 20, 50)
     with claim_stdout() as answers:

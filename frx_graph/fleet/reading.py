@@ -1,7 +1,7 @@
-"""Reads runs on this machine into rows. Runs that cannot be read are outcomes, too.
+"""Read runs on this machine into rows, and report runs that cannot be read.
 
-The summary of a run is used if it matches the run's files and this version, as in `frx analyze`; one in an archive is
-read without unpacking. Otherwise the files are analysed, and only then torch is imported.
+The summary of a run is used if it matches the run's files and this version, as in `frx analyze`; in an archive it is
+read without unpacking. Otherwise the files are analysed, and only then is torch imported.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Outcome = Begun | RunRows | Failure | Fetch
 
 
 def read_runs(task: ReadingTask) -> Iterator[Outcome]:
-    """The outcomes of all runs of the task, each behind its name. Raises nothing for what is in files."""
+    """Yield the outcomes of all runs of the task, each after its name. The contents of files raise nothing."""
     path = Path(task.path)
     match task.kind:
         case "folder":
@@ -61,13 +61,13 @@ def _try_reading(name: str, path: Path, reading: Callable[[], Outcome]) -> Itera
     yield Begun(name)
     try:
         found = reading()
-    except Exception as error:  # noqa: BLE001 - a bug, too, must fail one run and not all
+    except Exception as error:  # noqa: BLE001 - even a bug must fail only one run
         found = Failure(name, _format_reason(error, path))
     yield found
 
 
 def _format_reason(error: Exception, path: Path) -> str:
-    """Without `path`, which is named already, and may be one of a folder that is gone when this is read."""
+    """Return the message without `path`: the run is already named, and `path` may be in a removed folder."""
     if isinstance(error, MemoryError):
         return "reading it takes more memory than a reader may have"
     said = str(error) if isinstance(error, EvidenceError) else summarize_error(error)
@@ -86,13 +86,13 @@ def _read_folder(path: Path, name: str, run_id: str | None) -> Outcome:
 
 
 def _analyze_bundle(bundle: OpenBundle, name: str) -> RunRows:
-    from frx_graph.analyze.run import analyze_files  # torch, which most runs do without
+    from frx_graph.analyze.run import analyze_files  # imports torch, which most runs do not need
 
     return build_run_rows(analyze_files(bundle).result, name, anew=True)
 
 
 def _read_summary(path: Path, name: str, sizes: dict[str, int]) -> Outcome:
-    """Read the summary of a run elsewhere. The run's files are not compared, since that would mean to fetch them."""
+    """Read the summary of a remote run. The run's files are not compared, since that would mean fetching them."""
     kept, _ = parse_summary(path.read_bytes(), list_raw_files(sizes), lambda source: sizes[source.path] == source.bytes)
     return Fetch(name) if kept is None else build_run_rows(kept, name, anew=False)
 
@@ -107,7 +107,7 @@ def _read_archive(path: Path, name: str, part: int, parts: int, *, inner: bool) 
                 if not runs and not archives:
                     raise EvidenceError(_NO_RUN)
             except EvidenceError as error:
-                # It is that of the whole archive, and those who read the other parts find the same.
+                # The problem affects the whole archive, so readers of the other parts find it too.
                 if part == 0:
                     yield Failure(name, _format_reason(error, path))
                 return
@@ -122,7 +122,7 @@ def _read_archive(path: Path, name: str, part: int, parts: int, *, inner: bool) 
 
 
 def _read_inner_archive(archive: BundleZip, path: Path, member: str, name: str, *, inner: bool) -> Iterator[Outcome]:
-    """Read the archive `member` of the one at `path`; archives within it are refused."""
+    """Read the archive `member` in the archive at `path`; archives within it are refused."""
     if inner:
         yield Begun(name)
         yield Failure(name, "is an archive in an archive in an archive: unpack one of them")
@@ -140,8 +140,7 @@ def _read_inner_archive(archive: BundleZip, path: Path, member: str, name: str, 
 
 @dataclass(frozen=True, slots=True)
 class _ArchivedRun:
-    """A run in the folder `run` of an archive, "" for its root; `files` are the run's files, as the archive names
-    them."""
+    """A run in the folder `run` of an archive, "" for its root; `files` are the run's file names in the archive."""
 
     archive: BundleZip
     path: Path
@@ -162,7 +161,7 @@ class _ArchivedRun:
             return _analyze_bundle(bundle, self.name)
 
     def _load_summary(self, sizes: dict[str, int]) -> tuple[RunResult | None, str]:
-        """As `load_summary`, without unpacking anything."""
+        """Return the result of `load_summary` without unpacking anything."""
         summary = str(bundle_layout.SUMMARY)
         if summary not in sizes:
             return None, ""

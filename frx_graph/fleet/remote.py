@@ -1,7 +1,7 @@
-"""Runs on another file system: any that fsspec has a driver for, such as `s3://` or `memory://`.
+"""Read runs on another file system: any that fsspec has a driver for, such as `s3://` or `memory://`.
 
-Files are fetched by this process, which has the credentials, into a folder that is gone when they are read. Of a run
-whose summary is of files of the same names and sizes nothing else is fetched.
+This process has the credentials, so it fetches files, into a folder that is removed after they are read. If a run's
+summary names files of the same names and sizes, nothing else is fetched.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from frx_graph.fleet.run_names import find_runs, group_files
 from frx_graph.fleet.shown_source import ShownSource
 
 _SAMPLES: Final = str(bundle_layout.HOST_METRICS)
-"""They make a bundle where there is nothing else."""
+"""A file that makes a bundle even without others."""
 _SUMMARY: Final = str(bundle_layout.SUMMARY)
 _CHUNK: Final = 1 << 20
 _LARGEST_ARCHIVE: Final = 2 * MOST_BYTES
-"""Where the older format ends, which is the one that is read."""
+"""Size limit of the older zip format, the one that is read."""
 _NOT_BELOW: Final = "has a name with an empty part, or `.` or `..`, which leads elsewhere"
 
 
 def is_url(source: str) -> bool:
-    """Return True if it names a file system, as in `s3://bucket/runs`."""
+    """Return True for a URL with a file system, such as `s3://bucket/runs`."""
     scheme, separator, _ = source.partition("://")
     return bool(separator) and scheme.replace("+", "").replace("::", "").isalnum()
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteRun:
-    """A run in `folder`, whose files have `sizes` bytes by their names in it. `name` is how it is called."""
+    """A run in `folder`; `sizes` maps its file names to bytes. `name` is its name in the report."""
 
     name: str
     folder: str
@@ -47,7 +47,7 @@ class RemoteRun:
 
 @dataclass(frozen=True, slots=True)
 class RemoteArchive:
-    """An archive that may hold some."""
+    """An archive that may hold runs."""
 
     name: str
     path: str
@@ -58,7 +58,7 @@ RemotePlace = RemoteRun | RemoteArchive | Failure
 
 
 class RemoteStore:
-    """The runs below a URL. Raises `EvidenceError` if there is no driver for it."""
+    """The runs below a URL. Raises `EvidenceError` if no driver supports it."""
 
     def __init__(self, url: str) -> None:
         import fsspec
@@ -76,14 +76,14 @@ class RemoteStore:
 
     @property
     def local(self) -> Path | None:
-        """The path, if it is on this machine."""
+        """Return the path if it is on this machine."""
         protocols = self._files.protocol
         names = (protocols,) if isinstance(protocols, str) else protocols
         return Path(self._root or "/") if "file" in names else None
 
     def list_places(self) -> Iterator[RemotePlace]:
-        """Runs and archives, in order of their names, and names that are none of a folder. Raises `EvidenceError` where
-        they cannot be listed."""
+        """Yield runs and archives in order of their names, and names that cannot belong to a folder. Raises
+        `EvidenceError` if they cannot be listed."""
         sizes = self._list_files()
         runs, archives = find_runs(sizes)
         for run, files in group_files(runs, sizes).items():
@@ -137,7 +137,7 @@ class RemoteStore:
         if not raw and _SAMPLES not in place.sizes:
             yield Failure(place.name, "has no files but a summary that this version of frx has not written")
             return
-        # Never under its own name, which is the store's. If it is analysed again, that is its id.
+        # Never under its own name, which belongs to the store. If it is analysed again, the name is its id.
         bundle = folder / "run"
         left = MOST_BYTES
         for name in [name for _, name in raw] + [_SAMPLES] * (_SAMPLES in place.sizes):
@@ -149,7 +149,7 @@ class RemoteStore:
         yield from reader.read_task(ReadingTask(kind="folder", path=str(bundle), name=place.name, run_id=run_id))
 
     def _fetch(self, path: str, target: Path, size: int, most: int) -> None:
-        """Copy a file of `size` bytes. Raises `EvidenceError` for one that is larger than `most`, or cannot be had."""
+        """Copy a file of `size` bytes. Raises `EvidenceError` if it is larger than `most`, or cannot be fetched."""
         shown = self._shown.hide(path)
         if size > most:
             raise EvidenceError(f"{shown} has {size} bytes, more than are fetched of a run")
@@ -167,7 +167,8 @@ class RemoteStore:
             raise EvidenceError(f"{shown} has changed while it was fetched: it had {size} bytes")
 
     def _list_files(self) -> dict[str, int]:
-        """Bytes of all files, by their names below the root. Where that is a file itself, the root is its folder."""
+        """Return the bytes of all files, by their names below the root. If the root is itself a file, its folder counts
+        as the root."""
         try:
             found: dict[str, dict[str, Any]] = self._files.find(self._root, detail=True)
         except Exception as error:  # noqa: BLE001 - as above
@@ -178,7 +179,7 @@ class RemoteStore:
             raise EvidenceError(f"{self._shown.text}: there is nothing, or no server answers", hint)
         if list(found) == [self._root]:
             self._root = self._root.rpartition("/")[0]
-        # A driver that does not tell a size is one of which nothing can be bounded.
+        # Without a size from the driver, nothing can be bounded.
         return {
             path.removeprefix(f"{self._root}/"): int(info["size"])
             for path, info in found.items()

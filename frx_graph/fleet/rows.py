@@ -1,7 +1,6 @@
-"""The rows that a run becomes: the columns of the tables, and nothing in them that a table cannot hold.
+"""Build the rows of a run: the columns of the tables, with only values that a table can hold.
 
-Names went through `clean_line`; shares are 0..1, numbers finite. A value that no run can have is unknown, and so is one
-that was not recorded: null.
+Names went through `clean_line`; shares are 0..1, numbers finite. Impossible and unrecorded values are null.
 """
 
 from __future__ import annotations
@@ -20,15 +19,14 @@ from frx_graph.reports.runs.trace_parts import LayoutPart, TraceResult
 from frx_graph.support.plain_text import NAME_LIMIT, clean_line
 
 MOST_ROWS = 1000
-"""Findings of one run, labels and cards each, that become rows: ten times as many as a large program has."""
+"""Findings of one run, and as many labels and cards, that become rows: ten times as many as a large program has."""
 _LARGEST = 1 << 53
-"""Whole numbers above are none that was counted, and no JSON number holds all of them."""
+"""Largest whole number that is believed; JSON numbers cannot hold all larger ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
-    """One run. `seconds` is the total of all timed steps of all processes; `digest` covers the files that were
-    analysed."""
+    """One run. `seconds` is the total of all timed steps of all processes; `digest` covers the analysed files."""
 
     place: str
     run_id: str
@@ -57,8 +55,8 @@ class LabelRow:
 class FindingRow:
     """One layout finding of a run.
 
-    `site` identifies the place in the program; `share` is of the time of profiled steps, `bytes_per_step` are the bytes
-    read and written in vain.
+    `site` identifies the place in the program. `share` is of the time of profiled steps; `bytes_per_step` are the bytes
+    read and written needlessly.
     """
 
     rule: str
@@ -104,8 +102,8 @@ class RunRows:
 
 
 def build_run_rows(result: RunResult, place: str, *, anew: bool) -> RunRows:
-    """The rows of a run, of the scope that `frx analyze` shows. Raises `EvidenceError` for a number of steps that no
-    run has."""
+    """Return the rows of a run, for the scope that `frx analyze` shows. Raises `EvidenceError` for an impossible number
+    of steps."""
     scope = result.get_scope(Scope.AUTO)
     if not 0 <= result.step_count < _LARGEST:
         raise EvidenceError(f"{place}: its summary counts {result.step_count} steps")
@@ -134,15 +132,15 @@ def build_run_rows(result: RunResult, place: str, *, anew: bool) -> RunRows:
 
 
 def _compute_digest(result: RunResult) -> str:
-    """Equal for a run under two names, such as its folder and its zip."""
-    # The analysed files, or the result if none of them is left.
+    """Return a digest that is equal for a run under two names, such as its folder and its zip."""
+    # The analysed files, or the result if no file remains.
     files = [f"{source.role}\0{source.path}\0{source.sha256}" for source in result.sources]
     text = "\n".join(sorted(files)) if files else result.model_dump_json()
     return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()
 
 
 def _sum_seconds(result: RunResult) -> float | None:
-    """None where no step is timed, or a process whose steps are has no time."""
+    """Return the time of all timed steps; None if no step is timed, or a process with steps has no time."""
     times = [_multiply_finite(process.steps, process.step_ms) for process in result.run.run_summary.processes]
     known = [time for time in times if time is not None]
     return math.fsum(known) / 1e3 if known and len(known) == len(times) else None
@@ -198,7 +196,7 @@ def _build_conversion_row(work: LayoutPart, steps: int, span_ms: float | None) -
 
 
 def _build_stride_row(change: StrideChangePart) -> FindingRow:
-    # How much copying it causes is not in the record.
+    # The record does not show how much copying this causes.
     name = clean_line(change.tensor)
     return FindingRow(
         rule=change.rule,
@@ -213,7 +211,7 @@ def _shorten_name(label: str | None) -> str | None:
 
 
 def _convert_speedup(faster_pct: float | None) -> float | None:
-    """The part of the time that goes where a run becomes so much faster."""
+    """Return the part of the time that a speed-up by this percentage saves."""
     if faster_pct is None or not math.isfinite(faster_pct) or faster_pct < 0:
         return None
     return faster_pct / (100 + faster_pct)
@@ -224,7 +222,7 @@ def _check_share(value: float | None) -> float | None:
 
 
 def _multiply_finite(count: int, value: float | None) -> float | None:
-    """`count` times `value`; None where that is none that was measured."""
+    """Return `count` times `value`; None unless that is a possible measurement."""
     if value is None or not 0 <= count < _LARGEST or not 0 <= value < _LARGEST:
         return None
     return float(count * value)

@@ -1,4 +1,4 @@
-"""Groups files into runs, by their names alone: the same for a folder, an archive and a remote store."""
+"""Group files into runs by their names alone, in the same way for a folder, an archive and a remote store."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NAMED = (
     bundle_layout.HOST_METRICS,
     bundle_layout.PROFILER_TRACE.name,
 )
-# The shortest folder that fits is the run's: that of the traces looks like a run with its trace at its root.
+# The shortest folder that fits is the run's: the traces' folder looks like a run with its trace at its root.
 _FILE = re.compile(
     rf"(?:(?P<run>.+?)/)??(?:{'|'.join(re.escape(str(name)) for name in _NAMED)}"
     rf"|{re.escape(str(bundle_layout.PROFILER))}/[^/]+\.json(?:\.gz)?)",
@@ -24,14 +24,14 @@ _ZIP = ".zip"
 
 
 def find_run(name: str) -> str | None:
-    """The folder of the run that the file `name`, relative and with `/`, belongs to, "" for the root itself; None where
-    it is none of those that make a run."""
+    """Return the folder of the run that `name`, a relative name with `/`, belongs to; "" for the root. Returns None if
+    the file does not make a run."""
     found = _FILE.fullmatch(name)
     return None if found is None else found["run"] or ""
 
 
 def find_runs(names: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Folders that are runs, and archives that may hold some, each in order. What is inside a run is none of both."""
+    """Return folders that are runs, and archives that may hold runs, each in order. Files inside a run are neither."""
     runs, archives = set(), []
     for name in names:
         if (run := find_run(name)) is not None:
@@ -43,7 +43,7 @@ def find_runs(names: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def group_files(runs: Iterable[str], names: Iterable[str]) -> dict[str, list[str]]:
-    """The files of each run: what is in its folder, and in none of another run below it."""
+    """Return the files of each run: those in its folder, but not in another run below it."""
     files: dict[str, list[str]] = {run: [] for run in runs}
     for name in names:
         owner = next((folder for folder in _iterate_parents(name) if folder in files), "")

@@ -1,7 +1,7 @@
-"""The tables of a fleet: lines of JSON while runs are read, then Parquet.
+"""Keep the tables of a fleet: lines of JSON while runs are read, then Parquet.
 
-`runs` has a row for each run that was read, `labels`, `findings` and `advice` those of it, by its number, `run`;
-`problems` what could not be read.
+`runs` has a row for each run that was read. `labels`, `findings` and `advice` have that run's rows, by its number
+`run`; `problems` lists what could not be read.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ ROWS: Final[Mapping[str, type]] = {
     "problems": ProblemRow,
 }
 TABLES: Final = ("runs", "labels", "findings", "advice")
-"""That a run has rows in."""
+"""Tables with rows of a run."""
 _MEMORY: Final = "256MiB"
 _ROW_GROUP: Final = 8192
-"""Rows that are in memory together when a table is written: with the longest names that a row may have, some 30 MB."""
+"""Rows in memory at once while a table is written: with the longest names that a row may have, about 30 MB."""
 _TYPES: Final = {str: "VARCHAR", int: "BIGINT", float: "DOUBLE", bool: "BOOLEAN"}
 
 
 class RowFiles:
-    """Lines of JSON in a folder, a file for each table. A context manager."""
+    """Lines of JSON in a folder, one file per table. A context manager."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -58,7 +58,7 @@ class RowFiles:
         self._opened.close()
 
     def add_run(self, rows: Mapping[str, list[bytes]]) -> None:
-        """The rows of a run, each an object of JSON: its number is put in front."""
+        """Add the rows of a run, each a JSON object; its number is put first."""
         head = b'{"run":%d,' % self.runs
         for table, lines in rows.items():
             self._files[table].writelines(head + line[1:] + b"\n" for line in lines)
@@ -72,7 +72,7 @@ class RowFiles:
 
 
 def list_columns(row: type) -> dict[str, str]:
-    """The columns of a table, by their types in SQL."""
+    """Return the columns of a table with their SQL types."""
     hints = typing.get_type_hints(row)
     return {"run": "BIGINT", **{field.name: _get_sql_type(hints[field.name]) for field in dataclasses.fields(row)}}
 
@@ -85,8 +85,8 @@ def _get_sql_type(hint: Any) -> str:
 
 @contextmanager
 def open_database(folder: Path) -> Iterator[DuckDBPyConnection]:
-    """A database that takes little memory, and puts what does not fit into `folder`. Raises `OptionError` where there
-    is no DuckDB, `EvidenceError` where it fails."""
+    """Open a database that uses little memory and spills into `folder`. Raises `OptionError` if DuckDB is missing, and
+    `EvidenceError` if a query fails."""
     try:
         import duckdb
     except ImportError:
@@ -94,7 +94,7 @@ def open_database(folder: Path) -> Iterator[DuckDBPyConnection]:
     settings = {
         "memory_limit": _MEMORY,
         "temp_directory": str(folder),
-        # Adding up takes a small part of the time of reading.
+        # Adding up takes little time compared with reading.
         "threads": 1,
         "autoinstall_known_extensions": False,
         "autoload_known_extensions": False,
@@ -111,8 +111,8 @@ def open_database(folder: Path) -> Iterator[DuckDBPyConnection]:
 
 
 def write_parquet(database: DuckDBPyConnection, folder: Path) -> None:
-    """From the lines of JSON in a folder to `runs.parquet` and the others beside them, which views of these names read
-    from there on."""
+    """Convert the lines of JSON in a folder to `runs.parquet` and the others next to them, and create views of these
+    names."""
     for table, row in ROWS.items():
         lines, parquet = folder / f"{table}.jsonl", folder / f"{table}.parquet"
         database.read_json(str(lines), columns=list_columns(row), format="newline_delimited").write_parquet(
@@ -123,7 +123,7 @@ def write_parquet(database: DuckDBPyConnection, folder: Path) -> None:
 
 
 def keep_parquet(folder: Path, target: Path) -> None:
-    """Move the Parquet files to where the user wants them. Raises `OptionError` where that cannot be done."""
+    """Move the Parquet files to the user's folder. Raises `OptionError` if that fails."""
     try:
         target.mkdir(parents=True, exist_ok=True)
         for table in ROWS:

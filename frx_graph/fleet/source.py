@@ -1,4 +1,4 @@
-"""Finds the runs of a fleet, in a folder, an archive or a remote store."""
+"""Find the runs of a fleet in a folder, an archive or a remote store."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from frx_graph.fleet.remote import RemoteStore, is_url
 from frx_graph.fleet.run_names import find_runs
 
 PART_BYTES: Final = 16 << 20
-"""Archives are read in parts of this size by several readers: each part means to read the directory once more."""
+"""Size of the parts in which several readers read an archive; each part reads the directory once more."""
 Place = ReadingTask | Failure
 
 
 @dataclass(frozen=True, slots=True)
 class LocalSource:
-    """A folder of runs, or a zip of some. Other processes open it for themselves and get its places."""
+    """A folder or zip of runs. Other processes open it themselves and receive its places."""
 
     path: Path
 
@@ -46,7 +46,7 @@ class LocalSource:
             yield from _split_archive(path / archive, archive)
 
     def read_place(self, place: Place, reader: Reader) -> Iterator[Answer]:
-        """Read a place; one that cannot be read is its own answer."""
+        """Read a place; a place that cannot be read is its own answer."""
         if isinstance(place, Failure):
             yield place
         else:
@@ -54,7 +54,7 @@ class LocalSource:
 
 
 def open_source(source: str) -> LocalSource | RemoteStore:
-    """Open a path, or a URL that fsspec knows. Raises `EvidenceError` if there is no driver for it."""
+    """Open a path, or a URL that fsspec supports. Raises `EvidenceError` if no driver supports it."""
     if not is_url(source):
         return LocalSource(Path(source))
     store = RemoteStore(source)
@@ -72,7 +72,8 @@ def _split_archive(path: Path, name: str) -> Iterator[Place]:
 
 
 def _iterate_files(folder: Path, problems: list[Failure]) -> Iterator[str]:
-    """Files below, by their names from there; links to folders are not followed, which might lead in a circle."""
+    """Yield the files below a folder, by relative name. Links to folders are not followed, since they might form a
+    cycle."""
     waiting = [""]
     while waiting:
         above = waiting.pop()

@@ -1,7 +1,7 @@
-"""Adds the tables up, each part of the report by SQL.
+"""Add up the tables, each part of the report by SQL.
 
 A run that appears twice counts once (`counted`, by id and digest). The cost in seconds is the share of the steps, times
-the time of all timed steps of the run; if either is unknown, the run is counted beside the sum. Sums are rounded to
+the time of all timed steps of the run. If either is unknown, the run is counted separately. Sums are rounded to
 microseconds: their last digits depend on the order in which runs were read.
 """
 
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 LISTED: Final = 1000
-"""Rules, call sites, labels, cards and bottlenecks, each: their names are a run's own, and may be any number."""
+"""Limit for each of rules, call sites, labels, cards and bottlenecks: runs choose these names, and may have any number.
+"""
 PROBLEMS_LISTED: Final = 100
 _COUNTED: Final = """
     CREATE TEMP TABLE counted AS
@@ -44,11 +45,12 @@ _COST: Final = """
     fsum(share * seconds) / nullif(fsum(seconds) FILTER (share IS NOT NULL), 0) AS cost_share,
     count(*) FILTER (unpriced OR seconds IS NULL) AS cost_unknown
 """
-"""Of rows by run: the `share` that is known, the `seconds` of the run, and whether a part of it is `unpriced`."""
+"""Needs rows by run with the known `share`, the run's `seconds`, and `unpriced` if a part of the share is unknown."""
 _DEAREST: Final = "cost_seconds DESC NULLS LAST"
-_BUNDLES: Final = """
+_NEW: Final = "anew"  # The column for runs whose files were analysed again.
+_BUNDLES: Final = f"""
     SELECT count(*) AS read,
-        count(*) FILTER (anew) AS analysed_anew,
+        count(*) FILTER ({_NEW}) AS analysed_anew,
         count(*) - (SELECT count(*) FROM counted) AS twice,
         (SELECT count(*) FROM problems) AS problems,
         coalesce(sum(rows_left_out), 0) AS rows_left_out
@@ -59,6 +61,7 @@ _RUNS: Final = """
     SELECT count(*) AS runs,
         count(*) FILTER (traced) AS with_trace,
         count(*) FILTER (bottleneck <> $insufficient) AS with_bottleneck,
+        -- Runs with findings.
         (SELECT count(DISTINCT run) FROM findings SEMI JOIN counted USING (run)) AS with_layout_findings,
         coalesce(sum(steps), 0) AS steps,
         round(fsum(seconds), 6) AS seconds,
@@ -69,10 +72,10 @@ _RUNS: Final = """
 
 @dataclass(frozen=True, slots=True)
 class _ReportSection:
-    """A part of the report: `groups` has a row for each thing in it, of which the first in this `order` are listed.
+    """A part of the report. `groups` has one row for each item; the first in this `order` are listed.
 
-    Texts are looked up only for listed things (`texts`, by the columns `keys`): those of all would have to be kept in
-    memory, unlike numbers and groups.
+    Texts are looked up only for listed items (`texts`, by the columns `keys`). Unlike numbers and groups, the texts of
+    all items would have to stay in memory.
     """
 
     groups: str
@@ -82,7 +85,7 @@ class _ReportSection:
 
     @property
     def rows(self) -> str:
-        """Query for the listed rows, from the table `listed`."""
+        """Return the query for the listed rows, from the table `listed`."""
         texts = f"JOIN ({self.texts}) USING ({self.keys})" if self.texts else ""
         return f"SELECT * FROM listed {texts} ORDER BY {self.order}"
 
@@ -97,10 +100,12 @@ _BOTTLENECKS: Final = _ReportSection(
 _LABELS: Final = _ReportSection(
     f"""
     WITH present AS (
+        -- Runs with the label.
         SELECT label, seconds, share, share IS NULL AS unpriced
         FROM labels JOIN counted USING (run) WHERE answer = 'present'
     ),
     answers AS (
+        -- All answers, by label.
         SELECT label, bool_or(symptom) AS symptom, count(*) FILTER (answer = 'present') AS runs,
             count(*) FILTER (answer = 'undecidable') AS undecidable, count(*) FILTER (answer = 'absent') AS absent
         FROM labels SEMI JOIN counted USING (run) GROUP BY label
@@ -114,7 +119,7 @@ _LABELS: Final = _ReportSection(
 
 
 def _build_findings_query(by: str) -> str:
-    """The costs of findings `by` these columns."""
+    """Return the query for the costs of findings, grouped `by` these columns."""
     return f"""
         WITH by_run AS (
             SELECT {by}, run, fsum(share) AS share, bool_or(share IS NULL) AS unpriced, count(*) AS findings,
@@ -166,7 +171,7 @@ _ADVICE: Final = _ReportSection(
 
 
 def build_fleet_document(database: DuckDBPyConnection, source: str) -> FleetDocument:
-    """The document of the tables in `database`; `source` is where they come from, in words."""
+    """Build the document from the tables in `database`; `source` describes their origin."""
     database.execute(_COUNTED)
     names = {card.code: card.name for card in load_all_cards()}
     (bundles,) = _query_rows(database, _BUNDLES)
@@ -207,7 +212,7 @@ def _query_section(database: DuckDBPyConnection, part: _ReportSection) -> tuple[
 
 
 def _query_rows(database: DuckDBPyConnection, statement: str, **values: object) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a statement, as dictionaries by column."""
+    """Yield the rows of a statement as dictionaries by column."""
     found = database.execute(statement, values or None)
     names = [column[0] for column in found.description or ()]
     for row in found.fetchall():
@@ -215,5 +220,5 @@ def _query_rows(database: DuckDBPyConnection, statement: str, **values: object) 
 
 
 def _take_cost(row: dict[str, Any]) -> CostPart:
-    """The cost in a row, which is taken out of it."""
+    """Remove the cost from a row and return it."""
     return CostPart(seconds=row.pop("cost_seconds"), share=row.pop("cost_share"), runs_unknown=row.pop("cost_unknown"))

@@ -28,15 +28,15 @@ class WeightGuard:
     the whole model does. Dynamo's guards notice a parameter or buffer that is replaced, and so does `replaced`. Counts
     of batches are not watched: no output depends on them without gradients.
 
-    A check takes 0.2 to 0.4 microseconds a tensor. Raises `ValueError` for tensors made in inference mode, which count
-    no writes, and for what is not dense memory: other layouts, wrappers of tensors, tensors without values.
+    A check takes 0.2 to 0.4 µs a tensor. Raises `ValueError` for tensors made in inference mode, which count no writes,
+    and for tensors without dense memory: other layouts, wrappers of tensors, tensors without values.
     """
 
     def __init__(self, module: nn.Module) -> None:
         self._places = [(place, name, place[name]) for place, name in _list_tensor_dicts(module)]
         self._tensors = list({id(tensor): tensor for _, _, tensor in self._places}.values())
         if not all(map(_is_plain, self._tensors)):
-            raise ValueError("the module holds tensors that are no plain ones")
+            raise ValueError("the module has tensors without dense memory")
         if any(tensor.is_inference() for tensor in self._tensors):
             raise ValueError("tensors made in inference mode count no writes")
         self._identities = frozenset(map(id, self._tensors))

@@ -14,13 +14,13 @@ _METHODS_OF_MODELS = frozenset({"parameters", "named_parameters", "train", "eval
 _TARGETS = m.AssignTarget() | m.AnnAssign() | m.NamedExpr() | m.Del() | m.For() | m.CompFor()
 _DEFINITIONS = m.ClassDef() | m.FunctionDef() | m.Param() | m.AsName()
 _ASSIGNING = _TARGETS | _DEFINITIONS | m.MatchAs() | m.MatchStar() | m.MatchMapping()
-"""Each holds what it assigns to in its `target`, its `name` or its `rest`."""
+"""Nodes that assign to their `target`, `name` or `rest`."""
 
 
 def find_model(loop: cst.For, module: cst.Module) -> str | None:
-    """Return the dotted name of the one model that the loop's body calls or hands on in every turn; None if there is
-    none, or several and none of them is called `model`. Not one that the loop itself makes: at its beginning it is not
-    there."""
+    """Return the dotted name of the one model that the loop's body calls or passes on in every iteration. Returns None
+    if there is no such model, or there are several and none is called `model`. A model that the loop itself creates
+    does not count: it does not exist when the loop begins."""
     body = _UsedNames()
     loop.body.visit(body)
     assigned = _collect_assigned_names(loop.body) | collect_target_names(loop.target)
@@ -39,8 +39,7 @@ def _find_model_names(module: cst.Module) -> frozenset[str]:
 
 @dataclass(slots=True)
 class _UsedNames(cst.CSTVisitor):
-    """Collects what is called, or an argument, on every way through. A function that is defined there, as for LBFGS,
-    counts as called."""
+    """Collects calls and arguments on every path. A function defined there, as for LBFGS, counts as called."""
 
     used: set[tuple[str, ...]] = field(default_factory=set)
     branches: int = 0
@@ -66,7 +65,7 @@ class _UsedNames(cst.CSTVisitor):
 
 
 def _collect_assigned_names(body: cst.CSTNode) -> frozenset[str]:
-    """Return the names that are assigned to anywhere in the body."""
+    """Return the names that are assigned anywhere in the body."""
     found: set[str] = set()
     for node in m.findall(body, _ASSIGNING):
         for attribute in ("target", "name", "rest"):

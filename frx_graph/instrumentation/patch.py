@@ -1,8 +1,8 @@
 """Insert into a script the lines that record its run, and remove them again, byte for byte.
 
-Every line that is put in ends with `MARK`, and by that it is known again; all else stays as it is. The body of each
-training loop goes into a `with`, in which `continue`, `break`, `return`, `yield` and `await` mean what they meant, and
-what yields its batches into a call that records how long they are waited for.
+Every inserted line ends with `MARK`, which identifies it later; the rest stays unchanged. The body of each training
+loop goes into a `with`, which preserves the meaning of `continue`, `break`, `return`, `yield` and `await`. Its iterable
+of batches goes into a call that records the waits for them.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ _PACKAGE = "frx_graph"
 _TIMED = cst.Attribute(value=cst.Name(_PACKAGE), attr=cst.Name("instrument_dataloader"))
 _Statement = cst.BaseStatement | cst.SimpleStatementLine
 _COUNTING = "iter(range(10**12))"
-"""Without an import, whose name the script may have given to something else."""
+"""Written without an import, since the script may use that name for something else."""
 _NAMES_OF_THE_COUNTER = ("frx_steps", "frx_graph_steps", "frx_graph_step_numbers")
 
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """A script's new text, and the loops that are recorded in it."""
+    """A script's new text, and the loops that it records."""
 
     text: str
     found: LoopsFound
@@ -51,7 +51,7 @@ class Patch:
 
 def patch(script: Script) -> Patch | None:
     """Return the script with its run recorded, or None if it imports frx_graph already. Raises `ScriptError` if no loop
-    trains or can be wrapped, and if the insertion could not be removed again."""
+    trains or can be wrapped, or if the insertion could not be removed again."""
     module = parse_script(script)
     if is_instrumented(module):
         return None
@@ -68,7 +68,7 @@ def patch(script: Script) -> Patch | None:
         raise ScriptError(f"{script.path}{first}", _BY_HAND)
     for loop in found.loops:
         if not isinstance(loop.node.body, cst.IndentedBlock):
-            raise ScriptError(f"{script.path}, line {loop.line}: the loop's body is on the line of its for", _BY_HAND)
+            raise ScriptError(f"{script.path}, line {loop.line}: the loop's body is on the line of `for`", _BY_HAND)
     names = {name.value for name in m.findall(module, m.Name()) if isinstance(name, cst.Name)}
     if _PACKAGE in names:
         raise ScriptError(f"{script.path} uses the name {_PACKAGE} for something else", _BY_HAND)
@@ -104,12 +104,12 @@ def remove_patch(script: Script) -> str | None:
 
 
 def is_instrumented(module: cst.Module) -> bool:
-    """Return True if it imports frx_graph."""
+    """Return True if the script imports frx_graph."""
     return _PACKAGE in list_imported_packages(module)
 
 
 def _check(script: Script, text: str) -> None:
-    """Raise `ScriptError` unless what was put in can be taken out, to the byte, and the rest is still Python."""
+    """Raise `ScriptError` unless the insertion can be removed to the byte, and the rest is still Python."""
     patched = Script(script.path, script.encode(text), text)
     try:
         with ignore_warnings():
@@ -141,8 +141,8 @@ def _parse_line(text: str, config: cst.PartialParserConfig) -> cst.BaseStatement
 
 
 def _find_insertion_index(module: cst.Module, loop: cst.For) -> int:
-    """Return the index behind the last import at the top level, but before the statement that holds the first loop;
-    behind the docstring if there is no import."""
+    """Return the index after the last import at the top level, but before the statement that holds the first loop.
+    Without an import, it is after the docstring."""
     at = 1 if module.get_docstring(clean=False) is not None else 0
     for index, statement in enumerate(module.body):
         if m.findall(statement, m.For()) and any(node is loop for node in m.findall(statement, m.For())):
@@ -184,8 +184,8 @@ class _LoopWrapper(cst.CSTTransformer):
 
 
 def _is_guard(statement: cst.BaseStatement) -> bool:
-    """Return True if it only ends the loop or the turn, as `if step == max_steps: break` does: such a turn is no
-    step."""
+    """Return True if the branch only ends the loop or the iteration, as `if step == max_steps: break` does. Such an
+    iteration is not a step."""
     if not isinstance(statement, cst.If) or statement.orelse is not None:
         return False
     body = statement.body
@@ -195,8 +195,8 @@ def _is_guard(statement: cst.BaseStatement) -> bool:
 
 
 def _wrap_iterable(iterable: cst.BaseExpression) -> cst.BaseExpression:
-    """Record the waits for the batches for them recorded: what yields them goes into a call. Not what is in
-    parentheses, behind which no blank need stand, nor tuples, which may have none."""
+    """Record the waits for batches: their iterable goes into a call. Parenthesised expressions are left alone, since no
+    blank need follow them, and so are tuples without parentheses."""
     if iterable.lpar:
         return iterable
     around = get_wrapping_call(iterable)
@@ -220,7 +220,7 @@ def _unwrap_iterable(iterable: cst.BaseExpression) -> cst.BaseExpression:
 
 @dataclass(slots=True)
 class _PatchRemover(cst.CSTTransformer):
-    """Takes out what is marked; `lines` counts it."""
+    """Removes marked lines; `lines` counts them."""
 
     lines: int = 0
 
@@ -242,8 +242,8 @@ class _PatchRemover(cst.CSTTransformer):
         return updated_node.with_changes(body=body, footer=(*behind, *updated_node.footer))
 
     def _drop_inserted(self, statements: Sequence[_Statement]) -> tuple[list[_Statement], tuple[cst.EmptyLine, ...]]:
-        """The statements that are left, and the comments and blanks behind the last of them. Those around what goes are
-        before what follows it."""
+        """Return the remaining statements, and the comments and blank lines after the last of them. Those around a
+        removed statement go before the next one."""
         left: list[_Statement] = []
         carried: tuple[cst.EmptyLine, ...] = ()
         for statement in statements:

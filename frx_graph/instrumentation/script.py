@@ -21,7 +21,7 @@ from frx_graph.errors import ScriptError, summarize_error
 from frx_graph.support.atomic_file import replace_on_success
 
 LONGEST = 1 << 20
-"""Bytes of a script that is looked at; what people write is far shorter."""
+"""Longest script that is read, in bytes; scripts written by hand are far shorter."""
 _BLANKS = " \t\f\r\n"
 
 
@@ -35,20 +35,20 @@ class Script:
 
     @property
     def blank_end(self) -> str:
-        """The lines at its end that hold nothing but blanks, of which libcst does not keep all."""
+        """Blank lines at the end of the file, of which libcst does not keep all."""
         behind = self.text[len(self.text.rstrip(_BLANKS)) :]
         _, end, lines = behind.partition("\n")
         return lines if end else ""
 
     def encode(self, text: str) -> bytes:
-        """Encode another text as this file is encoded."""
+        """Encode another text in the encoding of this file."""
         mark = codecs.BOM_UTF8 if self.data.startswith(codecs.BOM_UTF8) else b""
         return mark + text.encode("utf-8")
 
 
 def read_script(path: Path) -> Script:
-    """Read the script at `path`, in UTF-8, of at most `LONGEST` bytes. Raises `ScriptError` for a link, which names
-    another file than the one that would be replaced, for what is no file, and for what is not in UTF-8."""
+    """Read the UTF-8 script at `path`, of at most `LONGEST` bytes. Raises `ScriptError` for a link, since replacing it
+    would not change the file that it names. It also raises for anything but a regular file, and for other encodings."""
     try:
         status = path.lstat()
         if stat.S_ISLNK(status.st_mode):
@@ -74,18 +74,19 @@ def read_script(path: Path) -> Script:
 
 @contextmanager
 def ignore_warnings() -> Iterator[None]:
-    """Suppress warnings about the script: they are for those who run it."""
+    """Suppress warnings about the script, which are meant for people who run it."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
 
 
 def parse_script(script: Script) -> cst.Module:
-    """Parse it, with every blank and comment but for its `blank_end`. Raises `ScriptError` for what is not Python, or
-    nested too deeply, and for lines that end with a carriage return alone, as none of today's systems ends them."""
+    """Parse the script, with every blank and comment except its `blank_end`. Raises `ScriptError` if it is not Python
+    or is nested too deeply. It also refuses lines that end with a carriage return alone, which no current system
+    writes."""
     try:
         with ignore_warnings():
-            # First by Python itself, which has a limit to how deeply things are nested.
+            # Python parses first, since it limits the depth of nesting.
             ast.parse(script.text)
         text = script.text.removesuffix(script.blank_end)
         module = cst.parse_module(text)
@@ -105,8 +106,8 @@ def parse_script(script: Script) -> cst.Module:
 
 
 def replace_script(script: Script, text: str) -> None:
-    """Put `text` into the file, whole or not at all, with the mode that it has. Raises `ScriptError` if it has
-    changed since it was read, and if it cannot be written."""
+    """Replace the file's content by `text`, completely or not at all, and keep its mode. Raises `ScriptError` if the
+    file has changed since it was read, or cannot be written."""
     if read_script(script.path).data != script.data:
         raise ScriptError(f"{script.path} has changed in between", "try again")
     try:
@@ -123,6 +124,6 @@ def read_declared_encoding(data: bytes) -> str:
     try:
         encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
     except (SyntaxError, ValueError):
-        # Also if the first lines are no UTF-8, which decoding them will say.
+        # This also covers first lines that are not UTF-8: decoding reports them.
         return "utf-8" if b"coding" not in b"".join(data.splitlines()[:2]) else "unknown"
     return encoding.removesuffix("-sig")

@@ -1,4 +1,4 @@
-"""Find likely training scripts below a folder, by what they do and not only by their names."""
+"""Find likely training scripts below a folder, mainly by their content."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from frx_graph.instrumentation.script import parse_script, read_script
 from frx_graph.instrumentation.training_loop import find_framework, find_training_loops
 
 DEEPEST = 4
-"""Folders below the one that is searched."""
+"""Depth of folders below the searched one."""
 MOST_FILES = 2000
 MOST_PARSED = 100
-"""Scripts that are parsed, which takes a tenth of a second for a long one."""
+"""Limit on parsed scripts; a long one takes a tenth of a second."""
 _LEFT_OUT = frozenset(
     {"site-packages", "dist-packages", "node_modules", "__pycache__", "build", "dist", "tests", "test"}
 )
@@ -29,8 +29,8 @@ _USUAL_NAMES = ("train", "main", "run", "finetune", "pretrain")
 
 @dataclass(frozen=True, slots=True)
 class FoundScript:
-    """A script that seems to train. `line` is that of the first loop that can be wrapped, which is over `over`; None
-    if the loop is a framework's, or has to be wrapped by hand, for the reason in `note`."""
+    """A script that seems to train. `line` is the line of the first loop that can be wrapped, and `over` its iterable.
+    It is None if the loop belongs to a framework or must be wrapped by hand; `note` gives the reason."""
 
     path: Path
     line: int | None
@@ -41,15 +41,15 @@ class FoundScript:
 
 @dataclass(frozen=True, slots=True)
 class ScriptsFound:
-    """The likeliest first. `complete` is False if a limit ended the search."""
+    """Likely scripts, the likeliest first. `complete` is False if a limit ended the search."""
 
     scripts: tuple[FoundScript, ...]
     complete: bool
 
 
 def find_scripts(folder: Path) -> ScriptsFound:
-    """Find the scripts in and below `folder` that seem to train. Links are not followed; environments, hidden folders
-    and installed packages are left out, and what cannot be read is no script."""
+    """Find the scripts in and below `folder` that seem to train. Links are not followed. Environments, hidden folders,
+    installed packages and unreadable files are left out."""
     found, parsed_so_far, complete = [], 0, True
     for seen, path in enumerate(_list_scripts(folder)):
         if seen == MOST_FILES:
@@ -72,7 +72,7 @@ def find_scripts(folder: Path) -> ScriptsFound:
 
 
 def _list_scripts(folder: Path) -> Iterator[Path]:
-    """In the order of their names, those nearer to the top first."""
+    """Yield scripts in order of their names, those nearer to the top first."""
     level = [folder]
     for _ in range(DEEPEST + 1):
         below: list[Path] = []
@@ -107,6 +107,7 @@ def _describe_script(path: Path, module: cst.Module) -> FoundScript | None:
 
 
 def _rank_script(script: FoundScript) -> tuple[bool, bool, int, str]:
-    """Smaller for what is likelier: loops that can be wrapped, usual names, nearer to the top."""
+    """Return a smaller key for a likelier script: one with loops that can be wrapped, a usual name, or nearer to the
+    top."""
     usual = script.path.stem.lower().startswith(_USUAL_NAMES)
     return script.line is None, not usual, len(script.path.parts), str(script.path)

@@ -1,4 +1,4 @@
-"""Find the loop of a script that trains, with its batch, its step and its model, or the framework whose loop it is."""
+"""Find a script's training loop with its batch, step and model, or the framework that owns the loop."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from frx_graph.instrumentation.training_step import Evidence, Loop, find_inner_l
 
 _COUNTERS = frozenset({"range", "trange", "count"})
 _AROUND = frozenset({"enumerate", "tqdm", "track", "islice", "iter", "cycle", "notebook_tqdm", "progress_bar"})
-"""Names of calls that yield what their first argument yields."""
+"""Names of calls that yield the items of their first argument."""
 _LONGEST_SHOWN = 60
 
 CALLBACKS: Final = {
@@ -29,8 +29,8 @@ CALLBACKS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class TrainingLoop:
-    """A loop whose every turn is a step. `batch`, `step` and `model` are what to hand over, as source; None if it is
-    not known, and `step` also if it begins anew in every epoch."""
+    """A loop whose every iteration is a step. `batch`, `step` and `model` are the arguments to pass, as source, or None
+    if unknown. `step` is also None if it restarts in every epoch."""
 
     node: cst.For
     line: int
@@ -43,7 +43,7 @@ class TrainingLoop:
 
 @dataclass(frozen=True, slots=True)
 class NotWrapped:
-    """A loop that trains and is left alone."""
+    """A loop that trains, but is left alone."""
 
     line: int
     reason: str
@@ -58,7 +58,7 @@ class LoopsFound:
 
 
 def find_training_loops(wrapper: MetadataWrapper) -> LoopsFound:
-    """Return the loops that train, in"""
+    """Return the loops that train."""
     evidence = find_training_evidence(wrapper.module)
     lines = wrapper.resolve(PositionProvider)
     parents = wrapper.resolve(ParentNodeProvider)
@@ -77,13 +77,13 @@ def find_training_loops(wrapper: MetadataWrapper) -> LoopsFound:
 
 
 def _classify_loop(loop: Loop, evidence: dict[Loop, Evidence]) -> bool | str:
-    """Return whether each turn of the loop is a step, or the reason why that is unclear."""
+    """Return True if each iteration of the loop is a step, or else the reason for doubt."""
     inside = [each for each in find_inner_loops(loop) if each in evidence]
     outside = [each for each in evidence if loop in find_inner_loops(each)]
     over_batches = isinstance(loop, cst.For) and not _is_over_numbers(loop)
     rivals = [each for each in inside if evidence[each] >= evidence[loop]]
     if evidence[loop] is Evidence.BACKWARD and any(evidence[each] is Evidence.STEP for each in (*inside, *outside)):
-        # Gradients of several batches for one step of the optimizer, or of a part that is stepped elsewhere.
+        # Several batches add up gradients for one optimizer step, or the step for a part is elsewhere.
         return False
     if any(isinstance(each, cst.For) and not _is_over_numbers(each) for each in rivals):
         return False
@@ -103,8 +103,8 @@ def _classify_loop(loop: Loop, evidence: dict[Loop, Evidence]) -> bool | str:
 
 
 def get_wrapping_call(iterable: cst.BaseExpression) -> cst.Call | None:
-    """Return the expression if it is a call that yields what its first argument yields, as `tqdm(loader)`; else None,
-    as for `iter(function, sentinel)`."""
+    """Return the expression if it is a call that yields its first argument's items, such as `tqdm(loader)`.
+    Returns None otherwise, as for `iter(function, sentinel)`."""
     if not isinstance(iterable, cst.Call) or not iterable.args or _get_call_name(iterable) not in _AROUND:
         return None
     first = iterable.args[0]
@@ -154,7 +154,7 @@ def _describe_loop(loop: cst.For, line: int, module: cst.Module, once: bool) -> 
 
 
 def _format_batch(batch: cst.BaseExpression, module: cst.Module) -> str | None:
-    """Return the batch as an argument; None if it is thrown away, or its target runs over lines."""
+    """Return the batch as an argument; None if it is discarded, or its target spans several lines."""
     if isinstance(batch, cst.Name):
         return None if batch.value == "_" else batch.value
     if not isinstance(batch, (cst.Tuple, cst.List)):
@@ -166,7 +166,7 @@ def _format_batch(batch: cst.BaseExpression, module: cst.Module) -> str | None:
 
 
 def _is_outermost(loop: cst.For, parents: object) -> bool:
-    """Return True if it runs once: it is in no function, class or other loop."""
+    """Return True if the loop runs once: it is in no function, class or other loop."""
     assert hasattr(parents, "__getitem__")
     node: cst.CSTNode = loop
     while not isinstance(node, cst.Module):
@@ -185,7 +185,7 @@ def find_framework(module: cst.Module) -> str | None:
 
 
 def list_imported_packages(module: cst.Module) -> Iterator[str]:
-    """Yield the packages that a script imports from, anywhere in it."""
+    """Yield the packages that a script imports from anywhere in it."""
     for node in m.findall(module, m.Import() | m.ImportFrom()):
         if isinstance(node, cst.Import):
             names: list[cst.BaseExpression] = [alias.name for alias in node.names]

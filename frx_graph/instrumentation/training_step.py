@@ -11,13 +11,13 @@ import libcst as cst
 import libcst.matchers as m
 
 _OPTIMIZER = re.compile(r"opt|scaler|adam|sgd|engine", re.IGNORECASE)
-"""In the name of what has a `step` that changes weights: `optimizer`, `self.opt`, `scaler`, DeepSpeed's `engine`."""
+"""Parts of names whose `step` changes weights: `optimizer`, `self.opt`, `scaler`, DeepSpeed's `engine`."""
 _OTHERS_WITH_STEPS = re.compile(r"sched|prof|env|lr", re.IGNORECASE)
 _BACKWARD = frozenset({"backward", "manual_backward"})
 
 
 class Evidence(enum.IntEnum):
-    """The kind of call that shows that the loop around it trains."""
+    """A kind of call that shows that the loop around it trains."""
 
     BACKWARD = 1
     STEP = 2
@@ -28,8 +28,8 @@ Loop = cst.For | cst.While
 
 @dataclass(slots=True)
 class _CallSite:
-    """A call: the last part of its name, the first and last names of what it is a method of, None for a function, and,
-    from the outermost, the loops around it within its function."""
+    """A call: its last name, the first and last names of the object whose method it is, and the loops around it. The
+    names are None for a function. Loops are those within the same function, outermost first."""
 
     name: str
     base: str
@@ -72,7 +72,7 @@ class _CallCollector(cst.CSTVisitor):
 
 def name_parts(node: cst.BaseExpression) -> tuple[str, ...]:
     """Return the parts of a dotted name: `self.model` has two, and so have `optimizers[0].step` and `loss().backward`.
-    The first is empty if it is no name, as in `(a + b).backward`; there is none of what is no name at all."""
+    The first is empty if it has no name, as in `(a + b).backward`. Other expressions have no parts."""
     if isinstance(node, cst.Name):
         return (node.value,)
     if isinstance(node, cst.Attribute):
@@ -84,8 +84,8 @@ def name_parts(node: cst.BaseExpression) -> tuple[str, ...]:
 
 
 def find_training_evidence(module: cst.Module) -> dict[Loop, Evidence]:
-    """Return the loops in which a call trains, without those that only contain such a loop, with the strongest that
-    each one shows. A function that trains without a loop of its own, `train_step`, counts where it is called."""
+    """Return the loops in which a call trains, with the strongest kind of call in each. Loops that only contain such a
+    loop are left out. A function that trains without a loop, such as `train_step`, counts at its call."""
     calls = _CallCollector()
     module.visit(calls)
     trains: dict[str, Evidence] = {}
@@ -115,7 +115,7 @@ def _get_evidence(call: _CallSite, trains: dict[str, Evidence]) -> Evidence | No
 
 
 def _get_enclosing_loop(call: _CallSite) -> Loop | None:
-    """Return the innermost loop that is not over the very thing whose method is called: `for optimizer in
+    """Return the innermost loop that does not iterate over the object whose method is called, unlike `for optimizer in
     optimizers`."""
     for loop in reversed(call.loops):
         if not (isinstance(loop, cst.For) and call.base in collect_target_names(loop.target)):
@@ -124,7 +124,7 @@ def _get_enclosing_loop(call: _CallSite) -> Loop | None:
 
 
 def collect_target_names(target: cst.BaseExpression) -> frozenset[str]:
-    """Return the names that are assigned to."""
+    """Return the assigned names."""
     return frozenset(name.value for name in _iterate_names(target))
 
 
@@ -137,5 +137,5 @@ def _iterate_names(target: cst.BaseExpression) -> Iterator[cst.Name]:
 
 
 def find_inner_loops(loop: Loop) -> Sequence[Loop]:
-    """Return the loops in its body."""
+    """Return the loops in the body."""
     return [node for node in m.findall(loop.body, m.For() | m.While()) if isinstance(node, (cst.For, cst.While))]

@@ -1,9 +1,9 @@
-"""Fold the events of one graph in one environment into the state of its plans, and chain new decisions.
+"""Derive the state of a graph's plans in one environment from the events, and chain new decisions.
 
-Writers do not wait for each other, so a decision that was made without having seen another writer's event must do no
-harm. Evidence may always be added. A verdict against a plan outweighs an earlier one for it. A plan that was ever
-promoted can always be rolled back, since a process may still run with it. A trial and its verdict belong in one append,
-so that no other trial's verdict comes between them.
+Writers do not wait for each other, so a decision must be safe even if it missed another writer's event. Evidence may
+always be added. A verdict against a plan outweighs an earlier one for it. A plan that was ever promoted can always be
+rolled back, since a process may still run with it. A trial and its verdict belong in one append, so that no other
+verdict comes between them.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ TRANSITIONS: Mapping[Kind | None, Mapping[Kind, Kind]] = MappingProxyType(
         _E: {_P: _P, _T: _T, _B: _B, _E: _E},
     }
 )
-"""State of a plan → allowed decision → its state then. None: a plan that was never proposed. `get_next_state` has two
-more rules."""
+"""Maps a plan's state and an allowed decision to the next state. None: a plan that was never proposed. `get_next_state`
+has two more rules."""
 
 STANDING = frozenset({Kind.PROMOTED, Kind.APPLIED})
 """The states in which a plan may be applied."""
@@ -44,8 +44,8 @@ STANDING = frozenset({Kind.PROMOTED, Kind.APPLIED})
 def get_next_state(state: Kind | None, kind: Kind, decided_by: str, *, was_promoted: bool) -> Kind | None:
     """Return the state of a plan in `state` after a decision of this kind; None if it is not allowed.
 
-    The autopilot cannot propose a plan again that was rolled back; a person can. Only plans that were promoted at some
-    time can be rolled back.
+    The autopilot cannot propose a rolled-back plan again; a person can. Only plans that were once promoted can be
+    rolled back.
     """
     if state is Kind.ROLLED_BACK and kind is Kind.PROPOSED and decided_by == AUTOPILOT:
         return None
@@ -56,7 +56,7 @@ def get_next_state(state: Kind | None, kind: Kind, decided_by: str, *, was_promo
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The fields of an event that decide the state of its plan."""
+    """The fields of an event that decide the plan's state."""
 
     position: int
     kind: Kind
@@ -73,8 +73,8 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class PlanState:
-    """State of one plan. `last` is the step that set it, which may be another plan's rollback; `promoted` is its last
-    promotion, even if it is no longer active."""
+    """State of one plan. `last` is the step that set it, which may be another plan's rollback; `promoted` is the plan's
+    last promotion, even if inactive now."""
 
     plan: str
     state: Kind
@@ -89,7 +89,7 @@ class PlanState:
 
 @dataclass(frozen=True, slots=True)
 class PlanStates:
-    """The states of all plans for one graph in one environment, and the steps that must not have been taken."""
+    """The states of all plans for one graph in one environment, and the steps that were not allowed."""
 
     plans: Mapping[str, PlanState]
     illegal: tuple[Step, ...] = ()
@@ -116,14 +116,14 @@ class PlanStates:
         return f"plan {decision.plan} cannot be {decision.kind.value} for {where}: there it {found}"
 
     def apply_step(self, step: Step) -> PlanStates:
-        """Return the states after one more step. One that is not allowed is kept in `illegal`, and changes no state."""
+        """Return the states after one more step. An illegal step changes no state, and is kept in `illegal`."""
         known = self.plans.get(step.plan)
         state = _get_next_state_of(known, step.kind, step.decided_by)
         if state is None:
             return PlanStates(self.plans, (*self.illegal, step))
         plans = dict(self.plans)
         if state is Kind.ROLLED_BACK and known is not None and known.stands:
-            # Back to the baseline, not to whatever was promoted before: that is to be tried again first.
+            # Back to the baseline: an earlier promoted plan must be tried again first.
             for name, other in self.plans.items():
                 if other.stands:
                     plans[name] = PlanState(name, Kind.EXPIRED, step, other.promoted)
@@ -146,7 +146,7 @@ def fold_steps(steps: Iterable[Step]) -> PlanStates:
 
 def find_active_elsewhere(steps: Mapping[str, Iterable[Step]], environment: str) -> Mapping[str, tuple[PlanState, ...]]:
     """Return the active plans of other environments than `environment`, by fingerprint. They must be tried here before
-    they are applied. `steps` are those of one graph, by environment."""
+    they are applied. `steps` holds one graph's steps by environment."""
     others = {name: fold_steps(each).promoted for name, each in steps.items() if name != environment}
     return {name: promoted for name, promoted in others.items() if promoted}
 
@@ -168,13 +168,13 @@ class EventSource(Protocol):
         """Return the position and hash of the last event."""
 
     def read_steps(self, signature: str, environment: str) -> Iterable[Step]:
-        """Return the steps that decide the states for one graph in one environment. Of each plan's `applied` events
-        only the last is one: every process adds one, and they leave the plan's state unchanged."""
+        """Return the steps that decide the states for one graph in one environment. They include only the last
+        `applied` event of each plan: every process adds one, and none changes the state."""
 
 
 def chain_decisions(events: EventSource, decisions: Sequence[Decision]) -> tuple[RecordedEvent, ...]:
     """Return the decisions as events. Raises LedgerRefusedError for a decision that is not allowed."""
-    # The last event comes first: what others append after it was read makes ours fail, and be made again.
+    # Read the last event first: if others append after that, this append fails and is repeated.
     position, previous = events.get_last() or (0, NO_EVENT)
     standings: dict[tuple[str, str], PlanStates] = {}
     recorded = []
@@ -183,7 +183,7 @@ def chain_decisions(events: EventSource, decisions: Sequence[Decision]) -> tuple
         if key not in standings:
             standings[key] = fold_steps(events.read_steps(*key))
         if (objection := standings[key].find_objection(decision)) is not None:
-            raise LedgerRefusedError(objection, "read what stands there, and decide again")
+            raise LedgerRefusedError(objection, "read its current state, and decide again")
         position += 1
         event = record_event(decision, position, previous)
         previous = event.hash
@@ -193,7 +193,7 @@ def chain_decisions(events: EventSource, decisions: Sequence[Decision]) -> tuple
 
 
 def parse_step(position: int, kind: str, plan: str, decided_by: str, recorded_at: str) -> Step:
-    """Return a step from the columns of its event's row. Raises LedgerError for values that no event has."""
+    """Return a step from the columns of an event's row. Raises LedgerError for invalid values."""
     try:
         return Step(position, Kind(kind), plan, decided_by, datetime.fromisoformat(recorded_at))
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""JSON in the one form that is hashed: sorted keys, no spaces, ASCII, finite numbers."""
+"""Canonical JSON for hashing: sorted keys, no spaces, ASCII, finite numbers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 
 def dump_canonical(document: Any) -> str:
-    """Return `document` as text, equal for equal documents. Raises ValueError for values that JSON cannot hold."""
+    """Return `document` as text. Equal documents give equal text. Raises ValueError for values without a JSON form."""
     try:
         return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     except RecursionError as error:

@@ -1,4 +1,4 @@
-"""Record a decision about a plan for one graph in one environment, and decide what follows it."""
+"""Decisions about a plan for one graph in one environment, and the decisions that follow from them."""
 
 from __future__ import annotations
 
@@ -40,33 +40,33 @@ def _get_user_name() -> str:
 
 
 AUTOPILOT = "autopilot"
-"""`decided_by` of decisions that no person made."""
+"""`decided_by` of automatic decisions."""
 
 TRIAL_SCHEMA = "frx_trial_v1"
 
 _NAME = re.compile(r"[0-9a-f]{16}")
 _NOT_ONE_LINE = re.compile(r"[\0\n\v\f\r\x1c-\x1e\x85\u2028\u2029]")
 _REASON_LIMIT = 1000
-"""Characters of what a program has raised, which may be all there is to say."""
+"""Characters of a program's error, which may be the only reason."""
 
 
 class Kind(enum.StrEnum):
-    """What was decided."""
+    """Kind of a decision."""
 
     PROPOSED = "proposed"
-    """Worth trying. By anybody but the autopilot it also allows what was rolled back to be tried again."""
+    """Worth trying. Unless the autopilot made it, it also allows a rolled-back plan to be tried again."""
     TRIED = "tried"
-    """A trial ended; what it measured is its evidence."""
+    """A trial ended; its measurements are the evidence."""
     PROMOTED = "promoted"
-    """The trial showed that the plan is right and faster: it may be applied."""
+    """The trial showed that the plan is correct and faster: it may be applied."""
     REJECTED = "rejected"
     INCONCLUSIVE = "inconclusive"
     APPLIED = "applied"
     """A process runs with the plan."""
     ROLLED_BACK = "rolled back"
-    """The plan did harm, or somebody wants it gone: back to the baseline."""
+    """The plan did harm, or a user withdrew it: back to the baseline."""
     EXPIRED = "expired"
-    """Too old to be relied on: to be tried again before it is applied."""
+    """Too old to rely on: it must be tried again before it is applied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Decision:
     """One decision about a plan: its kind, author, time, evidence and reason.
 
     `signature` names a graph or a workload, `environment` is the fingerprint of the machine and versions, `plan` is the
-    hash of a `frx_graph.plan.Plan`, and `policy` that of the rules that were applied (None: a person's choice): sixteen
+    hash of a `frx_graph.plan.Plan`, and `policy` is the hash of the applied policy (None: a person's choice): sixteen
     hexadecimal digits each. `trial` is the text of an `frx_trial_v1` document, and is stored in canonical form.
     `recorded_at` has a time zone and is stored in UTC. Raises ValueError for anything else.
     """
@@ -133,9 +133,9 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class RecordedEvent:
-    """A decision in a ledger: its place from 1, its content's hash and that of the event before it.
+    """A decision in a ledger, with its position from 1, its content's hash and the previous event's hash.
 
-    `document` is the text that the hash is taken of.
+    `document` is the hashed text.
     """
 
     position: int
@@ -146,7 +146,7 @@ class RecordedEvent:
 
 
 def format_reason(text: str) -> str:
-    """`text`, which may be a program's own, as the reason of a decision: one printable line."""
+    """Return `text`, which may come from a program, as one printable line: a decision's reason."""
     return clean_line(text, _REASON_LIMIT)
 
 
@@ -158,7 +158,7 @@ def _canonicalize_trial(text: str) -> str:
         raise ValueError(f"the trial is not JSON: {error}") from error
     found = document.get("schema") if isinstance(document, dict) else None
     if found != TRIAL_SCHEMA:
-        raise ValueError(f"the trial is no {TRIAL_SCHEMA} document: its schema is {str(found)[:40]!r}")
+        raise ValueError(f"the trial is not an {TRIAL_SCHEMA} document: its schema is {str(found)[:40]!r}")
     return canonical_text
 
 
@@ -174,8 +174,8 @@ def make_rollbacks(
 
 
 def make_expiry(promotion: Decision, max_age: timedelta, *, now: datetime, by: Author) -> Decision | None:
-    """Return the decision that expires a promotion older than `max_age`; None if it is not that old. A promotion from
-    the future, by another machine's clock, is not old."""
+    """Return the decision that expires a promotion older than `max_age`; None if it is younger. A promotion dated in
+    the future, by another machine's clock, counts as young."""
     age = now - promotion.recorded_at
     if age <= max_age:
         return None

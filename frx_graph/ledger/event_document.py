@@ -1,4 +1,4 @@
-"""Write an event as the text that is hashed, stored and exported, and read it back."""
+"""Write an event as text to hash, store and export, and read it back."""
 
 from __future__ import annotations
 
@@ -24,10 +24,9 @@ _Hash = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
 class LedgerModel(BaseModel):
-    """Base of the parts of a ledger's documents; readers ignore fields that they do not know.
+    """Base of the parts of a ledger's documents. Readers ignore unknown fields.
 
-    Fields are described by `Field`, not by docstrings: for those pydantic would read this file's source whenever a
-    program starts.
+    Fields are described by `Field`: for docstrings pydantic would read this file's source at every start of a program.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
@@ -39,32 +38,32 @@ class CandidateModel(LedgerModel):
     rewrite: str
     graph_id: str
     nodes: tuple[str, ...] = Field(description="The operators that it changes.")
-    choices: tuple[str, ...] = Field(description="What each of them is changed to, where the rewrite has a choice.")
-    predicted_seconds: float | None = Field(description="What it was predicted to save a run of the graph.")
+    choices: tuple[str, ...] = Field(description="The new value for each, if the rewrite has a choice.")
+    predicted_seconds: float | None = Field(description="Predicted saving per run of the graph.")
 
 
 class HashedEvent(LedgerModel):
-    """All of an event but its own hash."""
+    """An event without its own hash."""
 
     schema_name: Literal["frx_ledger_event_v1"] = Field(alias="schema")
-    position: int = Field(ge=1, description="Place in the ledger, from 1, without gaps.")
-    previous: _Hash = Field(description="The hash of the event before it; zeros for the first.")
+    position: int = Field(ge=1, description="Position in the ledger, from 1, without gaps.")
+    previous: _Hash = Field(description="Hash of the previous event; zeros for the first.")
     kind: Kind
     signature: _Name = Field(description="The graph or the workload.")
     environment: _Name = Field(description="Fingerprint of versions, device and settings.")
-    plan: _Name = Field(description="Hash of the plan that was decided about.")
+    plan: _Name = Field(description="Hash of the plan.")
     candidates: tuple[CandidateModel, ...]
     trial: dict[str, Any] | None = Field(description="The evidence: an frx_trial_v1 document.")
     reason: str
     decided_by: str = Field(description="autopilot, frx trial, or a person.")
-    policy: _Name | None = Field(description="Hash of the policy that was decided by; null where a person chose.")
+    policy: _Name | None = Field(description="Hash of the applied policy; null if a person chose.")
     host: str
     process_id: int = Field(ge=0)
     recorded_at: str = Field(description="ISO 8601, UTC, microseconds.")
 
 
 class EventModel(HashedEvent):
-    """One event, as `frx ledger export` writes it on a line."""
+    """One event, as `frx ledger export` writes it on one line."""
 
     hash: _Hash = Field(
         description="SHA-256 of the event without this field, as JSON with sorted keys, no spaces, and ASCII only."
@@ -72,7 +71,7 @@ class EventModel(HashedEvent):
 
 
 def record_event(decision: Decision, position: int, previous: str) -> RecordedEvent:
-    """Return `decision` as the event at `position`, behind the event with the hash `previous`."""
+    """Return `decision` as the event at `position`, after the event with the hash `previous`."""
     document = dump_canonical(
         {
             "schema": EVENT_SCHEMA,
@@ -96,7 +95,7 @@ def record_event(decision: Decision, position: int, previous: str) -> RecordedEv
 
 
 def read_event(document: str, stored_hash: str) -> RecordedEvent:
-    """Return the event that `document` holds. Raises LedgerError for one that this version does not understand.
+    """Return the event in `document`. Raises LedgerError for an event that this version does not understand.
     `verify` checks the hash."""
     try:
         fields = parse_json(document)
@@ -128,12 +127,12 @@ def read_event(document: str, stored_hash: str) -> RecordedEvent:
 
 
 def export_event(event: RecordedEvent) -> dict[str, Any]:
-    """Return the event as `EventModel` describes it, with all other fields that were stored."""
+    """Return the event as `EventModel` describes it, with all other stored fields."""
     return {**parse_json(event.document), "hash": event.hash}
 
 
 def format_time(at: datetime) -> str:
-    """Return a time in UTC as text that sorts in order of time."""
+    """Return a time in UTC as text that sorts chronologically."""
     return at.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
@@ -165,8 +164,8 @@ def make_event_row(event: RecordedEvent) -> dict[str, object]:
 
 
 def export_lines(rows: Iterable[Mapping[str, object]]) -> Iterator[str]:
-    """Yield a JSON line for each stored row, oldest first. Raises LedgerError, with its number, for a row that is no
-    event."""
+    """Yield a JSON line for each stored row, oldest first. Raises LedgerError, with the row's number, for a row that is
+    not an event."""
     for row in rows:
         try:
             event = read_event(str(row["document"]), str(row["hash"]))

@@ -19,29 +19,29 @@ _Found = TypeVar("_Found")
 
 
 def read_promotions(place: Location, signature: str, environment: str) -> tuple[RecordedEvent, ...]:
-    """Return the active promotions for one graph in one environment, the last first. Raises LedgerMissingError if there
+    """Return the active promotions for one graph in one environment, latest first. Raises LedgerMissingError if there
     is no ledger, and LedgerError if it cannot be read."""
     check_exists(place)
     return _read(place, lambda ledger: ledger.read_promotions(signature, environment))
 
 
 def read_decided(place: Location, signature: str, environment: str) -> tuple[tuple[PlanState, RecordedEvent], ...]:
-    """Return the state of each plan for one graph in one environment, with the event that set it. Raises as
+    """Return the state of each plan for one graph in one environment, with the event that set it. Raises the errors of
     `promotions`."""
     check_exists(place)
     return _read(place, lambda ledger: ledger.read_decided(signature, environment))
 
 
 def is_active_only_elsewhere(place: Location, signature: str, environment: str) -> bool:
-    """Return True if a plan is active for the graph in another environment, and nothing was decided in this one. Raises
-    as `promotions`."""
+    """Return True if a plan is active for the graph in another environment, and this one has no decisions. Raises the
+    errors of `promotions`."""
     check_exists(place)
     steps = _read(place, lambda ledger: ledger.read_steps_by_environment(signature))
     return environment not in steps and bool(find_active_elsewhere(steps, environment))
 
 
 def read_evidence(place: Location, event: RecordedEvent) -> RecordedEvent | None:
-    """Return the last trial of the event's plan before it. Raises LedgerError."""
+    """Return the last trial of the event's plan before the event. Raises LedgerError."""
     return _read(place, lambda ledger: ledger.read_evidence(event))
 
 
@@ -57,7 +57,7 @@ def _read(place: Location, asked: Callable[[PlainFile | Ledger], _Found]) -> _Fo
 def append_decisions(
     place: Location, decisions: Sequence[Decision], *, patience_seconds: float | None = None
 ) -> tuple[RecordedEvent, ...]:
-    """Append all of `decisions` in their order, or none; when this returns they are on disk. Makes a missing ledger.
+    """Append all of `decisions` in order, or none; when this returns they are on disk. Creates a missing ledger.
     Waits for other writers for `patience_seconds`, by default as long as `open_ledger` does. Raises LedgerError."""
     if place.file is not None:
         with contextlib.suppress(NotPlainError), open_plain_file(place.file) as ledger:
@@ -70,8 +70,8 @@ def append_decisions(
 
 
 def read_promoted_signatures(configured: str | None) -> tuple[str, ...]:
-    """Return the signatures, sorted, of all graphs for which the ledger has ever promoted a plan, in any environment,
-    even if it is no longer active. Raises LedgerError for a ledger that cannot be read."""
+    """Return the sorted signatures of all graphs for which the ledger ever promoted a plan, in any environment, even if
+    inactive now. Raises LedgerError for a ledger that cannot be read."""
     from frx_graph.ledger.database.opening import open_to_read
     from frx_graph.ledger.store import EventFilter
 

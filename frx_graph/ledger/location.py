@@ -23,8 +23,8 @@ _HINT = "name a file, or a SQLAlchemy URL such as postgresql://user@host/databas
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A ledger's place: `file`, of SQLite and absolute, or the `server` of a database. `named` is false for the
-    default, which need not be there."""
+    """A ledger's location: the absolute path of a SQLite `file`, or the `server` of a database. `named` is false for
+    the default, which need not exist."""
 
     file: Path | None
     server: URL | None = None
@@ -33,19 +33,19 @@ class Location:
     @property
     def url(self) -> URL:
         """The URL of the server, or of the file."""
-        # A path is understood without SQLAlchemy, whose import takes longer than all that a warm start does.
+        # Paths need no SQLAlchemy, whose import takes longer than the rest of a warm start.
         from sqlalchemy.engine import URL
 
         return self.server or URL.create("sqlite", database=str(self.file))
 
     def __str__(self) -> str:
-        """The place as people may see it: on one line, without passwords."""
+        """The location to print: on one line, without passwords."""
         text = str(self.file) if self.file is not None else hide_secrets(self.url)
         return clean_line(text, 1000)
 
 
 def choose_location(option: str | None, configured: str | None, environ: Mapping[str, str] = os.environ) -> Location:
-    """Return the ledger that the command line names, else `FRX_LEDGER`, else the configuration, else the default."""
+    """Return the ledger of the command line, else of `FRX_LEDGER`, else of the configuration, else the default."""
     for text in (option, environ.get(LEDGER_VARIABLE), configured):
         if text:
             return parse_location(text)
@@ -53,8 +53,8 @@ def choose_location(option: str | None, configured: str | None, environ: Mapping
 
 
 def parse_location(text: str) -> Location:
-    """Return the ledger that `text` names: a URL if it holds `://`, else a path. Raises LedgerError for anything else,
-    without repeating what may be a password."""
+    """Return the ledger that `text` names: a URL if it contains `://`, else a path. Raises LedgerError for anything
+    else, without repeating a possible password."""
     if "://" not in text:
         return _parse_file(text)
     from sqlalchemy.engine import make_url
@@ -64,7 +64,7 @@ def parse_location(text: str) -> Location:
     try:
         url = make_url(text)
     except (ArgumentError, ValueError) as error:
-        raise LedgerError(f"the ledger's URL ({scheme}://…) cannot be understood", _HINT) from error
+        raise LedgerError(f"the ledger's URL ({scheme}://…) is invalid", _HINT) from error
     if url.drivername in ("postgresql", "postgres"):  # SQLAlchemy's default driver changes with its version
         url = url.set(drivername="postgresql+psycopg")
     if url.drivername.startswith("postgresql+") and url.drivername != "postgresql+psycopg":
@@ -76,12 +76,12 @@ def parse_location(text: str) -> Location:
     if url.host or url.query or (url.database or "").startswith("file:"):
         raise LedgerError("a SQLite ledger's URL takes no host and no options", "give only the file's path")
     if not url.database or url.database == ":memory:":
-        raise LedgerError("a ledger in memory would forget everything", "name a file")
+        raise LedgerError("a ledger in memory would be lost at exit", "name a file")
     return _parse_file(url.database)
 
 
 def check_exists(location: Location) -> None:
-    """Raise LedgerMissingError if there certainly is no ledger, and LedgerError if that cannot be checked."""
+    """Raise LedgerMissingError if there is certainly no ledger, and LedgerError if that cannot be checked."""
     if location.file is None:
         return
     try:
@@ -93,8 +93,8 @@ def check_exists(location: Location) -> None:
 
 
 def make_missing_error(location: Location) -> LedgerMissingError:
-    """Return the error for a place without a ledger."""
-    return LedgerMissingError(f"there is no ledger at {location}", "the first trial makes it")
+    """Return the error for a location without a ledger."""
+    return LedgerMissingError(f"there is no ledger at {location}", "the first trial creates it")
 
 
 def hide_secrets(url: URL) -> str:
@@ -121,5 +121,5 @@ def get_default_file() -> Path:
 
 
 def may_exist(configured: str | None, environ: Mapping[str, str] = os.environ) -> bool:
-    """Return False if no ledger was named and there is none at the default place."""
+    """Return False if no ledger was named and the default one does not exist."""
     return bool(environ.get(LEDGER_VARIABLE) or configured) or get_default_file().exists()

@@ -1,8 +1,7 @@
-"""Read and append to a SQLite ledger without SQLAlchemy, whose import takes longer than all of it.
+"""Read and append to a SQLite ledger without SQLAlchemy, whose import takes longer than the whole operation.
 
-Rows, order and rules are those of `store`. Anything unusual (no tables, another version's tables, a lock, a read-only
-folder, a damaged file) raises `NotPlainError` and changes nothing. Callers then use `store`, which waits or explains
-the error.
+Rows, order and rules match `store`. Anything unusual (no tables, another version's tables, a lock, a read-only folder,
+a damaged file) raises `NotPlainError` and changes nothing. Callers then use `store`, which waits or explains the error.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from frx_graph.ledger.decision import Decision, RecordedEvent
 from frx_graph.ledger.event_document import make_event_row, read_event
 
 TABLES_VERSION = 1
-"""Changes with any change of the tables that an older version could not read."""
+"""Increases with any change of the tables that an older version could not read."""
 
 _PATIENCE_SECONDS = 0.5
 """Seconds to wait for a lock; `store` waits longer."""
@@ -58,13 +57,13 @@ class NotPlainError(Exception):
 
 
 class PlainFile:
-    """A SQLite ledger while it is open: `open_plain_file` opens it."""
+    """An open SQLite ledger; `open_plain_file` opens it."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
 
     def read_promotions(self, signature: str, environment: str) -> tuple[RecordedEvent, ...]:
-        """Return the active promotions for one graph in one environment, the last first. Raises LedgerError for
+        """Return the active promotions for one graph in one environment, latest first. Raises LedgerError for
         malformed events."""
         with self._run_transaction("BEGIN"):
             standing = fold_steps(self.read_steps(signature, environment))
@@ -86,16 +85,16 @@ class PlainFile:
             return {name: tuple(self.read_steps(signature, name)) for name in names}
 
     def read_evidence(self, event: RecordedEvent) -> RecordedEvent | None:
-        """Return the last trial of the event's plan before it, or the event itself."""
+        """Return the last trial of the event's plan up to and including the event."""
         one = event.decision
         found = self._connection.execute(_EVIDENCE, (one.signature, one.environment, one.plan, event.position))
         row = found.fetchone()
         return None if row is None else read_event(*row)
 
     def append(self, decisions: Sequence[Decision]) -> tuple[RecordedEvent, ...]:
-        """Append all of `decisions` in their order, or none; when this returns they are on disk. Raises LedgerError for
+        """Append all of `decisions` in order, or none; when this returns they are on disk. Raises LedgerError for
         a decision that is not allowed."""
-        # A committed event survives the end of the process, and of the power.
+        # A committed event survives a crash of the process, and a power loss.
         self._connection.execute("PRAGMA synchronous=FULL")
         with self._run_transaction("BEGIN IMMEDIATE"):
             recorded = chain_decisions(self, decisions)
@@ -103,7 +102,7 @@ class PlainFile:
         return recorded
 
     def get_last(self) -> tuple[int, str] | None:
-        """Position and hash of the last event."""
+        """Return the position and hash of the last event."""
         query = "SELECT position, hash FROM frx_ledger_events ORDER BY position DESC LIMIT 1"
         found: tuple[int, str] | None = self._connection.execute(query).fetchone()
         return found
@@ -130,7 +129,7 @@ class PlainFile:
 
 @contextlib.contextmanager
 def open_plain_file(file: Path) -> Iterator[PlainFile]:
-    """The ledger in `file`, until the end of the block. Raises `NotPlainError`, also out of the block."""
+    """Open the ledger in `file` until the end of the block. Raises `NotPlainError`, also from within the block."""
     uri = f"file:{quote(str(file))}?mode=rw"
     try:
         # No isolation level: sqlite3 would begin transactions by itself. Another thread may close it.
@@ -147,10 +146,10 @@ def open_plain_file(file: Path) -> Iterator[PlainFile]:
 
 
 def _close(connection: sqlite3.Connection) -> None:
-    """Close the connection. The last process to close copies the write-ahead log into the database, which takes about
-    as long as the append, so a thread does it. If that does not run, the next process to open the ledger does it."""
+    """Close the connection. The last process to close copies the write-ahead log into the database. That takes about as
+    long as the append, so a thread does it. If the thread does not run, the next process to open the ledger does it."""
     if connection.total_changes:
-        with contextlib.suppress(RuntimeError):  # no thread begins any more when the interpreter ends
+        with contextlib.suppress(RuntimeError):  # no thread can start while the interpreter shuts down
             threading.Thread(target=connection.close, name="frx-ledger").start()
             return
     connection.close()

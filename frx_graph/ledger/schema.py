@@ -1,7 +1,8 @@
-"""`frx_ledger_v1`: the JSON document of `frx ledger list` and `show`; each line of an export is one of its events.
+"""`frx_ledger_v1`: the JSON document of `frx ledger list` and `show`. Each line of an export is one event of that
+document.
 
-Within v1 fields may be added; none is removed and none changes its meaning, so readers pass over fields they do not
-know. Unknown is null.
+Within v1 fields may be added, but none is removed or changes its meaning, so readers ignore unknown fields. Unknown is
+null.
 """
 
 from __future__ import annotations
@@ -23,38 +24,38 @@ class _DocumentModel(LedgerModel):
 
 
 class PlanStateModel(_DocumentModel):
-    """Where one plan has come to in one environment."""
+    """State of one plan in one environment."""
 
     environment: str
     plan: str
     state: Kind
     stands: bool
-    """Whether it may be applied there."""
+    """True if the plan may be applied there."""
     since: int = Field(ge=1)
-    """The event that brought it there."""
+    """The event that set this state."""
     promoted: int | None
-    """The event of its last promotion, whether or not it still stands."""
+    """The event of the plan's last promotion, even if inactive now."""
 
 
 class LedgerDocument(_DocumentModel):
-    """Decisions about layouts: who decided what, when, on what evidence, and why."""
+    """Decisions about layouts, with author, time, evidence and reason."""
 
     schema_name: Literal["frx_ledger_v1"] = Field(alias="schema")
     ledger: str
-    """Its file or URL, without passwords."""
+    """The ledger's file or URL, without passwords."""
     total: int = Field(ge=0)
-    """Events that match, whether or not they are shown."""
+    """Number of matching events, shown or not."""
     events: tuple[EventModel, ...]
     """Oldest first."""
     plans: tuple[PlanStateModel, ...] | None
-    """What the events of one graph come to; null where events of several were asked for."""
+    """The plans' states for one graph; null if events of several graphs were requested."""
 
 
 def build_ledger_document(
     ledger: str, total: int, events: Sequence[RecordedEvent], standings: Mapping[str, PlanStates] | None = None
 ) -> dict[str, Any]:
-    """The document as `LedgerDocument` describes it, with whatever else the events hold. `standings` are those of one
-    graph, by environment."""
+    """Return the document as `LedgerDocument` describes it, with any other fields of the events. `standings` holds one
+    graph's states by environment."""
     return {
         "schema": SCHEMA_NAME,
         "ledger": ledger,

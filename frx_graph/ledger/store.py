@@ -1,4 +1,4 @@
-"""A ledger that is open: appended to, and read."""
+"""Append to an open ledger, and read it."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ from frx_graph.ledger.event_document import make_event_row, read_event
 from frx_graph.ledger.location import Location
 
 PATIENCE_SECONDS = 30.0
-"""Seconds for which an append tries again while other writers come first."""
+"""Seconds for which an append retries while other writers come first."""
 
 _BATCH = 500
 
 
 @dataclass(frozen=True, slots=True)
 class EventFilter:
-    """A filter for events; None, and no kinds, match any."""
+    """A filter for events. None matches any value, and no kinds match any kind."""
 
     signature: str | None = None
     environment: str | None = None
     kinds: tuple[Kind, ...] = ()
     before: int | None = None
-    """Only events before the one at this place."""
+    """Only events before this position."""
 
 
 ALL = EventFilter()
 
 
 class Ledger:
-    """A ledger's events, in their order; `open_ledger` and `open_to_read` make one.
+    """A ledger's events, in order; `open_ledger` and `open_to_read` create it.
 
-    Every method raises LedgerError, and changes nothing, where the ledger cannot be reached, written or understood. An
-    append whose connection is lost for good raises LedgerUncertainError. No
-    connection is kept: an instance may be used in a forked process.
+    Every method raises LedgerError, and changes nothing, if the ledger cannot be reached, written or understood. An
+    append whose connection is lost for good raises LedgerUncertainError. No connection is kept, so a forked process may
+    use an instance.
     """
 
     def __init__(self, location: Location, engine: Engine, *, patience_seconds: float = PATIENCE_SECONDS) -> None:
@@ -52,7 +52,7 @@ class Ledger:
         self._patience_seconds = patience_seconds
 
     def append(self, decisions: Sequence[Decision]) -> tuple[RecordedEvent, ...]:
-        """Append all of `decisions` in their order, or none; when this returns they are on disk.
+        """Append all of `decisions` in order, or none; when this returns they are on disk.
 
         Also raises LedgerError for a decision that is not allowed: see `active_plans.TRANSITIONS`.
         """
@@ -64,7 +64,7 @@ class Ledger:
         def add(connection: Connection) -> tuple[RecordedEvent, ...]:
             there = _StoredEvents(connection)
             for earlier in attempts:
-                if there.has_event(earlier[-1]):  # and so all of them: it was kept, and the answer got lost
+                if there.has_event(earlier[-1]):  # and so all of them: the commit was kept, only the answer was lost
                     return earlier
             recorded = chain_decisions(there, decisions)
             attempts.append(recorded)
@@ -79,7 +79,7 @@ class Ledger:
             return fold_steps(_StoredEvents(connection).read_steps(signature, environment))
 
     def read_promotions(self, signature: str, environment: str) -> tuple[RecordedEvent, ...]:
-        """Return the active promotions for one graph in one environment, the last first."""
+        """Return the active promotions for one graph in one environment, latest first."""
         with self._open_reading() as connection:
             promoted = [
                 plan.promoted
@@ -126,7 +126,7 @@ class Ledger:
             return _read_one(connection, EVENTS.c.hash.startswith(prefix, autoescape=True))
 
     def read_evidence(self, event: RecordedEvent) -> RecordedEvent | None:
-        """Return the last trial of the event's plan before it, or the event itself."""
+        """Return the last trial of the event's plan up to and including the event."""
         decision = event.decision
         trials = select(func.max(EVENTS.c.position)).where(
             EVENTS.c.signature == decision.signature,
@@ -151,7 +151,7 @@ class Ledger:
                 position = rows[-1]["position"]
 
     def check_integrity(self) -> str | None:
-        """Return the first error that the database's own check finds; None also if it has no such check."""
+        """Return the first error that the database's own check finds; None if it finds none or has no such check."""
         if self._engine.dialect.name != "sqlite":
             return None
         try:
@@ -198,7 +198,7 @@ class _StoredEvents:
 def _read_one(connection: Connection, condition: ColumnElement[bool]) -> RecordedEvent | None:
     rows = connection.execute(select(EVENTS.c.document, EVENTS.c.hash).where(condition).limit(2)).all()
     if len(rows) > 1:
-        raise LedgerError("several events have a hash that begins so", "give more of it")
+        raise LedgerError("the hashes of several events begin like this", "give more digits")
     return read_event(rows[0].document, rows[0].hash) if rows else None
 
 

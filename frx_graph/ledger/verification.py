@@ -15,7 +15,7 @@ from frx_graph.ledger.store import Ledger
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A problem and the position of its event, from 1; None if the file itself is damaged."""
+    """A problem and the event's position, from 1. The position is None if the file itself is damaged."""
 
     position: int | None
     what: str
@@ -30,15 +30,15 @@ class Verification:
 
 
 def verify(ledger: Ledger) -> Verification:
-    """Check all of a ledger. Raises LedgerError where it cannot be read at all."""
+    """Check a whole ledger. Raises LedgerError if it cannot be read at all."""
     complaint = ledger.check_integrity()
     if complaint is not None:
-        return Verification(0, Problem(None, f"the database's own check says: {complaint}"))
+        return Verification(0, Problem(None, f"the database's own check failed: {complaint}"))
     return verify_rows(ledger.read_rows())
 
 
 def verify_rows(rows: Iterable[Mapping[str, object]]) -> Verification:
-    """Check the rows of a ledger, in their order."""
+    """Check the rows of a ledger, in order."""
     sound, previous = 0, NO_EVENT
     standings: dict[tuple[str, str], PlanStates] = {}
     for row in rows:
@@ -57,15 +57,15 @@ def verify_rows(rows: Iterable[Mapping[str, object]]) -> Verification:
 
 
 def _read(row: Mapping[str, object], position: int, previous: str) -> RecordedEvent:
-    """Return the row's event. Raises LedgerError if it is not the one at `position` behind the hash `previous`, or was
+    """Return the row's event. Raises LedgerError if it does not follow the hash `previous` at `position`, or was
     changed."""
     document, stored_hash = row["document"], row["hash"]
     if row["position"] != position:
         raise LedgerError(f"it is missing: the next one is event {row['position']}")
     if not isinstance(document, str) or not isinstance(stored_hash, str) or hash_content(document) != stored_hash:
-        raise LedgerError("it was changed: its hash is not that of its content")
+        raise LedgerError("it was changed: its hash does not match its content")
     if row["previous"] != previous:
-        raise LedgerError("it does not follow the event before it: that was changed, or one was taken out")
+        raise LedgerError("it does not follow the previous event: that was changed, or an event was removed")
     event = read_event(document, stored_hash)
     for name, value in make_event_row(event).items():
         if row[name] != value:

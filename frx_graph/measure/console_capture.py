@@ -25,10 +25,10 @@ class CapturedText:
 def capture_output(descriptor: int, foreign: Callable[[str], str]) -> Iterator[CapturedText]:
     """Collect everything that is written to file descriptor `descriptor`, from C and from Python alike.
 
-    Works below Python's `sys.stdout` and `sys.stderr`, so whether those are replaced (by pytest, by a notebook) does
-    not matter; a closed descriptor is opened for the time being. The descriptor is restored whatever happens inside.
-    `foreign` gets each line, its end included, and returns the part that belongs to somebody else: that is written to
-    the original place afterwards.
+    The capture works below Python's `sys.stdout` and `sys.stderr`, so pytest or a notebook may replace those. A closed
+    descriptor is opened for the time of the block. The descriptor is restored, also after an error. `foreign` gets each
+    line with its line end, and returns the part that another writer printed. That part is written to the original
+    descriptor afterwards.
     """
     result = CapturedText()
     with tempfile.TemporaryFile() as file:

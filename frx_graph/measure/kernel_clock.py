@@ -40,7 +40,7 @@ class KernelClock:
     times: Path
 
     def make_environment(self, others: Mapping[str, str]) -> dict[str, str]:
-        """`others`, and what a program needs to be timed."""
+        """Return `others` plus the variables that a timed program needs."""
         preloaded = " ".join(filter(None, (str(self.library), others.get("LD_PRELOAD"))))
         return {**others, "LD_PRELOAD": preloaded, _FILE: str(self.times), **_EAGER}
 

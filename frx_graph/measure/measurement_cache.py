@@ -62,9 +62,10 @@ class MeasuredOperators:
         *,
         progress: Progress = lambda _signature: None,
     ) -> None:
-        """Make the copies of `signatures` and the layout times of `anchors` known, from the cache where they are
-        there. What fails is added to `failures`; times that were taken while other programs held the processors are
-        used, but not stored."""
+        """Read the copies of `signatures` and the layout times of `anchors` from the cache, and measure missing ones.
+
+        Failed calls are added to `failures`. Times that other programs disturbed are used, but not stored.
+        """
         calls = {s: make_signature_key(s) for s in signatures if s not in self._measurements}
         timed = {s: make_signature_key(s) for s in anchors if s not in self._times}
         if not calls and not timed:
@@ -98,8 +99,8 @@ class MeasuredOperators:
     def time(
         self, groups: Iterable[Sequence[OperatorSignature]], *, progress: Progress = lambda _signature: None
     ) -> None:
-        """Make the seconds of all calls in `groups` known, as `measure` does. Calls of a group are compared: if one is
-        missing, all are measured, and scaled to those that were known."""
+        """Read or measure the seconds of all calls in `groups`, like `measure`. Calls of a group are compared: if one
+        is missing, all are measured, and scaled to the known ones."""
         keys = {tuple(group): [make_signature_key(signature) for signature in group] for group in groups}
         wanted = {group: names for group, names in keys.items() if not all(s in self._seconds for s in group)}
         if not wanted:
@@ -215,8 +216,8 @@ def _keep_newest(entries: dict[str, _Value]) -> dict[str, _Value]:
 
 @contextlib.contextmanager
 def _lock_file(path: Path) -> Iterator[None]:
-    """Hold the file's lock. Where no lock can be had, go on without: replacing the file stays atomic, at worst another
-    process's new entries are measured again."""
+    """Hold the file's lock, or continue without one if locking fails. Replacing the file stays atomic; at worst, new
+    entries of another process are measured again."""
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError, Timeout, NotImplementedError):
             path.parent.mkdir(parents=True, exist_ok=True)

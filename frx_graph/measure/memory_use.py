@@ -31,8 +31,8 @@ _STEP = "frx::memory_step"
 
 @dataclass(frozen=True, slots=True)
 class StepMemory:
-    """Bytes of one step, above those that were live when it began. `kept_bytes` is what was still live when it had
-    ended and Python had collected its garbage; negative where it freed more than it allocated."""
+    """Bytes of one step, above those that were live at its start. `kept_bytes` is still live after its end and a
+    garbage collection; it is negative if the step freed more than it allocated."""
 
     peak_bytes: int
     kept_bytes: int
@@ -40,14 +40,14 @@ class StepMemory:
 
 @dataclass(frozen=True, slots=True)
 class MemoryUse:
-    """Memory of some steps of a program, in order, on one kind of device. `live_bytes` is what tensors held before."""
+    """Memory of some steps of a program, in order, on one kind of device. `live_bytes` was in use by tensors before."""
 
     live_bytes: int
     steps: tuple[StepMemory, ...]
 
     @property
     def peak_bytes(self) -> int:
-        """The most that was live at any time, what was live before and what earlier steps kept included."""
+        """The most memory that was live at any time, including memory from before and from earlier steps."""
         live = highest = self.live_bytes
         for step in self.steps:
             highest = max(highest, live + step.peak_bytes)
@@ -72,8 +72,8 @@ class MemoryRecord:
 
     @property
     def resident_growth_bytes(self) -> int:
-        """The least by which resident memory grew with one of the later steps; 0 where any of them did not make it
-        grow. The process's allocators grow at times by themselves, but not with every step."""
+        """The smallest growth of resident memory among the later steps; 0 if a step did not make it grow. The process's
+        allocators grow at times by themselves, but not with every step."""
         late = self.resident_bytes[(len(self.resident_bytes) - 1) // 2 :]
         return max(0, min((after - before for before, after in itertools.pairwise(late)), default=0))
 
@@ -82,10 +82,12 @@ def observe_memory(step: Callable[[], object], steps: int = 5) -> MemoryRecord:
     """Run `step` `steps` times with its allocations recorded, then twice as often to watch resident memory: an
     allocator has been seen to grow by a megabyte in each of two steps by itself.
 
-    What compiling keeps, gradients and optimizer states belong to the first of them where nothing has run before.
-    Memory that was allocated before is not seen being freed: the first step that replaces it keeps its size.
-    Allocations on threads that torch did not start are not recorded. Raises what `step` raises, `ValueError` for less
-    than three steps, which cannot tell a leak from a cache, and `EvidenceError` where a torch profiler is running.
+    If no step has run before, memory kept by compiling, gradients and optimizer states count for the first step. Frees
+    of earlier memory are not seen: the first step that replaces it keeps its size. Allocations on threads that torch
+    did not start are not recorded.
+
+    Raises the errors of `step`, `ValueError` for less than three steps, which cannot distinguish a leak from a cache,
+    and `EvidenceError` if a torch profiler is running.
     """
     if steps < 3:
         raise ValueError(f"{steps} steps do not show whether memory grows")
@@ -124,8 +126,8 @@ def _profile_steps(step: Callable[[], object], steps: int) -> tuple[tuple[StepMe
 
 @contextlib.contextmanager
 def _limit_gc() -> Iterator[None]:
-    """Limit garbage collection to new objects, as it takes a second with all that torch has imported. Does nothing if
-    the program has frozen objects of its own, which would be mixed up with these."""
+    """Limit garbage collection to new objects, as a full collection of torch's objects takes a second. Does nothing if
+    the program has frozen objects itself, since the two could not be separated."""
     gc.collect()
     if gc.get_freeze_count():
         yield
@@ -173,8 +175,8 @@ def _is_device_in_use() -> bool:
 
 
 def _count_live_host_bytes() -> int:
-    """Bytes of the storages that tensors known to Python hold, each counted once, and of what oneDNN has packed. Those
-    of tensors that exist only in C++, such as what a graph has saved for its backward, are not among them."""
+    """Return the bytes of the storages of tensors known to Python, each counted once, and of weights that oneDNN has
+    packed. Tensors that exist only in C++, such as those saved for a backward, are not counted."""
     storages: dict[int, int] = {}
     packed = 0
     # Subclasses may have no storage of their own, or none at all (FakeTensor).
@@ -203,7 +205,7 @@ def _replay_events(roots: Sequence[Any]) -> Iterator[StepMemory]:
             begins.append(event.start_time_ns)
     begins.sort()
     changes = [change for place in at_place.values() for change in _drop_older_frees(place)]
-    # Of one moment, what is freed comes first, so that no peak is overstated.
+    # Events at one moment begin with frees, so that no peak is overstated.
     changes.sort()
     position = 0
     for begin, end in zip(begins, [*begins[1:], None], strict=True):
@@ -232,8 +234,8 @@ def _get_late_median(values: Sequence[int]) -> int:
 
 
 RESIDENT_FLOOR_BYTES = 2**20
-"""Growth of resident memory per step below which nothing is said: C allocators and Python's take memory in pieces of
-128 KiB to 1 MiB (`M_TOP_PAD` in glibc's mallopt(3), arenas in CPython's obmalloc) as they get fragmented."""
+"""Growth of resident memory per step that is not reported. As they get fragmented, C's and Python's allocators take
+pieces of 128 KiB to 1 MiB (`M_TOP_PAD` in glibc's mallopt(3), arenas in CPython's obmalloc)."""
 
 
 class MemoryFault(enum.StrEnum):

@@ -16,9 +16,9 @@ from frx_graph.evidence.ptx.ptxas import Assembled, parse_report
 from frx_graph.support.supervisor.run import ProgramRun, RunEnding, run_program
 
 LIMIT_SECONDS = 600.0
-"""For one compilation: template libraries such as CUTLASS take minutes."""
+"""Time limit of one compilation: template libraries such as CUTLASS take minutes."""
 NOT_FOR_SHELLS = re.compile(r"""[$`"\\\x00-\x1f]""")
-"""nvcc passes file names in double quotes to a shell, which would run what such a name holds."""
+"""Characters that a file name must not have: nvcc passes names in double quotes to a shell, which would run them."""
 _NAMES_ARCHITECTURE = ("-arch", "--gpu-architecture", "-gencode", "--generate-code")
 """Beginnings of flags that name an architecture; nvcc then gets no other."""
 _ARCHITECTURE = re.compile(r"Compiling entry function '[^']*' for '(sm_\w+)'")
@@ -31,7 +31,7 @@ class CompiledSource:
     """The result of compiling one source."""
 
     program: Path | None
-    """None where there is none, for the reason in `errors`."""
+    """None without a program; `errors` has the reason."""
     kernels: Mapping[str, Assembled]
     """Kernels by mangled name; also of a source that was assembled but not linked."""
     architectures: tuple[str, ...]
@@ -47,7 +47,7 @@ class CompiledSource:
 
 @dataclass(frozen=True, slots=True)
 class Nvcc:
-    """The compiler, and the folder where it and all that it starts put their temporary files."""
+    """The compiler, and the folder for temporary files of it and its child processes."""
 
     program: str
     temporary: Path
@@ -61,11 +61,11 @@ class Nvcc:
         flags: Sequence[str],
         cudart: Literal["shared", "static"] = "shared",
     ) -> CompiledSource:
-        """A program at `output` for `arch` ("sm_90"; "native": the GPUs that are here; None: what nvcc takes unasked).
+        """Compile a program to `output` for `arch` ("sm_90"; "native": this machine's GPUs; None: nvcc's default).
 
-        With the shared CUDA runtime one can get between it and the program without changing either; the static one is
-        found wherever the program is run. `flags` come last, so they have the last word. Raises `EvidenceError` for a
-        source that is no file, or has a name that nvcc would have a shell interpret.
+        With the shared CUDA runtime a library can be preloaded between it and the program; the static runtime needs no
+        library at run time. `flags` come last, so they take precedence. Raises `EvidenceError` if the source is not a
+        file, or if a shell would interpret its name.
         """
         # An absolute path cannot be taken for an option.
         said = [
@@ -90,8 +90,8 @@ class Nvcc:
         return CompiledSource(output, *found, "")
 
     def compile_ptx(self, source: Path, output: Path, *, arch: str | None, flags: Sequence[str]) -> str | None:
-        """PTX at `output` for `arch`, or what nvcc takes unasked; what nvcc had to say if there is none. `flags` and
-        errors as above."""
+        """Compile PTX to `output` for `arch`, or nvcc's default; return nvcc's messages if that fails. `flags` and
+        errors are the same as above."""
         said = [*_get_language_flags(source), "-ptx", *_get_architecture_flags(arch, flags), *flags]
         ran = self._run([*said, "-o", str(output.absolute()), str(source.absolute())])
         text = (ran.errors.decode(errors="replace") + ran.output.decode(errors="replace")).strip()

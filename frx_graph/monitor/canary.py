@@ -1,7 +1,7 @@
-"""Measure a promoted program against its baseline by the steps that the user's process makes anyway.
+"""Measure a promoted program against its baseline on the steps that the user's process runs anyway.
 
-The next steps run in quads, with the plan and without it: a trial's comparison in one process. Compiled frames and
-growing memory are counted beside the time. No step runs that would not have run, and each returns right results.
+The next steps run in quads, with and without the plan, like a trial in one process. Compiled frames and memory growth
+are also counted. No additional steps run, and each returns correct results.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _WARM_STEPS = 3
 """Steps of the baseline before the first block. It may never have run here: the first compiles its backward."""
 _COMPILED_FRAMES = 2
 _LEAK_BYTES = 16 * 2**20
-"""Growth in the candidate's blocks from which it is taken for a leak."""
+"""Growth in the candidate's blocks from which on it counts as a leak."""
 
 
 @dataclass(frozen=True, slots=True)
 class CanaryQuad:
-    """A quad of the user's own steps, with the footprints of its blocks."""
+    """A quad of the user's steps, with the footprint of each block."""
 
     measured: MeasuredQuad
     footprints: tuple[Footprint, ...]

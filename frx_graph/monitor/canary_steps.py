@@ -1,4 +1,4 @@
-"""Run a canary by the user's own steps, each by the program whose turn it is."""
+"""Run a canary on the user's steps, each by the program whose turn it is."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from frx_graph.monitor.program_pair import CallHistory, ProgramPair
 from frx_graph.trials.schedule import Arm
 
 _MAX_REFUSALS = 4
-"""In a row without a step of the holder, which may never be called again, as an evaluation's program."""
+"""Requests in a row without a step of the holder, which may never be called again, like an evaluation's program."""
 
 
 class MeasurementLock:
-    """Allow one canary of whole steps at a time: of two, each would measure the turns that the other takes.
+    """Allow one canary of whole steps at a time, since two would measure each other's turns.
 
     The lock is free once its holder measures no more, is gone, or makes no steps while others ask for it.
     """

@@ -1,4 +1,4 @@
-"""Calls under saved-tensor hooks, such as those of activation checkpoints, which replay calls in the backward."""
+"""Make calls under saved-tensor hooks, such as those of activation checkpoints, which replay calls in the backward."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from frx_graph.monitor.shadow_run import list_tensors, requires_gradient
 from frx_graph.support.torch_internals import is_backward_running
 
 _FORWARDS_BEFORE_A_BACKWARD = 1024
-"""More than most models have layers that share a program, times micro-batches."""
+"""Most remembered calls: more than layers that share a program, times micro-batches, in most models."""
 
 
 class CheckpointReplay:

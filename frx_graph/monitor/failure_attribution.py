@@ -1,6 +1,7 @@
-"""Attribute failures of a monitored plan that the baseline cannot undo by making the call again.
+"""Attribute failures of a monitored plan that the baseline cannot repair by repeating the call.
 
-A recorded failure ends the plan for all processes. So what may have another reason counts in this process only.
+A recorded failure ends the plan for all processes. So a failure that may have another reason counts in this process
+only.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class Attribution:
 
 
 class FailureAttribution:
-    """Decide whether an exception is the plan's doing; None means that the plan stays."""
+    """Decide whether the plan caused an exception; None means that the plan stays."""
 
     def __init__(self, baseline: LazyBaseline, metrics: StepMetrics, *, repeatable: bool) -> None:
         """Compare with `baseline`. `repeatable`: a call may be computed twice, at least on copies."""
@@ -46,8 +47,8 @@ class FailureAttribution:
             return None
         self._failed_calls += 1
         if self._failed_calls & (self._failed_calls - 1):
-            # All before were the user's own, and the copies may include all weights: only failures 1, 2, 4, 8, ... are
-            # examined.
+            # All earlier failures were the user's, and the copies may include all weights. So only failures 1, 2, 4, 8,
+            # ... are examined.
             return None
         if not self._repeatable:
             return _attribute_unexamined(failure)

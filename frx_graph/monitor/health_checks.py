@@ -1,4 +1,4 @@
-"""Check a monitored program every so many steps: times, memory, compiled frames, loss, results and gradients."""
+"""Check a monitored program at intervals: times, memory, compiled frames, loss, results and gradients."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from frx_graph.monitor.shadow_run import call_after_backward, has_nonfinite
 
 
 class HealthChecks:
-    """Collect what has happened since the last check, and compare it with what is usual.
+    """Collect readings since the last check, and compare them with the usual ones.
 
     A call that must not be computed twice is checked for time, memory and frames only.
     """
@@ -38,7 +38,7 @@ class HealthChecks:
         self.seconds = []
 
     def check(self, step: int, args: Sequence[Any], outputs: Sequence[Tensor]) -> Signal | None:
-        """Return the signal that follows up step number `step`, which returned `outputs`; None if all is well."""
+        """Return the signal that follows up step number `step`, which returned `outputs`; None if there is none."""
         footprint = self._pair.metrics.read_footprint()
         if not self._pair.can_repeat(args):
             outputs = ()

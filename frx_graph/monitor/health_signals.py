@@ -1,7 +1,7 @@
-"""Signals that a promoted program should be measured again: almost free to check, and no proof.
+"""Find signals that a promoted program should be measured again. They are almost free to check, and prove nothing.
 
-The program's next steps show what a signal is worth: they alternate between the plan and the baseline
-(`frx_graph.monitor.canary`). A signal that proves to be nothing has to wait twice as long the next time.
+After a signal, the program's next steps alternate between the plan and the baseline (`frx_graph.monitor.canary`). After
+a false alarm, the same signal has to wait twice as long.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from frx_graph.trials.schedule import Arm
 CHECK_STEPS = 32
 """Steps from one check to the next."""
 _EARLY_CHECKS = (1, 2, 4, 8, 16)
-"""Steps that are checked, too: what a plan does wrong, it most often does from the beginning."""
+"""Early steps that are also checked: most harm by a plan shows from the beginning."""
 _WARM_CHECKS = 2
-"""Whole intervals before step times are usual: memory is reserved, caches fill."""
+"""Whole intervals that are ignored: memory is reserved, and caches fill."""
 _USUAL_CHECKS = 3
 """Intervals that define what is usual."""
 _LEAK_BYTES = 256 * 2**20
-"""Growth over the usual memory from which it is a signal."""
+"""Growth over the usual memory from which on it is a signal."""
 _LONGEST_WAIT = 1024
 """Checks."""
 
@@ -76,9 +76,9 @@ def find_next_check(step: int) -> int:
 class HealthSample:
     """The readings of a check after `step` steps.
 
-    `seconds` are those of the steps since the last check, `frames` those that Dynamo has compiled since. `held_bytes`
-    are the process's, on a GPU its tensors'. `loss` is the largest scalar that the program has returned. `not_finite`
-    is about the results, or the gradients of an earlier step.
+    `seconds` is the time of the steps since the last check, `frames` the number that Dynamo has compiled since.
+    `held_bytes` is the memory of the process, on a GPU of the tensors. `loss` is the largest scalar that the program
+    has returned. `not_finite` refers to the results, or to the gradients of an earlier step.
     """
 
     step: int
@@ -126,7 +126,7 @@ class HealthSignals:
         return None
 
     def clear(self, signal: Signal) -> None:
-        """Take what was seen as usual from now on: the signal was nothing, or nothing can be found out about it."""
+        """Take the readings as usual from now on: the signal was a false alarm, or cannot be examined."""
         self._wait[signal] = min(2 * self._wait.get(signal, 1), _LONGEST_WAIT)
         self._quiet[signal] = 0 if signal is Signal.DUE else self._wait[signal]
         if signal is Signal.SLOW:

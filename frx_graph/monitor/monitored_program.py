@@ -1,4 +1,4 @@
-"""A program with a promoted plan: check it while it runs, and fall back to the baseline if the plan does harm."""
+"""Check a program with a promoted plan while it runs, and fall back to the baseline if the plan does harm."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class MonitoredProgram:
     - FOLLOW_UP: a signal about values, or a canary that is due, has the next step computed by both programs
       (`ShadowSteps`). A signal about time, memory or frames, or a shadow run that finds no harm, leads to CANARY.
     - CANARY: steps alternate between both programs (`CanarySteps`), until they show whether the plan is worse.
-    - BASELINE: `PlanControl` has given up the plan, for what any of these found, or since the planned program failed.
+    - BASELINE: `PlanControl` has given up the plan, after a finding of the above or a failure of the planned program.
 
     Another thread that calls meanwhile runs by the plan. Calls under the user's saved-tensor hooks are not checked.
     """
@@ -185,7 +185,7 @@ class MonitoredProgram:
             return self._control.run(args)
         try:
             signal, self._signal = self._signal, None
-            # Whatever happens, the next step is an ordinary one.
+            # The next step is an ordinary one, also after an error.
             self._resume()
             if signal is None or not self._history.can_alternate():
                 if signal is not None:

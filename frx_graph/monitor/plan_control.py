@@ -1,4 +1,4 @@
-"""Run the planned program until it is given up, and decide what its failures lead to."""
+"""Run the planned program until it is given up, and handle its failures."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class PlanControl:
         try:
             result = call.replay(self._pair.baseline.get_program(call.args))
         except Exception as error:
-            # The program's own, whatever it is.
+            # The user's program raised this error.
             raise error from None
         self.fall_back(f"it failed where the baseline does not: {summarize_error(failure)}")
         return result
@@ -76,7 +76,7 @@ class PlanControl:
             self._follow(self._attribution.attribute_call(failure, args, written))
 
     def watch_backward(self, results: Sequence[Tensor]) -> None:
-        """Attribute what the backward of `results` raises, in this and all later steps."""
+        """Attribute errors of the backward of `results`, in this and all later steps."""
         if self._pair.train and not self._reports_backward:
             self._reports_backward = report_backward_errors(results, self._attribute_backward)
 

@@ -1,4 +1,4 @@
-"""The planned and the baseline program of a monitored graph, and what their calls have shown so far."""
+"""Hold the planned and the baseline program of a monitored graph, and the facts that their calls have shown."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Program = Callable[..., Any]
 
 @dataclass(frozen=True, slots=True)
 class ProgramPair:
-    """The two programs of a monitored graph, and how its steps run.
+    """The two programs of a monitored graph, and the mode in which steps run.
 
     `train`: a step has a backward. `repeatable`: a call may be computed twice.
     """
@@ -75,7 +75,7 @@ class CallHistory:
         self.awaits_backward = False
         self.forwards_share_backward = False
         self.free_shadow: Callable[[], None] | None = None
-        """Frees what a shadow run keeps for the backward of its step."""
+        """Free the tensors that a shadow run keeps for the backward of a step."""
 
     def begin(self, args: Sequence[Any]) -> Call:
         """Return the call that is about to be made."""
@@ -88,8 +88,8 @@ class CallHistory:
     def can_alternate(self) -> bool:
         """Return whether steps may alternate between the two programs.
 
-        They may not if a forward may have run between another one and its backward, and written into what that one has
-        saved. Eager's batch norm saves its running statistics, and does not count its own writes.
+        They may not if a forward may run between another forward and its backward, and overwrite saved tensors. Eager's
+        batch norm saves its running statistics, and does not count its writes to them.
         """
         one_by_one = self._pair.repeatable and not self.forwards_share_backward
         return one_by_one or not (self._pair.train and self.written)

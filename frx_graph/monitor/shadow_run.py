@@ -1,7 +1,7 @@
-"""Compute one of the user's calls by two programs, and find out whether the second one's results are worse.
+"""Compute one of the user's calls by two programs, and decide whether the second one's results are worse.
 
-Nothing tells which of two results is better, so only plain errors count: values that are not finite where the
-baseline's are, and differences that no rounding explains. A trial compares with float64, which is finer.
+Neither result is known to be better, so only clear errors count: values that are not finite although the baseline's
+are, and differences that rounding cannot explain. A trial compares with float64, which is more precise.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PLAINLY_WRONG = {torch.float64: 1e-6, torch.float32: 1e-2}
 """Root mean square of the difference, relative to that of the values."""
 _PLAINLY_WRONG_IN_HALF = 0.1
 _SMALLEST_SCALE = 1e-3
-"""Smaller values may be the rest of larger ones that cancel."""
+"""Smaller values may be the remainder of larger ones that cancel."""
 _PLAIN = (Tensor, nn.Parameter, nn.Buffer)
 
 NOT_FINITE = "its results are not finite where the baseline's are"
@@ -216,7 +216,7 @@ def _keep_gradient(gradients: dict[int, Tensor], i: int) -> Callable[[Tensor], N
 
 
 def _measure_storages(args: Sequence[Any]) -> list[int | None]:
-    """Return the bytes of each tensor's storage; None for what has none."""
+    """Return the bytes of each tensor's storage; None for an argument without storage."""
     plain = (arg if isinstance(arg, Tensor) and arg.layout is torch.strided else None for arg in args)
     return [None if arg is None else arg.untyped_storage().nbytes() for arg in plain]
 

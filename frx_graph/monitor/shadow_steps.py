@@ -17,7 +17,7 @@ VALUE_SIGNALS = (Signal.NOT_FINITE, Signal.LOSS)
 
 
 class ShadowSteps:
-    """Run steps by the baseline, with the planned program beside it on copies of what it writes into."""
+    """Run steps by the baseline, and also by the planned program on copies of the written inputs."""
 
     def __init__(self, pair: ProgramPair, history: CallHistory, control: PlanControl, signals: HealthSignals) -> None:
         self._pair = pair
@@ -29,8 +29,8 @@ class ShadowSteps:
     def run(self, args: Sequence[Any], signal: Signal) -> tuple[Any, bool]:
         """Return the step's result, and whether a canary is to follow.
 
-        The result is the baseline's, which runs first: its failures are the program's own, and if memory does not
-        suffice for both, it is the planned program that fails. A regression rolls the plan back.
+        The result comes from the baseline, which runs first. Its failures are the user's, and if memory does not
+        suffice for both, the planned program fails. A regression rolls the plan back.
         """
         shadow = self._prepare(args, signal)
         if shadow is None and signal in VALUE_SIGNALS:
@@ -76,7 +76,7 @@ class ShadowSteps:
             return None
 
     def _warn_of_memory(self, signal: Signal) -> None:
-        # Once, and only for what stays unknown: a canary that is due is measured all the same.
+        # Warn once, and only if the signal stays unexamined: a canary that is due runs anyway.
         if signal in VALUE_SIGNALS and not self._warned_of_memory:
             self._warned_of_memory = True
             warn_user(

@@ -1,4 +1,4 @@
-"""Readings around the steps of a running program: clock, memory, compiled frames, disturbances."""
+"""Read clock, memory, compiled frames and disturbances around the steps of a running program."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Footprint:
 
 @dataclass(frozen=True, slots=True)
 class StepMetrics:
-    """Read what surrounds steps on `device`; `seconds` is the clock."""
+    """Takes readings around steps on `device`; `seconds` is the clock."""
 
     device: torch.device
     seconds: Callable[[], float] = time.perf_counter
@@ -90,7 +90,7 @@ class StepMetrics:
         return min(free + reserved, allowed) - torch.cuda.memory_allocated(self.device)
 
     def watch_disturbances(self) -> AbstractContextManager[Callable[[], Disturbance | None]]:
-        """Watch what else happens during a block; the context's value returns what disturbed it."""
+        """Watch for disturbances of a block; the context's value returns the disturbance."""
         return watch_block(find_watched(self.device))
 
 

@@ -1,10 +1,10 @@
 """Compute a 2-D convolution and its gradients as matrix products: `torch.ops.frx_graph.unfolded_*`.
 
 The image's windows are copied into the rows of a matrix (im2col; Chellapilla et al. 2006), which is multiplied with the
-weight as it lies in memory. A convolution by oneDNN stores the weight anew in every call, and torch has no fast kernel
-for the weight's gradient where the image is small. Where the weight is larger than the unfolded image, which is where
-networks are deep and batches small, this can be faster: by 1.5 times forward and 1.6 to 1.9 backward for 512 channels
-at 7x7, batch 1, single precision, two threads of an AMD CPU with AVX-512.
+weight in its present memory order. oneDNN's convolution reorders the weight in every call, and torch has no fast kernel
+for the weight's gradient of small images. This can be faster if the weight is larger than the unfolded image, as in
+deep networks with small batches. For 512 channels at 7x7, batch 1, single precision, two threads of an AMD CPU with
+AVX-512, it is 1.5 times faster forward and 1.6 to 1.9 times backward.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _compute_convolution(
 def _compute_input_gradient(
     g: Tensor, w: Tensor, size: Sequence[int], stride: Sequence[int], padding: Sequence[int], channels_last: bool
 ) -> Tensor:
-    """Return the gradient of `conv2d`'s input, which has `size`; `g` is that of its result."""
+    """Return the gradient of `conv2d`'s input, which has `size`; `g` is the result's gradient."""
     plain = _is_plain(w)
     batch, channels, height, width = size
     kernel_height, kernel_width = w.shape[2:]
@@ -63,7 +63,7 @@ def _compute_input_gradient(
 def _compute_weight_gradient(
     g: Tensor, x: Tensor, size: Sequence[int], stride: Sequence[int], padding: Sequence[int], channels_last: bool
 ) -> Tensor:
-    """Return the gradient of `conv2d`'s weight, which has `size`; `g` is that of its result."""
+    """Return the gradient of `conv2d`'s weight, which has `size`; `g` is the result's gradient."""
     outputs, channels, kernel_height, kernel_width = size
     windows, _ = _unfold_windows(x, size[2:], stride, padding, channels_first=not channels_last)
     weight: Tensor = torch.ops.frx_graph.product(_flatten_pixels(g).t(), windows, None)

@@ -1,9 +1,9 @@
 """Register operators that oneDNN computes on operands as they are: a matrix product and a convolution's gradients.
 
-Torch computes products of single precision with MKL, which reaches less than half of some processors' speed, and keeps
-oneDNN's for weights that were packed beforehand. oneDNN takes plain and transposed ones as well; torch reaches it by
-`mkldnn::_linear_pointwise`, which Inductor hands only contiguous weights. This operator is that one with the arguments
-of `addmm`, in the order and with the strides that the graph has.
+Torch computes products of single precision with MKL, which reaches less than half of some processors' speed. It uses
+oneDNN only for weights that were packed beforehand. oneDNN takes plain and transposed weights as well; torch reaches it
+by `mkldnn::_linear_pointwise`, but Inductor hands that only contiguous weights. This operator is the same with the
+arguments of `addmm`, in the graph's order and strides.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _compute_product(x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor:
     if _overlaps(w):
         w = w.contiguous()
     if bias is not None:
-        # oneDNN reads it as if it lay without gaps, whatever its stride (torch 2.15).
+        # oneDNN reads it as if it had no gaps, for any stride (torch 2.15).
         bias = bias.contiguous()
     result: Tensor = torch.ops.mkldnn._linear_pointwise.default(x, w.t(), bias, "none", [], "")
     return result

@@ -64,7 +64,7 @@ def prepare(
     Raises:
         PrepareError: a weight that times favour cannot be stored in another format, or the model has lazy parameters.
             No parameter was changed then.
-        TargetError: the arguments are no call, or the model itself raises.
+        TargetError: the arguments are not a valid call, or the model itself raises.
         CaptureError: nothing of the model could be captured.
         OptionError: `inner` is unknown.
 
@@ -114,7 +114,7 @@ def _make_subject(graph: CapturedGraph, inner: str) -> RewriteSubject:
         # Forward and backward are in one graph here, each convolution with its own times.
         phase=Phase.BACKWARD if graph.train else Phase.FORWARD,
         inner="inductor" if inner == "inductor" else "eager",
-        visible=frozenset(graph.outputs_visible),
+        observable_outputs=frozenset(graph.outputs_visible),
     )
     return add_measured_times(subject, prepared=True)
 
@@ -122,8 +122,8 @@ def _make_subject(graph: CapturedGraph, inner: str) -> RewriteSubject:
 def _check_storable(parameters: Mapping[str, nn.Parameter]) -> None:
     """Raise `PrepareError` if something would not follow one of the parameters to other memory."""
     if parameters and dist.is_available() and dist.is_initialized():
-        # `DistributedDataParallel` reduces gradients as memory lay when it was built: the next step's were wrong, and
-        # all of them if processes had stored weights differently (torch 2.15, gloo).
+        # `DistributedDataParallel` reduces gradients by the memory order at its construction. The next step's gradients
+        # were wrong, and all were if processes had stored weights differently (torch 2.15, gloo).
         raise PrepareError(
             "processes may reduce the gradients by how the weights are stored",
             "convert all weights in every process with model.to(memory_format=...), before DistributedDataParallel",
@@ -135,7 +135,7 @@ def _check_storable(parameters: Mapping[str, nn.Parameter]) -> None:
             hint = "prepare the model before its parameters are wrapped"
         elif _shares_memory(parameter) or (parameter.grad is not None and _shares_memory(parameter.grad)):
             reason = "something else uses its memory, or its gradient's"
-            hint = "let go of what does, such as a state_dict(), or prepare the model before"
+            hint = "release it, such as a state_dict(), or prepare the model first"
         elif id(parameter) in with_state:
             # Fused ones go through a parameter and its averages side by side in memory (Adam on a CPU, torch 2.15).
             reason = "an optimizer keeps state for it, which would not follow"
@@ -153,7 +153,7 @@ def _shares_memory(tensor: Tensor) -> bool:
 
 
 def _find_optimizer_state(parameters: Collection[nn.Parameter]) -> frozenset[int]:
-    """Return those that any optimizer has updated already, by `id`: they are keys of its state."""
+    """Return the parameters that any optimizer has updated already, by `id`: they are keys of optimizer states."""
     tables = find_referring_dicts(list(parameters))
     return frozenset(
         id(key) for table in tables for key, state in list(table.items()) if isinstance(state, dict) and state

@@ -57,8 +57,8 @@ class AutopilotTrials:
                 raise
             self._warnings.warn(
                 "search",
-                f"frx could not try all that measured times favour ({error}); it applies what was proved before that, "
-                "and your program is unaffected",
+                f"frx could not try all rewrites that measured times favour ({error}); it applies the plan proved "
+                "before, and your program is unaffected",
             )
             return found
         with self._record.reach(subject.place):
@@ -106,7 +106,7 @@ class AutopilotTrials:
 def _append_decisions(subject: Subject, decisions: Sequence[Decision]) -> None:
     # A `TrialError` ends the search: nothing may be promoted for a graph of which a plan was rolled back meanwhile.
     if is_blocked(subject):
-        raise TrialError("a plan of the graph was rolled back meanwhile, so that nothing more is tried")
+        raise TrialError("a plan of the graph was rolled back meanwhile, so nothing more is tried")
     try:
         append_decisions(subject.place, decisions)
     except LedgerRefusedError as refused:

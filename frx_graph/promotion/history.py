@@ -1,4 +1,4 @@
-"""Decisions of the past that keep the autopilot from trying plans for a graph again unasked."""
+"""Read past decisions, which keep the autopilot from trying plans for a graph again unasked."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _TRIED_AGAIN_AFTER = timedelta(days=1)
 def is_settled(subject: Subject) -> bool:
     """Return whether nothing is left to try unasked.
 
-    A plan was rolled back, or a search under this policy has ended and nothing has come up since. An interrupted search
-    settles nothing beyond what it has rejected. Raises `LedgerError`.
+    That holds if a plan was rolled back, or a search under this policy has ended and no plan is new since. An
+    interrupted search settles only the plans that it has rejected. Raises `LedgerError`.
     """
     plans = tuple(_find_relevant(subject))
     if _has_rollback(plans):
@@ -51,14 +51,14 @@ def _is_ended_search(plan: PlanState) -> bool:
 def _is_open(plan: PlanState, ended: Step, now: datetime) -> bool:
     """Return whether a new search would try the plan, unlike the last one, which has `ended`.
 
-    That one has tried what had come up before, or had no reason to, as for a combination of plans no longer promoted.
+    The last search tried the plans known before, or had no reason to, as for a combination of plans no longer promoted.
     """
     if plan.state is Kind.REJECTED:
         return False
     if plan.last.kind is Kind.INCONCLUSIVE:
         due = plan.last.recorded_at + _TRIED_AGAIN_AFTER
         return due <= now and (ended.recorded_at < due or ended.position < plan.last.position)
-    # It is nothing new if other processes apply what is too old for this one.
+    # A plan that other processes apply is not new, even if it is too old for this process.
     came_up = plan.promoted if plan.stands and plan.promoted is not None else plan.last
     return came_up.position > ended.position
 

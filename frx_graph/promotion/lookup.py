@@ -1,4 +1,4 @@
-"""Find the plan that is proved for a Dynamo graph in this environment: the only plan that is applied unasked."""
+"""Find the plan that is proved for a Dynamo graph in this environment. Only such a plan is applied unasked."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class RankAgreement:
         signature = hash_compilation(dynamo.graph, options.inner, options.inner_mode)
         if not handshake.covers(signature, options):
             return None
-        # Made inside the agreement, so that the other ranks hear of its errors.
+        # Made inside the agreement, so that errors reach the other ranks.
         get_subject = functools.cache(lambda: Subject.identify(dynamo, inputs, options))
 
         def propose() -> bytes | None:
@@ -108,7 +108,7 @@ class RankAgreement:
         return _build_offer(subject, options, found).encode()
 
     def find_objection(self, subject: Subject, options: BackendOptions, offered: bytes) -> str | None:
-        """Return what this rank has against the first one's offer, or None."""
+        """Return this rank's objection to the first rank's offer, or None."""
         offer = PlanOffer.model_validate_json(offered)
         return offer.find_objection(_build_offer(subject, options, None)) or self._find_own_objection(subject, offer)
 

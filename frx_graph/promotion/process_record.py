@@ -1,4 +1,4 @@
-"""The memory of this process: plans applied and withdrawn, ledgers out of reach."""
+"""Remember for this process the plans applied and withdrawn, and unreachable ledgers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PATIENCE_SECONDS = 5.0
 
 
 class ProcessRecord:
-    """Record what becomes of plans in this process, in the ledger and in memory.
+    """Record the fate of plans in this process, in the ledger and in memory.
 
     A plan's application is recorded before it is applied: if that fails, the plan is not applied. A rollback counts in
     this process even if the ledger cannot record it.

@@ -1,4 +1,4 @@
-"""A plan that was promoted for a graph: the step times that its trial promised, and its rollback."""
+"""Hold a plan that was promoted for a graph, read the step times that its trial promised, and roll it back."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Reads records and renders them; never sees a graph."""
+"""Read records and render them; this package never sees a graph."""

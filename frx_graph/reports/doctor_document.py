@@ -1,4 +1,4 @@
-"""Checks of an installation and of the smoke test as JSON: `frx_doctor_v1` and `frx_smoke_test_v1`."""
+"""JSON documents of the installation's checks and the smoke test: `frx_doctor_v1` and `frx_smoke_test_v1`."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from frx_graph.support.check import Check, Status, find_worst
 
 
 class CheckPart(Part):
-    """One thing that was looked at."""
+    """One check of the installation."""
 
     name: str
     value: str = Field(description="what was found")
     status: Status
-    hint: str = Field(description="what to do where the status is not ok; empty where there is nothing to do")
+    hint: str = Field(description="what to do if the status is not ok; empty: nothing")
 
 
 class DoctorDocument(Part):
     """All checks."""
 
     schema_: Literal["frx_doctor_v1"] = Field(default="frx_doctor_v1", alias="schema")
-    status: Status = Field(description="the most serious one of the checks")
+    status: Status = Field(description="the most serious status of the checks")
     checks: tuple[CheckPart, ...]
 
 
@@ -34,11 +34,11 @@ def build_doctor_document(checks: Sequence[Check]) -> DoctorDocument:
 
 
 class SmokeCheckPart(Part):
-    """One thing that had to come out."""
+    """One check of the smoke test."""
 
     name: str
     passed: bool
-    problem: str | None = Field(description="what came out instead; null: it passed")
+    problem: str | None = Field(description="the wrong result; null: it passed")
 
 
 class SmokeResult(Part):
@@ -57,6 +57,6 @@ class SmokeDocument(Part):
 
 
 def build_smoke_document(checks: Iterable[tuple[str, str | None]]) -> SmokeDocument:
-    """Return the document of checks, given as names with problems; None if there was none."""
+    """Return the document of checks, given as names with problems; None is a check that passed."""
     parts = tuple(SmokeCheckPart(name=name, passed=problem is None, problem=problem) for name, problem in checks)
     return SmokeDocument(result=SmokeResult(passed=all(part.passed for part in parts), checks=parts))

@@ -1,4 +1,4 @@
-"""Results of `frx init`: the JSON document `frx_init_v1`, and the difference to a script."""
+"""Results of `frx init`: the JSON document `frx_init_v1`, and the diff of a script."""
 
 from __future__ import annotations
 
@@ -21,39 +21,39 @@ class ScriptPart(Part):
     """A script that seems to train."""
 
     path: str
-    line: int | None = Field(description="of the first loop that --patch would record; null: there is none")
+    line: int | None = Field(description="of the first loop that --patch would record; null: no such loop")
     over: str | None = Field(description="what that loop runs over, as source")
-    instrumented: bool = Field(description="whether it imports frx_graph")
-    note: str = Field(description="why no loop would be recorded; empty where one would be")
+    instrumented: bool = Field(description="true: it imports frx_graph")
+    note: str = Field(description="why no loop would be recorded; empty: a loop would be")
 
 
 class NextPart(Part):
-    """What to type next."""
+    """A command to run next."""
 
     command: str
     does: str
 
 
 class FirstStepsPart(Part):
-    """What there is, and what to do with it."""
+    """The machine, the training scripts, and the next commands."""
 
     checks: tuple[CheckPart, ...]
     scripts: tuple[ScriptPart, ...] = Field(description="the likeliest first")
-    complete: bool = Field(description="false: there are more files than were looked at")
+    complete: bool = Field(description="false: there are more files than frx searches")
     next: tuple[NextPart, ...]
 
 
 class PatchPart(Part):
-    """What --patch or --unpatch did to a script."""
+    """Change that --patch or --unpatch made to a script."""
 
     file: str
     written: bool
-    reason: str | None = Field(description="why it was left as it is; null: it was written")
-    diff: str = Field(description="what was changed, for patch -p0; empty where nothing was")
+    reason: str | None = Field(description="why it was not changed; null: it was written")
+    diff: str = Field(description="the diff, for patch -p0; empty: no change")
 
 
 class InitDocument(Part):
-    """One of the two, the other is null."""
+    """One of the two; the other is null."""
 
     schema_: Literal["frx_init_v1"] = Field(default="frx_init_v1", alias="schema")
     first_steps: FirstStepsPart | None = None
@@ -78,7 +78,7 @@ def report_written(file: Path, diff: str) -> InitDocument:
 
 
 def report_unchanged(file: Path, reason: str) -> InitDocument:
-    """Return the document of a script that was left as it is."""
+    """Return the document of a script that was not changed."""
     return InitDocument(patch=PatchPart(file=str(file), written=False, reason=reason, diff=""))
 
 
@@ -87,8 +87,8 @@ _NO_NEWLINE = "\n\\ No newline at end of file\n"
 
 
 def make_diff(name: str, before: str, after: str) -> str:
-    """A unified diff that `patch -p0` takes. Lines end where it ends them: at line feeds, and nowhere else, while
-    `str.splitlines` breaks them at form feeds, too."""
+    """Return a unified diff for `patch -p0`. Like `patch`, it ends lines only at line feeds, while `str.splitlines`
+    also breaks them at form feeds."""
     changes = difflib.unified_diff(_split_lines(before), _split_lines(after), name, name)
     return "".join(line if line.endswith("\n") else line + _NO_NEWLINE for line in changes)
 
@@ -99,7 +99,7 @@ def _split_lines(text: str) -> list[str]:
 
 
 def render_diff(changes: str, *, color: bool) -> str:
-    """A unified diff as a terminal can show it: control characters of the script do not get there."""
+    """Return a unified diff for a terminal, without control characters of the script."""
     shown = (" ".join(split_lines(line)) for line in changes.split("\n")[:-1])
     return "".join(f"{_add_color(line) if color else line}\n" for line in shown)
 

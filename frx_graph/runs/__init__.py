@@ -1,1 +1,1 @@
-"""Recording runs: what a program calls to tell of its steps, what collects a run into a bundle, what tunes one."""
+"""Record a program's steps, collect a run into a bundle, and tune a run."""

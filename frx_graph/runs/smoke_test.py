@@ -1,7 +1,7 @@
 """Collect, bundle and analyse a run that is known to wait for its input.
 
-The workload only writes a profiler's trace that was made by hand, so that it takes neither a GPU nor torch: what is
-tried is this installation, and not the machine.
+The workload only writes a synthetic profiler's trace, so it needs neither a GPU nor torch. The test checks this
+installation, not the machine.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _NAMES = (
 
 @dataclass(frozen=True, slots=True)
 class SmokeCheck:
-    """One thing that had to come out. `problem` says what came out instead; None: it did."""
+    """One expected result. `problem` describes a different result; None: the check passed."""
 
     name: str
     problem: str | None = None

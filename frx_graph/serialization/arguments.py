@@ -1,6 +1,6 @@
 """Write arguments of a graph's calls, and values of settings, as JSON and read them back.
 
-What JSON has stands for itself; everything else is an object with one key that says what it is: `{"node": "relu"}`,
+JSON values are written as they are. Everything else is an object whose only key is its kind: `{"node": "relu"}`,
 `{"tuple": [1, 1]}`, `{"dtype": "float32"}`.
 """
 
@@ -67,7 +67,7 @@ def decode_value(written: Any, nodes: Mapping[str, fx.Node]) -> Any:
         ((tag, content),) = written.items()
         return _decode_tagged(tag, content, nodes, lambda part: decode_value(part, nodes))
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-        raise TravelError(f"{written!r} is no argument of a graph's") from error
+        raise TravelError(f"{written!r} is not an argument of a graph") from error
 
 
 def _decode_tagged(tag: str, content: Any, nodes: Mapping[str, fx.Node], read: Callable[[Any], Any]) -> Any:

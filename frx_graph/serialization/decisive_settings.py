@@ -1,7 +1,7 @@
-"""Return the torch settings that a trial's result depends on, as text that is the same in every process.
+"""Return the torch settings that a trial's result depends on, as text that is equal in every process.
 
-A program that is compiled under others is another program, though its graph is the same: of other kernels, other
-precision, another speed. So they are part of the environment that a decision holds in.
+A program compiled under other settings has other kernels, precision and speed, though its graph is the same. So these
+settings are part of the environment in which a decision holds.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 _NOT_DECISIVE = {
     "torch._dynamo.config": frozenset({
-        # Which graphs are made of a program, and how often: what is decided about is one of them. Torch itself
+        # These decide the graphs of a program, and how often they are made; a decision is about one graph. Torch itself
         # changes some while it compiles, for `torch.compile(dynamic=..., recompile_limit=...)`.
         "_dynamic_shapes_spec", "accumulated_recompile_limit", "assume_static_by_default",
         "automatic_dynamic_local_pgo", "automatic_dynamic_remote_pgo", "automatic_dynamic_shapes",
         "error_on_recompile", "fail_on_recompile_limit_hit", "recompile_limit",
         "skip_code_recursive_on_recompile_limit_hit",
-        # What is said, and kept.
+        # Logging, debugging and caching.
         "caching_precompile", "cprofile", "debug_dir_root", "dynamo_profiler", "fake_tensor_cache_enabled",
         "ignore_logger_methods", "ignore_logging_functions", "issue_3_13_0_warning", "log_compilation_metrics",
         "log_file_name", "reorderable_logging_functions", "report_guard_failures", "strict_precompile",
@@ -39,13 +39,13 @@ _NOT_DECISIVE = {
     "torch._inductor.config": frozenset({
         # Trials set it themselves, for programs that draw random numbers; others compute the same either way.
         "fallback_random",
-        # From which cache, by how many processes, and under which names the same code is made.
+        # Caches, processes and names with which the same code is made.
         "autotune_local_cache", "autotune_remote_cache", "bundle_triton_into_fx_graph_cache",
         "bundled_autotune_remote_cache", "compile_threads", "cpp.descriptive_names", "cpp_cache_precompile_headers",
         "force_disable_caches", "fx_graph_cache", "fx_graph_remote_cache", "global_cache_dir", "kernel_name_max_ops",
         "non_blocking_remote_cache_write", "quiesce_async_compile_pool", "quiesce_async_compile_time",
         "remote_gemm_autotune_cache", "triton.descriptive_names", "triton.unique_kernel_names", "worker_start_method",
-        # What is said.
+        # Logging and debugging.
         "autotune_num_choices_displayed", "comment_origin", "debug", "debug_fusion", "developer_warnings",
         "disable_progress", "enabled_metric_tables", "log_tlparse", "max_autotune_report_choices_stats", "save_args",
         "torchinductor_worker_logpath", "verbose_progress", "warn_mix_layout", "worker_log_path",
@@ -53,7 +53,7 @@ _NOT_DECISIVE = {
     }),
 }  # fmt: skip
 _MESSAGES = "trace."
-"""Prefix of Inductor's settings of the files that it writes."""
+"""Prefix of Inductor's settings for the files that it writes."""
 
 
 def collect_decisive_settings() -> tuple[tuple[str, str], ...]:
@@ -73,5 +73,5 @@ def _format_setting(value: Any) -> str:
     try:
         return json.dumps(encode_value(value), sort_keys=True)
     except TravelError:
-        # For example a pass of the user's own: only its name can be compared.
+        # For example a user's own pass: only its name can be compared.
         return _ADDRESS.sub("", repr(value))

@@ -12,7 +12,7 @@ from frx_graph.errors import TravelError
 from frx_graph.support.torch_internals import HigherOrderOperator, OpOverload, OpOverloadPacket, get_qualified_name
 
 _PACKAGES = frozenset({"torch", "operator", "_operator", "builtins", "math"})
-"""Functions of other packages may be the user's own, or be in the graph only since the user's script said so."""
+"""Functions of other packages may be the user's own, or be in the graph only at the request of the user's script."""
 
 _NAMESPACES = frozenset({"aten", "prims", "prim", "profiler", "quantized", "inductor", "inductor_prims"})
 """Operators that `import torch` registers; those of `_c10d_functional` need a process group besides."""
@@ -43,9 +43,9 @@ def find_import_path(called: Callable[..., Any]) -> str:
             raise TravelError(f"{called!r} has no name to import it by") from error
         path = path if "." in path else f"builtins.{path}"
         if path.partition(".")[0] not in _PACKAGES:
-            raise TravelError(f"the function {path} is not torch's, and a fresh process may not have it")
+            raise TravelError(f"the function {path} is not part of torch, and a fresh process may lack it")
     if resolve_import_path(path) is not called:
-        raise TravelError(f"at {path} there is something else than the function that the graph calls")
+        raise TravelError(f"{path} is not the function that the graph calls")
     return path
 
 
@@ -59,16 +59,16 @@ def resolve_import_path(path: str) -> Any:
     torch's."""
     package, _, rest = path.partition(".")
     if package not in _PACKAGES or not rest:
-        raise TravelError(f"{path} is no function of torch's")
+        raise TravelError(f"{path} is not a function of torch")
     if path.startswith(_OPERATORS) and path != _CHECKPOINT and path.split(".")[2] not in _NAMESPACES:
-        raise TravelError(f"{path} is no operator of torch's")
+        raise TravelError(f"{path} is not an operator of torch")
     found: Any = importlib.import_module(package)
     walked = package
     for name in rest.split("."):
         walked = f"{walked}.{name}"
         try:
             found = getattr(found, name)
-        except (AttributeError, RuntimeError) as missing:  # the latter for an overload that an operator has not
+        except (AttributeError, RuntimeError) as missing:  # the latter for a missing overload
             try:
                 found = importlib.import_module(walked)
             except ImportError:
@@ -81,7 +81,7 @@ def _find_operator_path(operator: OpOverload | OpOverloadPacket) -> str:
     namespace, _, name = packet._qualified_op_name.partition("::")
     if namespace not in _NAMESPACES:
         raise TravelError(
-            f"the operator {namespace}::{name} is registered by other code than torch's, which a fresh process lacks"
+            f"the operator {namespace}::{name} is registered by code outside torch, which a fresh process lacks"
         )
     path = f"{_OPERATORS}{namespace}.{name}"
     return f"{path}.{operator._overloadname}" if isinstance(operator, OpOverload) else path

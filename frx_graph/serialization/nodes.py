@@ -1,9 +1,10 @@
 """Write a Dynamo graph as a list of nodes and read it back, names kept.
 
-`fx.GraphModule` pickles its generated source and traces it again, which renames nodes and fails on what source cannot
-say (`GraphModule.__reduce__`, torch 2.15 and 2.13). `torch.fx._graph_pickler` keeps nodes, but wants fake tensors and a
-shape environment with them, executes what it reads, and differs between versions. A Dynamo graph is a flat list of
-calls, so here it is written as one. Metadata stay behind: the process that reads the graph traces it anew.
+`fx.GraphModule` pickles its generated source and traces it again, which renames nodes and fails on values that source
+cannot express (`GraphModule.__reduce__`, torch 2.15 and 2.13). `torch.fx._graph_pickler` keeps nodes, but wants fake
+tensors and a shape environment with them, executes what it reads, and differs between versions. A Dynamo graph is a
+flat list of calls, so here it is written as one. Metadata are not written: the process that reads the graph traces it
+again.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def deserialize_graph(documents: Sequence[NodeDocument]) -> fx.GraphModule:
         target = resolve_import_path(document.target) if document.op == "call_function" else document.target
         node = graph.create_node(document.op, target, args, kwargs, document.name)
         if node.name != document.name:
-            raise TravelError(f"{document.name!r} is no name of a node")
+            raise TravelError(f"{document.name!r} is not a node's name")
         nodes[node.name] = node
         if document.body is not None:
             bodies.add_module(document.target, deserialize_graph(document.body))

@@ -33,7 +33,7 @@ class NodeDocument(_Document):
     """As `frx_graph.serialization.arguments` writes them."""
     kwargs: dict[str, Any]
     body: list[NodeDocument] | None = None
-    """The graph that a `get_attr` gets, which the backward computes again."""
+    """The graph that a `get_attr` reads, which the backward computes again."""
 
 
 class StorageDocument(_Document):
@@ -49,7 +49,7 @@ class TensorDocument(_Document):
     """A tensor: an input of the graph, or what an input is a view of."""
 
     kind: Literal["parameter", "static", "argument", "base"]
-    """`static` is what has an address that stays, such as a buffer; `base` is no input itself."""
+    """`static` tensors keep their address, such as buffers; `base` is not an input itself."""
     dtype: str
     """The name of torch's constant, `float32`."""
     shape: tuple[int, ...]
@@ -78,7 +78,7 @@ class SurroundingsDocument(_Document):
 
 
 class GraphDocument(_Document):
-    """A captured graph. The tensors that are no inputs come after those that are."""
+    """A captured graph. Inputs come first among the tensors."""
 
     format: Literal["frx_graph_file_v1"]
     torch: str

@@ -1,8 +1,8 @@
 """Write the inputs of a graph as one file of storages and a list of tensors in them, and read them back.
 
 A storage is written once, so that tensors that share memory share it again. A process that reads the file maps it: all
-processes use the same memory until one of them writes, and then has that page to itself, so that none can change the
-file (`MAP_PRIVATE`). Each storage is one of its own there, too, since AOTAutograd takes tensors of one for aliases.
+processes use the same memory until one of them writes. That process then gets a private page, so none can change the
+file (`MAP_PRIVATE`). Storages stay separate there, since AOTAutograd treats tensors of one storage as aliases.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class TensorWriter:
                 self.tensors.append(self._describe_tensor(value, classify_input(value), indices, len(inputs)))
             except TravelError as error:
                 raise TravelError(f"the input {name}: {error.message}", error.hint) from error
-        # A base is no view itself.
+        # A base is not a view itself.
         self.tensors.extend(self._describe_tensor(base, "base", {}, 0) for base in self._bases)
         self._check_disjoint()
 
@@ -112,11 +112,11 @@ class TensorWriter:
         ranges = sorted((str(m.device), m.data_ptr(), m.data_ptr() + m.nbytes()) for m in self._memories if m.nbytes())
         for (device, _, end), (other, start, _) in itertools.pairwise(ranges):
             if device == other and start < end:
-                raise TravelError("inputs share memory in a way that torch does not know of")
+                raise TravelError("inputs share memory in a way unknown to torch")
 
 
 class _AttachHistory(torch.autograd.Function):
-    """Give a tensor a history, as results of another graph have one. Its gradient goes nowhere."""
+    """Give a tensor an autograd history, like that of another graph's result. Its gradient is discarded."""
 
     @staticmethod
     def forward(ctx: Any, anchor: Tensor, tensor: Tensor) -> Tensor:  # noqa: ARG004 - autograd's signature
@@ -137,7 +137,7 @@ def read_tensors(path: Path, storages: Sequence[StorageDocument], documents: Seq
         mapping = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_COPY) if size else b""
     memories = [_map_storage(mapping, storage, size) for storage in storages]
     made: dict[int, Tensor] = {}
-    # Bases first; a view of a view is a view of its base, so that one look back is enough.
+    # Bases first; a view of a view is a view of the same base, so one look back is enough.
     for index in sorted(range(len(documents)), key=lambda index: documents[index].view_of is not None):
         made[index] = _restore_tensor(documents[index], memories, made)
     return [made[index] for index in range(len(documents))]
@@ -157,7 +157,7 @@ def _restore_tensor(
 ) -> Tensor:
     dtype = getattr(torch, document.dtype, None)
     if not isinstance(dtype, torch.dtype) or document.storage >= len(memories):
-        raise TravelError("the index describes a tensor that cannot be")
+        raise TravelError("the index describes an impossible tensor")
     memory = memories[document.storage]
     reach = sum((length - 1) * stride for length, stride in zip(document.shape, document.strides, strict=True))
     if 0 not in document.shape and (document.offset + reach + 1) * dtype.itemsize > memory.nbytes():
@@ -191,11 +191,11 @@ def _check_serializable(tensor: Any) -> None:
     if isinstance(tensor, FakeTensor) or tensor.is_meta:
         raise TravelError("it has no values")
     if type(tensor) not in _PLAIN or is_functorch_tensor(tensor):
-        raise TravelError(f"it is a {type(tensor).__name__}, a kind of tensor of its own")
+        raise TravelError(f"it is a {type(tensor).__name__}, a separate kind of tensor")
     if tensor.layout is not torch.strided or tensor.is_quantized:
         raise TravelError("it is sparse or quantized")
     if tensor.is_conj() or tensor.is_neg():
-        raise TravelError("its values are to be conjugated or negated when they are read")
+        raise TravelError("it is a conjugated or negated view")
     if tensor.device.type not in ("cpu", "cuda"):
         raise TravelError(f"it is on the device {tensor.device}")
     if tensor._backward_hooks or tensor._post_accumulate_grad_hooks:

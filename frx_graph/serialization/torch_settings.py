@@ -1,6 +1,6 @@
-"""Read and set torch's process-wide settings, and the configuration of its compilers.
+"""Read and set torch's process-wide settings and the configuration of torch's compilers.
 
-Programs read them when they start, so that nothing is imported here that takes long.
+Programs read them at start, so this module imports nothing slow.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Record and restore the state of torch around a graph, which AOTAutograd and the speed of its graphs depend on.
+"""Record and restore the torch state around a graph, on which AOTAutograd and the graph's speed depend.
 
 Modes belong to a step of the program (gradients, autocast); settings and configuration hold for its whole process.
 """
@@ -30,7 +30,7 @@ _DEVICES = ("cpu", "cuda")
 
 @dataclass(frozen=True)
 class Surroundings:
-    """The state where a graph was captured, to be restored where it is read."""
+    """The state in which a graph was captured, to be restored when it is read."""
 
     grad_enabled: bool
     autocast: Mapping[str, torch.dtype]
@@ -40,7 +40,7 @@ class Surroundings:
 
     @contextlib.contextmanager
     def process(self) -> Iterator[None]:
-        """Restore settings and configuration inside. To be entered before anything is compiled."""
+        """Restore settings and configuration inside. Enter this before anything is compiled."""
         with contextlib.ExitStack() as stack:
             stack.callback(apply_torch_settings, read_torch_settings())
             apply_torch_settings(self.settings)
@@ -60,8 +60,8 @@ class Surroundings:
 
 
 def capture_surroundings() -> SurroundingsDocument:
-    """Return the present state. Raises `TravelError` for configuration that is no plain value, such as a pass of the
-    user's own."""
+    """Return the present state. Raises `TravelError` for configuration that is not a plain value, such as a user's own
+    pass."""
     modes = capture_modes()
     return SurroundingsDocument(
         grad_enabled=modes.grad_enabled,
@@ -88,7 +88,7 @@ def restore_surroundings(document: SurroundingsDocument) -> Surroundings:
     if unknown := [name for name in document.settings if name not in SETTINGS]:
         raise TravelError(f"torch has no setting {unknown[0]}")
     if unknown := [name for name in document.configuration if name not in CONFIGURATIONS]:
-        raise TravelError(f"{unknown[0]} is no configuration of torch's")
+        raise TravelError(f"{unknown[0]} is not a configuration of torch")
     return Surroundings(
         grad_enabled=document.grad_enabled,
         autocast={device: decode_value({"dtype": name}, {}) for device, name in document.autocast.items()},

@@ -1,1 +1,1 @@
-"""`frx serve`: the analyses over HTTP, and a page for people. Worker processes run the analyses."""
+"""`frx serve`: the analyses over HTTP, with a web page. Worker processes run the analyses."""

@@ -1,4 +1,4 @@
-"""Run the analyses of the service, the same as the command line's. The working directory is the job's folder."""
+"""Run the service's analyses, the same as on the command line. The working directory is the job's folder."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _ANY = f"a zip of a run, advice (frx_advice_v1), {EXPECTED}"
 
 
 def run_analysis(job: AnalysisJob) -> Result:
-    """The document of a job's files. Raises `EvidenceError` and `OptionError` as the analyses do."""
+    """Return the document of a job's files. Raises `EvidenceError` and `OptionError`, like the analyses."""
     for file in job.files:
         if file.kind is not None and (kind := detect_file_kind(Path(file.name))) is not file.kind:
             raise EvidenceError(f"{file.name}: is {kind.value}, expected {file.kind.value}")
@@ -74,7 +74,7 @@ def _reject_gpu(gpu: GpuProfile | None) -> None:
 
 
 def _analyze_kind(job: AnalysisJob, gpu: GpuProfile | None) -> Result:
-    """Return the result of the kind that the endpoint promises, without its wrapper."""
+    """Return the result in the endpoint's declared form, without the wrapper."""
     path = Path(_get_only_file(job))
     document = _analyze_evidence(path, detect_file_kind(path), gpu)
     assert isinstance(document, (NcuDocument, PtxDocument))

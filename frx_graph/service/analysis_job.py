@@ -10,19 +10,19 @@ from pydantic import BaseModel, ConfigDict, Field
 from frx_graph.evidence.file_kind import FileKind
 
 RESULT: Final = ".result"
-"""The file that the result is written to: no uploaded one is called so."""
+"""The file that the result is written to. No uploaded file gets this name."""
 TEMPORARY: Final = ".temporary"
-"""The folder for what an analysis unpacks, which goes with the job's also where the worker was killed."""
+"""The folder for unpacked files. It is removed with the job's folder even if the worker was killed."""
 READY: Final = b"ready\n"
-"""A worker's first line."""
+"""The worker's first line."""
 MediaType = Literal["application/json", "text/html; charset=utf-8"]
 
 
 class Task(enum.StrEnum):
-    """The analysis that is asked for."""
+    """Kind of the requested analysis."""
 
     FILE = "file"
-    """Of one file, whatever it is."""
+    """Of one file of any kind."""
     CUDA = "cuda"
     NCU = "ncu"
     PTX = "ptx"
@@ -42,8 +42,8 @@ class _JobModel(BaseModel):
 
 
 class JobFile(_JobModel):
-    """A file in the job's folder; `side` is the one that it is of, where two are compared, and `kind` the one that the
-    request says it is of, if it does."""
+    """A file in the job's folder. `side` is its side in a comparison; `kind` is the kind that the request declares, if
+    any."""
 
     name: str
     side: Literal["a", "b"] | None = None
@@ -51,7 +51,7 @@ class JobFile(_JobModel):
 
 
 class AnalysisJob(_JobModel):
-    """One analysis of the files in `folder`, where the result goes, too."""
+    """One analysis of the files in `folder`, which also receives the result."""
 
     task: Task
     folder: str
@@ -62,14 +62,14 @@ class AnalysisJob(_JobModel):
 
 
 class Done(_JobModel):
-    """The result is in its file."""
+    """The result was written."""
 
     status: Literal["done"] = "done"
     media_type: MediaType
 
 
 class Refused(_JobModel):
-    """The files cannot be analysed, or not as requested; the user can correct that."""
+    """The files cannot be analysed, or not as requested. The user can correct that."""
 
     status: Literal["refused"] = "refused"
     message: str
@@ -77,13 +77,13 @@ class Refused(_JobModel):
 
 
 class OutOfMemory(_JobModel):
-    """The analysis needs more memory than it may have."""
+    """The analysis needs more memory than its limit."""
 
     status: Literal["out_of_memory"] = "out_of_memory"
 
 
 class Failed(_JobModel):
-    """An internal error, for the log of the service; `where` are the innermost places of the code, `file.py:12`."""
+    """An internal error, for the service's log; `where` holds the innermost code locations (`file.py:12`)."""
 
     status: Literal["failed"] = "failed"
     error: str

@@ -24,7 +24,7 @@ from frx_graph.service.settings import ServiceSettings
 from frx_graph.service.worker_pool import QueueFullError, TooSlowError, WorkerDiedError, WorkerPool
 
 _CHUNK: Final = 1 << 18
-"""Bytes of an answer that are sent at once: who takes them slowly holds no more in memory."""
+"""Bytes of an answer that are sent at once, so that a slow client holds no more in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Analyst:
     log: Callable[[str], None]
 
     def check_room(self, task: Task) -> None:
-        """Raise `ProblemError` if no more analyses may wait. Called before a large body is received."""
+        """Raise `ProblemError` if the queue of analyses is full. Called before a large body is received."""
         try:
             self.pool.check_room()
         except QueueFullError as error:
@@ -54,7 +54,8 @@ class Analyst:
         labels: tuple[str, str] = ("a", "b"),
         form: ResultForm = ResultForm.JSON,
     ) -> Response:
-        """Return the result; `fill` writes the files. Raises `ProblemError`, or `ClientDisconnect` if it is gone."""
+        """Return the result; `fill` writes the files. Raises `ProblemError`, or `ClientDisconnect` if the client is
+        gone."""
         with make_job_folder() as folder:
             await run_sync(fill, folder)
             job = AnalysisJob(
@@ -71,7 +72,7 @@ class Analyst:
                 done = await self._ask_while_connected(request, job)
                 result = folder.path / RESULT
                 if result.stat().st_size > self.settings.result_bytes:
-                    raise ProblemError(422, "the result is larger than may be sent", "analyse less at once")
+                    raise ProblemError(422, "the result exceeds the size limit", "send fewer or smaller files")
                 outcome = "done"
                 return _stream_file(result, done.media_type)
             except QueueFullError as error:
@@ -89,7 +90,7 @@ class Analyst:
                     self.metrics.analysis_seconds.labels(task.value).observe(perf_counter() - start)
 
     async def _ask_while_connected(self, request: Request, job: AnalysisJob) -> Done:
-        """The answer, unless the client has gone before."""
+        """Return the answer. Raises `ClientDisconnect` if the client leaves first."""
         asked = asyncio.create_task(self._ask(request, job))
         gone = asyncio.create_task(_wait_for_disconnect(request))
         try:
@@ -100,14 +101,14 @@ class Analyst:
         finally:
             asked.cancel()
             gone.cancel()
-            # A worker that was asked is gone when this is: the folder is removed next.
+            # Wait until the worker is done with the job: the folder is removed next.
             await asyncio.gather(asked, gone, return_exceptions=True)
 
     async def _ask(self, request: Request, job: AnalysisJob) -> Done:
         try:
             found = await self.pool.run(job)
         except TooSlowError as error:
-            raise ProblemError(422, str(error), "analyse less at once, or with the command line") from None
+            raise ProblemError(422, str(error), "send fewer or smaller files, or use the command line") from None
         except WorkerDiedError as error:
             number = get_request_number(request.scope)
             self.log(format_log_line(request=number, fault=str(error), worker=error.how, said=error.said))
@@ -119,7 +120,7 @@ class Analyst:
                 raise ProblemError(422, found.message, found.hint)
             case OutOfMemory():
                 most = self.settings.analysis_bytes
-                raise ProblemError(422, f"the analysis needs more memory than {most:,} bytes", "analyse less at once")
+                raise ProblemError(422, f"the analysis needs more memory than {most:,} bytes", "send fewer files")
             case Failed():
                 number = get_request_number(request.scope)
                 self.log(format_log_line(request=number, fault=found.error, where=found.where))
@@ -131,13 +132,13 @@ def _make_queue_problem(error: QueueFullError) -> ProblemError:
 
 
 async def _wait_for_disconnect(request: Request) -> None:
-    """Return when the client has gone; its body is read already."""
+    """Return when the client is gone; its body has been read."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
 
 def _stream_file(result: Path, media_type: str) -> Response:
-    """The answer, read while it is sent: the file is open, and its folder may go."""
+    """Return the answer, read while it is sent. The file is open, so its folder may be removed."""
     with contextlib.ExitStack() as opened:
         file = opened.enter_context(result.open("rb"))
         size = os.fstat(file.fileno()).st_size

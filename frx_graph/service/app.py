@@ -26,7 +26,7 @@ from frx_graph.version import __version__
 
 
 def create_app(settings: ServiceSettings, ledger: Location, log: Callable[[str], None] = log_to_stderr) -> FastAPI:
-    """The application; `ledger` is what it shows of decisions. Its workers live as long as it does."""
+    """Return the application; `ledger` is the ledger that it shows. The workers end with the application."""
     pool, metrics = WorkerPool(settings), ServiceMetrics()
     analyst, book = Analyst(settings, pool, metrics, log), DecisionBook(ledger)
     metrics.busy_workers.set_function(lambda: pool.busy)
@@ -40,11 +40,11 @@ def create_app(settings: ServiceSettings, ledger: Location, log: Callable[[str],
         finally:
             await pool.close()
 
-    # The framework's own pages load scripts from elsewhere.
+    # The framework's own pages load scripts from other sites.
     app = FastAPI(
         title="frx-graph",
         version=__version__,
-        summary="What holds a PyTorch program back: traces, runs, kernels.",
+        summary="Find the bottlenecks of a PyTorch program: traces, runs, kernels.",
         docs_url=None,
         redoc_url=None,
         lifespan=lifespan,
@@ -66,7 +66,7 @@ def create_app(settings: ServiceSettings, ledger: Location, log: Callable[[str],
 
     app.add_exception_handler(HTTPException, _handle_http_error)
     app.add_exception_handler(RequestValidationError, _handle_invalid_request)
-    # The last that is added is the first that sees a request.
+    # The middleware added last sees a request first.
     app.add_middleware(Access, settings=settings)
     app.add_middleware(BodyLimit, settings=settings)
     app.add_middleware(Faults, log=log)
@@ -86,5 +86,5 @@ async def _handle_invalid_request(request: Request, error: Exception) -> Respons
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     where = ".".join(map(str, first["loc"]))
-    invalid = ProblemError(422, f"{where}: {first['msg']}", "GET /openapi.json says what is expected")
+    invalid = ProblemError(422, f"{where}: {first['msg']}", "GET /openapi.json describes the requests")
     return respond_problem(invalid, request.scope)

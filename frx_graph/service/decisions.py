@@ -22,28 +22,28 @@ from frx_graph.service.http.problem import ProblemError
 Answered = TypeVar("Answered")
 _MOST_READERS = 4
 MOST_EVENTS = 500
-"""At once."""
+"""Reads of the ledger at one time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decisions:
-    """The last events that match, and how many do; the newest is the last."""
+    """The last matching events, oldest first, and the number of all matching events."""
 
     events: tuple[RecordedEvent, ...]
     total: int
     older: int | None
-    """An event before which there are more; None where there are none."""
+    """The position of an event before which there are more; None if there are no more."""
 
 
 @dataclass(frozen=True, slots=True)
 class DecisionBook:
-    """A ledger, opened for each question, since it may not exist yet. Coroutines ask through `read`."""
+    """A ledger, opened for each query, since it may not exist yet. Coroutines query it through `read`."""
 
     location: Location
     _readers: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(_MOST_READERS))
 
     async def read(self, question: Callable[[], Answered]) -> Answered:
-        """Answer `question` in a thread. Few run at once, so that a slow database leaves threads to uploads."""
+        """Run `question` in a thread. Few run at once, so that a slow database leaves threads for uploads."""
         return await run_sync(question, limiter=self._readers)
 
     def read_last(
@@ -61,7 +61,7 @@ class DecisionBook:
         return Decisions(shown, total, shown[0].position if len(found) > limit else None)
 
     def read_event(self, position: int) -> tuple[RecordedEvent, RecordedEvent | None]:
-        """Return one event, and the trial that it rests on. Raises `ProblemError` if there is none."""
+        """Return one event, and the trial that it rests on. Raises `ProblemError` if there is no such event."""
         source = self._open_ledger()
         with _raise_ledger_problems():
             found = None if source is None else source.read_at(position)
@@ -89,7 +89,7 @@ class DecisionBook:
 
 @contextlib.contextmanager
 def _raise_ledger_problems() -> Iterator[None]:
-    """Turn a ledger that cannot be read into a problem."""
+    """Turn an unreadable ledger into a problem."""
     try:
         yield
     except LedgerError as error:

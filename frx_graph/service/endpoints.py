@@ -1,4 +1,4 @@
-"""Endpoints of programs: files as text in JSON, files as forms, and the ledger."""
+"""Endpoints for programs: files as text in JSON, files as forms, and the ledger."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def make_json_routes(analyst: Analyst) -> APIRouter:
 
     @router.post("/compare", responses=describe_answers(CompareResult), response_class=Response)
     async def compare(http: Request, request: CompareRequest) -> Response:
-        """Compare two implementations: the better one, the evidence, and what is not known."""
+        """Compare two implementations: the better one, the evidence, and the open questions."""
         labels = request.a.label or "a", request.b.label or "b"
         return await analyst.respond(http, Task.COMPARE, request.fill, gpu_model=request.gpu_model, labels=labels)
 
@@ -67,16 +67,16 @@ def make_json_routes(analyst: Analyst) -> APIRouter:
 
 
 _PROBLEMS = {
-    400: "the body is no JSON, or no form",
-    404: "there is none of that number",
+    400: "the body is neither JSON nor a form",
+    404: "no event has that number",
     401: "the token is missing, or not the service's",
-    403: "a browser sends it for another site's page",
+    403: "a page of another site sent the request",
     408: "the body did not arrive in time",
-    413: "the body is larger than it may be",
-    421: "the service is not asked by its own name",
-    422: "what was sent cannot be analysed",
+    413: "the body is too large",
+    421: "the request does not name this service",
+    422: "the files cannot be analysed",
     500: "a fault of frx-graph",
-    503: "as much waits, or is held, as may: see Retry-After",
+    503: "the service is busy: see Retry-After",
 }
 
 
@@ -89,17 +89,17 @@ def describe_answers(model: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
 
 
 def describe_problems(*codes: int) -> dict[int | str, dict[str, Any]]:
-    """Return the same of the errors alone."""
+    """Return the same for errors alone."""
     schema = Problem.model_json_schema()
     return {code: {"description": _PROBLEMS[code], "content": {MEDIA_TYPE: {"schema": schema}}} for code in codes}
 
 
 class FileResult(RootModel[TraceDocument | RunDocument | NcuDocument | PtxDocument | CudaDocument | Advice]):
-    """Result of an analysis, under the mode of the file's kind; of advice, the advice."""
+    """Result of an analysis, under the mode of the file's kind. For advice, the advice."""
 
 
 def make_file_route(analyst: Analyst) -> APIRouter:
-    """Return the route that takes a file as it is, whatever its kind."""
+    """Return the route that takes a file of any kind."""
     router = APIRouter(tags=["files"])
 
     @router.post(
@@ -119,7 +119,7 @@ def make_file_route(analyst: Analyst) -> APIRouter:
 
 
 LAST_POSITION = 2**31 - 1
-"""Of the column that positions are kept in."""
+"""Largest value of the column of positions."""
 Position = Annotated[int, Path(ge=1, le=LAST_POSITION)]
 Before = Annotated[int | None, Query(ge=1, le=LAST_POSITION, description="only events before this one")]
 Signature = Annotated[str | None, Query(pattern="^[0-9a-f]{16}$", description="only this graph")]
@@ -136,7 +136,7 @@ def make_ledger_routes(book: DecisionBook) -> APIRouter:
         before: Before = None,
         limit: Annotated[int, Query(ge=1, le=MOST_EVENTS)] = 20,
     ) -> Response:
-        """The last decisions, oldest first; of one graph, what stands for it, too."""
+        """List the last decisions, oldest first. For one graph, add its active plans."""
 
         def read_document() -> dict[str, Any]:
             return book.build_document(
@@ -151,7 +151,7 @@ def make_ledger_routes(book: DecisionBook) -> APIRouter:
         response_class=Response,
     )
     async def event(position: Position) -> Response:
-        """One decision."""
+        """Show one decision."""
         found, _ = await book.read(lambda: book.read_event(position))
         return JSONResponse(book.build_document(Decisions((found,), 1, None)))
 

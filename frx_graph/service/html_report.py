@@ -1,4 +1,4 @@
-"""Render the page of one result, in a worker like the analysis, since names from files are hostile."""
+"""Render the page of one result, in a worker like the analysis, since names in files are untrusted."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from frx_graph.reports.runs.trace_parts import TraceDocument
 from frx_graph.service.page_environment import get_page_environment
 from frx_graph.service.plots import draw_kernel_roofline
 
-_NOTHING = "Nothing that this evidence tells holds it back."
+_NOTHING = "No bottleneck shows in this evidence."
 _WINNERS = {"a": "A is better", "b": "B is better", "tie": "Neither is better"}
 
 
@@ -60,7 +60,7 @@ def _choose_page(document: BaseModel | Advice) -> tuple[str, dict[str, object]]:
             return "cuda", {"result": found, "rules": {rule.id: rule for rule in found.rules}, "outcome": outcome}
         case CompareResult():
             verdict = document.verdict
-            better = _WINNERS.get(verdict.overall_winner, "Which is better is not known")
+            better = _WINNERS.get(verdict.overall_winner, "It is not known which is better")
             return "compare", {"result": document, "outcome": f"{better}, by {verdict.basis}."}
         case _:
             raise AssertionError(f"no page for {type(document).__name__}")

@@ -1,4 +1,4 @@
-"""The private folder of one analysis: its files, under names that no request can misuse."""
+"""The private folder of one analysis. Its files have names that no request can misuse."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from frx_graph.evidence.file_kind import FileKind
 from frx_graph.service.analysis_job import JobFile
 
 _PLAIN = re.compile(r"\w[\w .+()=,@-]{0,59}")
-"""Letters of any script: of 60 none needs more than the 255 bytes that a name may have."""
+"""Characters of a name: 60 letters of any script fit in the 255 bytes of a file name."""
 _SEPARATORS = re.compile(r"[/\\]+")
 _CUDA_SUFFIXES = (".cu", ".cuh", ".cuda")
 _SUFFIXES = (*_CUDA_SUFFIXES, ".ptx", ".csv", ".ncu-rep", ".json", ".json.gz", ".zip")
@@ -24,25 +24,25 @@ _SUFFIXES = (*_CUDA_SUFFIXES, ".ptx", ".csv", ".ncu-rep", ".json", ".json.gz", "
 
 @dataclass(slots=True)
 class JobFolder:
-    """Path and files of the folder."""
+    """The path and files of the folder."""
 
     path: Path
     files: list[JobFile] = field(default_factory=list)
 
     def add_text(self, name: str, text: str, kind: FileKind, side: Literal["a", "b"] | None = None) -> None:
-        """A file of this text, which is to be of this kind."""
+        """Add a file with this text, of this kind."""
         if kind is FileKind.CUDA and not name.lower().endswith(_CUDA_SUFFIXES):
-            # A name that is another kind's would decide.
+            # A name with another kind's suffix would override `kind`.
             name += ".cu"
         (self.path / self._choose_name(name, side, kind)).write_text(text, encoding="utf-8", newline="")
 
     def add_file(self, name: str, content: BinaryIO, side: Literal["a", "b"] | None = None) -> None:
-        """A file of what can still be read from `content`."""
+        """Add a file with the rest of `content`."""
         with (self.path / self._choose_name(name, side)).open("wb") as file:
             shutil.copyfileobj(content, file, 1 << 20)
 
     def _choose_name(self, given: str, side: Literal["a", "b"] | None, kind: FileKind | None = None) -> str:
-        """Return `given` if it is plain and not taken, else a new name with its suffix, which tells the kind."""
+        """Return `given` if it is plain and free, else a new name with the same suffix, which shows the kind."""
         taken = {file.name for file in self.files}
         name = _SEPARATORS.sub("_", given)
         if not _PLAIN.fullmatch(name) or name in taken:
@@ -55,6 +55,6 @@ class JobFolder:
 
 @contextmanager
 def make_job_folder() -> Iterator[JobFolder]:
-    """A new one; it and all in it is gone in the end."""
+    """Yield a new folder, removed with all its files afterwards."""
     with tempfile.TemporaryDirectory(prefix="frx-serve-", ignore_cleanup_errors=True) as folder:
         yield JobFolder(Path(folder))

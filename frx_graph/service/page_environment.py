@@ -1,4 +1,4 @@
-"""The templates of the service's pages, with the filters that they use."""
+"""Templates of the service's pages, with their filters."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PAGES: Final = (
 
 @cache
 def get_page_environment() -> Environment:
-    """Return the environment of the pages. Files keep their names, since none is from this machine."""
+    """Return the environment of the pages. Files keep their full names, since they come from other machines."""
     templates = {f"{name}.html.j2": read_page_file(f"{name}.html.j2") for name in PAGES}
     templates |= {name: read_template(name) for name in ADVICE_PARTS}
     environment = make_environment(templates, Path("/"))
@@ -41,10 +41,10 @@ def get_page_environment() -> Environment:
 
 
 def read_page_file(name: str) -> str:
-    """A template, style or script of the service."""
+    """Return a template, style or script of the service."""
     return resources.files("frx_graph.service").joinpath("pages", name).read_text(encoding="utf-8")
 
 
 def _list_largest(counts: dict[object, int], number: int) -> list[tuple[object, int]]:
-    """The largest of them."""
+    """Return the largest value."""
     return sorted(((key, count) for key, count in counts.items() if count), key=lambda item: -item[1])[:number]

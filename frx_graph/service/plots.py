@@ -1,4 +1,4 @@
-"""The pictures of the service's pages: kernels under a roofline, samples of a trial, and bars."""
+"""Plots of the service's pages: kernels under a roofline, samples of a trial, and bars."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from frx_graph.support.plain_text import clean_line
 _SMALLEST, _LARGEST = 4.0, 18.0
 """Radii of kernels."""
 _LEAST = 1e-9
-"""Of the ridge or the peak: a kernel beyond it is a mistake in a file."""
+"""Largest multiple of the ridge or the peak; a kernel beyond it is an error in the file."""
 _LEAST_CHANGE = 0.02
 """The axis of a trial shows at least 2 % either way."""
 _BARS, _BAR, _FONT = 600.0, 22.0, 11.0
@@ -51,8 +51,8 @@ _STEP_PARTS: Final = (
 def draw_kernel_roofline(kernels: Sequence[KernelPart], width: float, height: float) -> Markup | None:
     """Plot measured kernels against the roofline of their devices' data sheets; None if no kernel can be placed.
 
-    Devices have different peaks, so both axes are relative: arithmetic intensity over that of the ridge, and the
-    reached share of the peak. All devices then have one roof.
+    Devices have different peaks, so both axes are relative: arithmetic intensity over the ridge's, and the share of the
+    peak. All devices then share one roof.
     """
     points = [(kernel, *place) for kernel in kernels if (place := _place_under_roof(kernel)) is not None]
     if not points:
@@ -99,7 +99,7 @@ def _describe_kernel(kernel: KernelPart, reached: float) -> str:
 
 
 def draw_trial(trial: TrialDocument, width: float, height: float) -> Markup | None:
-    """Plot the candidate's speed-up in each quad of a trial, by pair of processes; None without samples."""
+    """Plot the candidate's speed-up in each quad of a trial, by process pair; None without samples."""
     quads = [quad for quad in trial.samples if math.isfinite(quad.log_ratio)]
     if not quads:
         return None
@@ -144,7 +144,7 @@ def draw_step_bars(summary: SummaryPart) -> Markup:
 
 
 def draw_layout_bars(layout: Sequence[LayoutPart]) -> Markup:
-    """Draw layout copies by operator and call site: their bytes if all are known, else their times."""
+    """Draw layout copies by operator and call site: bytes if all are known, else times."""
     shown = layout[:_MOST_BARS]
     if all(one.bytes is not None for one in shown):
         rows = [(_describe_site(one), float(one.bytes or 0), format_byte_count(one.bytes), "") for one in shown]
@@ -158,7 +158,7 @@ def _describe_site(one: LayoutPart) -> str:
 
 
 def _draw_bars(rows: Sequence[tuple[str, float, str, str]], class_: str, label: str) -> Markup:
-    """Draw rows of name, value, value in words, and class."""
+    """Draw rows of name, value, formatted value, and class."""
     most = max((value for _, value, _, _ in rows), default=0.0)
     if not most:
         return Markup("")

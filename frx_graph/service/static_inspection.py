@@ -1,4 +1,4 @@
-"""Answer of `POST /cuda/static-inspect`: findings in several files, sorted by subject."""
+"""Answer of `POST /cuda/static-inspect`: findings in several files, by subject."""
 
 from __future__ import annotations
 
@@ -29,29 +29,29 @@ class FileCoverage(Part):
     filename: str = read_from("source")
     bytes: int
     parse_coverage: float = Field(description="share of the bytes that the parser understood, 0..1")
-    unread_kernels: tuple[str, ...] = Field(description="names of kernels of which no more could be read")
+    unread_kernels: tuple[str, ...] = Field(description="names of kernels of which only the name could be read")
 
 
 class InspectedKernel(KernelPart):
-    """A kernel, and the file that it is in."""
+    """A kernel and its file."""
 
     filename: str
 
 
 class InspectedLaunch(LaunchPart):
-    """A launch, and the file that it is in."""
+    """A launch and its file."""
 
     filename: str
 
 
 class InspectedFinding(FindingPart):
-    """A finding, and the file that it is in."""
+    """A finding and its file."""
 
     filename: str
 
 
 class InspectedAccess(AccessPart):
-    """An access, and where it is."""
+    """An access and its location."""
 
     filename: str
     kernel: str
@@ -85,16 +85,16 @@ class Occupancy(ResidencyPart):
 
 
 class StaticInspection(Part):
-    """CUDA source, inspected without compiling it: estimates, and no measurement."""
+    """CUDA source, inspected without compiling it: estimates, not measurements."""
 
-    gpu_model: str | None = Field(description="the GPU that it is judged by; null: any")
+    gpu_model: str | None = Field(description="the GPU assumed for the findings; null: any")
     files: tuple[FileCoverage, ...]
     kernels: tuple[InspectedKernel, ...]
     launch_configs: tuple[InspectedLaunch, ...]
     indexing_patterns: tuple[InspectedAccess, ...]
     memory_tags: tuple[MemoryTag, ...]
     atomics: tuple[InspectedAccess, ...]
-    shared_memory_warnings: tuple[InspectedFinding, ...] = Field(description="those of `findings` on shared memory")
+    shared_memory_warnings: tuple[InspectedFinding, ...] = Field(description="the `findings` on shared memory")
     launch_advice: tuple[SuggestedLaunch, ...]
     occupancy: tuple[Occupancy, ...] = Field(description="empty unless gpu_model is given")
     findings: tuple[InspectedFinding, ...]
@@ -102,7 +102,7 @@ class StaticInspection(Part):
 
 
 def build_inspection(results: Sequence[CudaResult]) -> StaticInspection:
-    """Return the inspection of several files; `results` holds one of each file, at least one."""
+    """Return the inspection of several files; `results` holds one result per file, at least one."""
     accesses = [
         InspectedAccess.from_record(access, filename=result.source, kernel=kernel.name)
         for result in results

@@ -1,4 +1,4 @@
-"""The pages for people: made here but for results, which workers write."""
+"""The web pages, rendered here except for results, which workers render."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from frx_graph.service.plots import draw_trial
 from frx_graph.service.uploads import open_form
 
 _PAGE = 50
-"""Events."""
+"""Events on one page."""
 _NARROW_PLOT, _WIDE_PLOT = 260.0, 300.0
 
 
@@ -102,7 +102,7 @@ def _parse_trial(event: RecordedEvent) -> TrialDocument | None:
     try:
         return TrialDocument.model_validate_json(text)
     except ValueError:
-        # Another version's: the event stands without it.
+        # Written by another version: show the event without it.
         return None
 
 

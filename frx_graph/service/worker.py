@@ -1,9 +1,9 @@
-"""A worker process of the service: reads one job a line, writes one answer a line.
+"""A worker process of the service: reads one job per line, and writes one answer per line.
 
     python -m frx_graph.service.worker MOST_BYTES MOST_SECONDS
 
-It may allocate so many bytes beyond what it has when it is ready, and a job that takes longer than its time ends it,
-even if the service is gone. It ends with its input.
+MOST_BYTES limits its allocations once it is ready. A job that takes longer than MOST_SECONDS ends the process, even if
+the service is gone. The process ends when its input ends.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _FRAMES: Final = 8
 
 
 def answer_job(job: AnalysisJob) -> Answer:
-    """Analyse, and write the result. Changes the working directory."""
+    """Run the analysis, and write the result. Changes the working directory."""
     try:
         os.chdir(job.folder)
         _keep_temporary_files_in(Path(job.folder) / TEMPORARY)
@@ -55,19 +55,19 @@ def answer_job(job: AnalysisJob) -> Answer:
         return Refused(message=error.message, hint=error.hint)
     except MemoryError:
         return OutOfMemory()
-    except Exception as error:  # noqa: BLE001 - it is the request that fails, and not the worker
+    except Exception as error:  # noqa: BLE001 - the request fails, not the worker
         frames = traceback.extract_tb(error.__traceback__)[-_FRAMES:]
         return Failed(error=summarize_error(error), where=tuple(f"{frame.filename}:{frame.lineno}" for frame in frames))
 
 
 def _keep_temporary_files_in(folder: Path) -> None:
-    """Redirect temporary files of this process and its children, since a killed worker removes none."""
+    """Redirect temporary files of this process and its children, since a killed worker cannot remove them."""
     folder.mkdir(exist_ok=True)
     tempfile.tempdir = os.environ["TMPDIR"] = str(folder)
 
 
 def main() -> None:
-    """Answer jobs until there are no more."""
+    """Answer jobs until the input ends."""
     most_bytes, most_seconds = int(sys.argv[1]), float(sys.argv[2])
     answers = claim_stdout()
     limit_resources({resource.RLIMIT_AS: psutil.Process().memory_info().vms + most_bytes})

@@ -1,7 +1,7 @@
-"""The worker processes of the service: so many analyses at once, so many that wait, and no more.
+"""The service's worker processes, with limits on running and waiting analyses.
 
-A worker that takes too long, needs too much memory or dies is ended with all that it has started, and another starts at
-once. No job is tried twice: what has ended one worker would end the next.
+A worker that takes too long, needs too much memory or dies is ended with all its child processes, and another starts at
+once. No job is tried twice: a job that ended one worker would end the next.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from frx_graph.support.supervisor.process import extend_pythonpath
 
 _ANSWER: TypeAdapter[Answer] = TypeAdapter(Answer)
 WORKER: Final[tuple[str, ...]] = ("-m", "frx_graph.service.worker")
-"""What Python runs."""
+"""The module that Python runs."""
 _START_SECONDS = 120.0
-"""In which a worker has imported what it needs, on a busy machine."""
+"""Seconds for a worker's imports, on a busy machine."""
 _SPARE_SECONDS = 5.0
-"""A worker that nobody ends any more ends itself so much later."""
+"""Seconds after the time limit at which an abandoned worker ends itself."""
 _MOST_JOBS = 200
-"""Of one worker: what a library keeps does not pile up."""
+"""Jobs of one worker, so that leaks in libraries do not accumulate."""
 _LONGEST_ANSWER = 1 << 20
 _LAST_WORDS = 4096
-"""Bytes of its standard error that are kept of a worker."""
+"""Bytes of a worker's standard error to keep."""
 _LAST_WORDS_SECONDS = 1.0
 _GRACE_SECONDS = 1.0
-"""In which an analysis may end that nobody waits for any more."""
+"""Seconds that an analysis has to end after its client is gone."""
 _NO_MEMORY = ("memory allocation of", "std::bad_alloc")
-"""What libraries in Rust and C++ say where they end a process that may not allocate more."""
+"""Messages of libraries in Rust and C++ that end a process when they cannot allocate memory."""
 
 
 class QueueFullError(FrxError):
-    """The queue of analyses is full; later there is room."""
+    """The queue of analyses is full; try again later."""
 
 
 class TooSlowError(FrxError):
@@ -50,7 +50,7 @@ class TooSlowError(FrxError):
 
 
 class WorkerDiedError(FrxError):
-    """A worker died. `how` it ended, and what it `said` last, are for the log."""
+    """A worker died. `how` it ended and its last words (`said`) are for the log."""
 
     def __init__(self, message: str, how: str = "", said: str = "") -> None:
         super().__init__(message)
@@ -60,11 +60,11 @@ class WorkerDiedError(FrxError):
 
 @dataclass(slots=True)
 class _Worker:
-    """A place for one process, which is there, or starting, or started when it is needed."""
+    """A slot for one process, which is running, starting, or started on demand."""
 
     settings: ServiceSettings
     process: asyncio.subprocess.Process | None = None
-    """One that is ready."""
+    """A process that is ready."""
     jobs: int = 0
     closed: bool = False
     _starting: asyncio.Task[None] | None = None
@@ -72,16 +72,16 @@ class _Worker:
     _listening: asyncio.Task[None] | None = None
 
     def begin(self) -> None:
-        """Start a process, unless there is one, or one is starting."""
+        """Start a process, unless one is running or starting."""
         if not self.closed and self.process is None and (self._starting is None or self._starting.done()):
             self._starting = asyncio.create_task(self._start())
-            # A caller that waits gets the error; otherwise the next call starts another process.
+            # A waiting caller gets the error; otherwise the next call starts another process.
             self._starting.add_done_callback(lambda started: started.cancelled() or started.exception())
 
     async def get_process(self) -> asyncio.subprocess.Process:
         """Return the process, once it is ready. A caller that stops waiting does not end it."""
         if self.process is not None and self.process.returncode is not None:
-            # It has ended while it had nothing to do.
+            # It ended while idle.
             await self._end(self.process)
         self.begin()
         if self.process is None:
@@ -91,21 +91,21 @@ class _Worker:
         return self.process
 
     async def ask(self, job: AnalysisJob) -> Answer:
-        """Return the worker's answer. If this fails, another process starts."""
+        """Return the worker's answer. After a failure another process starts."""
         line = job.model_dump_json().encode() + b"\n"
         working = asyncio.create_task(self._run_job(await self.get_process(), line))
         try:
             return await asyncio.shield(working)
         except asyncio.CancelledError:
-            # Most analyses end soon, and a new process takes seconds: a client that hangs up must not cost more than
-            # one that waits.
+            # Most analyses end soon, and a new process takes seconds: a client that hangs up
+            # must not cost more than one that waits.
             await asyncio.wait({working}, timeout=_GRACE_SECONDS)
             working.cancel()
             await asyncio.gather(working, return_exceptions=True)
             raise
 
     async def close(self) -> None:
-        """End it, whatever it does."""
+        """End the process at once."""
         self.closed = True
         if self._starting is not None:
             self._starting.cancel()
@@ -152,7 +152,7 @@ class _Worker:
             seconds = self.settings.analysis_seconds
             raise TooSlowError(f"the analysis was ended: it took longer than {seconds:g} s") from None
         except (OSError, ValueError):
-            died = await self._describe_death(process, "the analysis has ended its process")
+            died = await self._describe_death(process, "the analysis crashed its process")
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             await self._replace(process)
@@ -174,7 +174,7 @@ class _Worker:
     async def _end(self, process: asyncio.subprocess.Process) -> None:
         """Kill the process and its children."""
         self.process = None
-        # Once it was waited for, another process may have its number.
+        # After the wait, another process may reuse its number.
         if process.returncode is None:
             with contextlib.suppress(psutil.Error, OSError):
                 for child in psutil.Process(process.pid).children(recursive=True):
@@ -190,7 +190,7 @@ class _Worker:
     async def _describe_death(self, process: asyncio.subprocess.Process, message: str) -> WorkerDiedError:
         """Return the error of a process that ended by itself, with its exit code and last words."""
         assert self._listening is not None
-        how = "it answers nonsense"
+        how = "its answer is not valid"
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_LAST_WORDS_SECONDS):
                 how = f"exit code {await process.wait()}"
@@ -198,7 +198,7 @@ class _Worker:
         return WorkerDiedError(message, how, self._said.decode(errors="replace"))
 
     async def _listen(self, process: asyncio.subprocess.Process) -> None:
-        """Read standard error to its end, and keep the last of it."""
+        """Read standard error to the end, and keep the last part."""
         assert process.stderr is not None
         while said := await process.stderr.read(_LONGEST_ANSWER):
             self._said = (self._said + said)[-_LAST_WORDS:]
@@ -231,10 +231,10 @@ class WorkerPool:
     def check_room(self) -> None:
         """Raise `QueueFullError` if no more analyses may wait."""
         if self._idle.empty() and self.waiting >= self.settings.queue:
-            raise QueueFullError("as many analyses wait as may", "try again")
+            raise QueueFullError("the queue of analyses is full", "try again")
 
     async def start(self) -> None:
-        """Start all of them, so that the first request does not wait for it."""
+        """Start all processes, so that the first request does not wait."""
         await asyncio.gather(*(worker.get_process() for worker in self._all))
 
     async def run(self, job: AnalysisJob) -> Answer:
@@ -251,5 +251,5 @@ class WorkerPool:
             self._idle.put_nowait(worker)
 
     async def close(self) -> None:
-        """End all of them, whatever they do."""
+        """End all processes at once."""
         await asyncio.gather(*(worker.close() for worker in self._all))

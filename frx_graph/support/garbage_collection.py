@@ -1,8 +1,8 @@
 """Find living objects by their type or by what they refer to, and pause the garbage collector.
 
 The garbage collector also lists tuples that another thread is still building. While anything else refers to such a
-tuple, that thread's `tuple(...)` raises `SystemError` (CPython 3.11, bpo-15108). So a search keeps nothing of a list
-beyond the moment in which no other thread runs.
+tuple, that thread's `tuple(...)` raises `SystemError` (CPython 3.11, bpo-15108). So a search must drop the list before
+another thread runs.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _find_referring(objects: Sequence[object], wanted: Callable[[type], bool]) -
 def pause_gc() -> Iterator[None]:
     """Pause the garbage collector in the block. Reading a trace of 60 MB takes twice as long without it.
 
-    Objects made inside go to the oldest generation unseen. Else the collector would visit all of them at the next
+    Objects made inside go to the oldest generation unseen. Otherwise the collector would visit all of them at the next
     allocation.
     """
     was = gc.isenabled()

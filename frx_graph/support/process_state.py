@@ -1,4 +1,4 @@
-"""Restore the state of the process that running another program in it changes."""
+"""Restore the state of the process after another program has run in it."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from frx_graph.support.torch_internals import convert_frame, dynamo_utils
 
 @contextlib.contextmanager
 def preserve_process_state() -> Iterator[None]:
-    """Restore the random state, and torch's records of what was compiled, behind the block.
+    """Restore the random state and torch's records of compilations after the block.
 
-    The state of a thread (gradients, autocast, default device, tracing) and of its context (the configuration of Dynamo
+    State of the thread (gradients, autocast, default device, tracing) and of the context (the configuration of Dynamo
     and Inductor) is not restored: run the other program in its own thread and context.
     """
     with preserve_random_state(), _preserve_compilation_records():
@@ -28,7 +28,7 @@ def preserve_process_state() -> Iterator[None]:
 
 
 class RandomGenerators:
-    """The states of the random generators that a program on `device` uses: the CPU's and its own."""
+    """The states of the random generators that a program on `device` uses: the CPU's and the device's."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -74,7 +74,7 @@ def _release_fully(lock: Any) -> int:
 
 @contextlib.contextmanager
 def preserve_random_state() -> Iterator[None]:
-    """Restore the random state of torch, Python and NumPy behind the block."""
+    """Restore the random state of torch, Python and NumPy after the block."""
     devices = range(torch.cuda.device_count()) if torch.cuda.is_available() and torch.cuda.is_initialized() else ()
     python, arrays = random.getstate(), numpy.random.get_state()
     try:

@@ -1,6 +1,6 @@
-"""Names every private API of torch that this package uses; no other module may name one.
+"""Name every private API of torch that this package uses; no other module may name one.
 
-Each comment says since which torch release a name exists. "By 2.13" means that the oldest release under test has it.
+Each comment gives the first torch release with a name. "By 2.13" means that the oldest release under test has it.
 Importing this module costs nothing beyond `import torch`. A name that needs Dynamo, Inductor or a build with
 distributed support is imported on first use.
 """

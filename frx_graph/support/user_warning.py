@@ -1,4 +1,4 @@
-"""Warnings that point at the user's line, and never end the user's program."""
+"""Issue warnings that point at the user's line, and never end the user's program."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def warn_user(message: str) -> None:
 
 
 class WarnOnce:
-    """Issues one warning a topic."""
+    """Issues one warning per topic."""
 
     def __init__(self) -> None:
         self._given: set[str] = set()

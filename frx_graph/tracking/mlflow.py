@@ -1,9 +1,9 @@
-"""Advice and trials as runs of MLflow: figures to compare runs by, and the whole document beside them.
+"""Log advice and trials as MLflow runs: figures to compare runs by, and the whole document.
 
 from frx_graph.tracking.mlflow import log_advice
-log_advice(frx_graph.advise(model, (x,)))           # into the active run, else into one of its own
+log_advice(frx_graph.advise(model, (x,)))           # into the active run, or else a new one
 
-python -m frx_graph.tracking.mlflow trial.json      # what `frx trial --format json` or `frx advise` has written
+python -m frx_graph.tracking.mlflow trial.json      # a file of `frx trial --format json` or `frx advise`
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _LONGEST_PARAMETER = 250
 
 
 def log_advice(advice: Advice) -> str:
-    """Log `advice` to the active run, else to one of its own; the run's id. What is unknown is not logged."""
+    """Log `advice` to the active run, or else a new one, and return the run's id. Unknown figures are left out."""
     environment, totals = advice.environment, advice.totals
     figures: dict[str, float | None] = {
         "frx.copies_per_step": totals.copies_per_step,
@@ -65,7 +65,7 @@ def log_advice(advice: Advice) -> str:
 
 
 def log_trial(trial: TrialDocument) -> str:
-    """Log a trial to the active run, else to one of its own; the run's id. What was not measured is not logged."""
+    """Log a trial to the active run, or else a new one, and return the run's id. Unmeasured figures are left out."""
     stats = trial.stats
     figures: dict[str, float | None] = {} if stats is None else {
         "frx.ratio_median": stats.ratio_median,
@@ -87,8 +87,11 @@ def log_trial(trial: TrialDocument) -> str:
 
 
 def log_file(path: Path) -> tuple[str, ...]:
-    """Log the advice, trial or trials that were written to `path`; the ids of the runs. Of several trials each gets a
-    run of its own, within the active one if there is one. Raises `EvidenceError` for another file."""
+    """Log the advice, trial or trials in the file `path`, and return the runs' ids.
+
+    Several trials get one new run each, nested in the active run if there is one. Raises `EvidenceError` for another
+    file.
+    """
     if is_advice(path):
         return (log_advice(read_advice(path)),)
     try:
@@ -142,9 +145,9 @@ def _use_run(name: str) -> Iterator[Any]:
 
 
 def main(
-    file: Annotated[Path, typer.Argument(help="What frx advise or frx trial has written with --format json.")],
+    file: Annotated[Path, typer.Argument(help="a document of frx advise or frx trial with --format json")],
 ) -> None:
-    """Log advice or a trial to MLflow, as its own variables say where: MLFLOW_TRACKING_URI, MLFLOW_EXPERIMENT_NAME."""
+    """Log advice or a trial to MLflow. MLFLOW_TRACKING_URI and MLFLOW_EXPERIMENT_NAME say where."""
     try:
         for run in log_file(file):
             typer.echo(run)

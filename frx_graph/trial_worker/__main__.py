@@ -1,8 +1,8 @@
 """Run one arm of a trial in its own process: `python -m frx_graph.trial_worker`.
 
-It answers the messages of `frx_graph.trials.arm_messages` through pipes; what the workload prints is output. It ends
-with the process that started it. That is set up, and the first message awaited, before torch is imported, which takes
-seconds: a trial that is killed or interrupted meanwhile leaves no arm behind.
+It answers the messages of `frx_graph.trials.arm_messages` through pipes, separate from the workload's output. It ends
+with the process that started it. That link is set up before torch is imported, which takes seconds, so a trial that is
+killed or interrupted meanwhile leaves no arm behind.
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ class HeldGraph:
     surroundings: Surroundings
 
     def copy(self) -> LoadedGraph:
-        """Return a graph and tensors of their own, as `read_graph` does. Raises `TravelError` if that fails."""
+        """Return a new copy of the graph and its tensors, like `read_graph`. Raises `TravelError` if that fails."""
         try:
             graph = copy.deepcopy(self.dynamo)
             for part in graph.modules():
@@ -201,4 +201,4 @@ def _read_document(path: Path) -> GraphDocument:
     except OSError as error:
         raise TravelError(f"{path} cannot be read: {error.strerror or error}") from error
     except (ValidationError, ValueError) as error:
-        raise TravelError(f"{path} is no graph file: {error}") from error
+        raise TravelError(f"{path} is not a graph file: {error}") from error

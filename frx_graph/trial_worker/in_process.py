@@ -1,9 +1,9 @@
 """Run the arms of a trial in the program's own process, for graphs that cannot be written to a file.
 
-The code and the messages are the same as for arms in processes, but nothing isolates them: a candidate that crashes
-takes the program with it, and one that hangs is waited for. They run in their own thread, since a backend is called in
-the middle of a compilation, whose state torch keeps by thread and context. The state of the process is restored after
-every answer (`frx_graph.support.process_state`). Dynamo is never reset.
+The code and the messages are the same as for arms in processes, but nothing isolates the arms: a candidate that crashes
+ends the program, and one that hangs blocks it. The arms run in a separate thread, since a backend is called during a
+compilation, whose state torch keeps by thread and context. The state of the process is restored after every answer
+(`frx_graph.support.process_state`). Dynamo is never reset.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class InProcessArms:
         self._thread.shutdown()
 
     def start(self, _: Limits | None = None) -> InProcessArm:
-        """Return one more arm, with a copy of the graph and of its inputs, and without limits."""
+        """Return one more arm, with copies of the graph and the inputs, and without limits."""
         return InProcessArm(self._graph, self._thread)
 
 

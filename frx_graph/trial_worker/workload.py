@@ -60,7 +60,7 @@ def load_workload(workload: TargetWorkload | GraphWorkload) -> LoadedWorkload:
 
 
 def copy_program(program: Program) -> Program:
-    """Return the program with a copy of its model and optimizer; functions are not copied."""
+    """Return the program with copies of the model and the optimizer; functions are not copied."""
     if program.model is None:
         return program
     model, optimizer = copy.deepcopy((program.model, program.optimizer))

@@ -1,4 +1,4 @@
-"""`frx_graph.compile`: the backend, plus what has to happen before a graph is traced."""
+"""Implement `frx_graph.compile`: the backend, plus the options that act before a graph is traced."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from frx_graph.wrapper.frozen_model import FrozenModel
 from frx_graph.wrapper.stride_pinning import PinnedStrides
 
 _OURS = frozenset({"freeze", "pin_strides"})
-"""Options that the backend does not get: they come into force before a graph is traced."""
+"""Options that the backend does not get: they act before a graph is traced."""
 
 
 def compile(
@@ -68,7 +68,7 @@ def _check_options(
     check_together(checked)
     if checked.freeze and checked.inner != "inductor" and (checked.inner != "eager" or checked.plan is None):
         raise OptionError(
-            f"inner backend {checked.inner!r} freezes nothing", "freeze takes inductor, or eager with a plan"
+            f"inner backend {checked.inner!r} cannot freeze weights", "freeze takes inductor, or eager with a plan"
         )
     if checked.freeze and not isinstance(model, nn.Module):
         raise OptionError("a function has no weights to freeze", "give the module itself")

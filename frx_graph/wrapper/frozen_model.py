@@ -70,7 +70,7 @@ class FrozenModel:
         except (TorchDynamoException, FailOnRecompileLimitHit) as error:
             reason, whole = f"the program is not captured in one graph: {shorten_reason(str(error))}", False
         result = otherwise(*args, **kwargs)
-        # An error that the program itself raises says nothing about other calls, nor does a single failed capture.
+        # An error of the program, or a single failed capture, does not predict other calls.
         if whole or self._was_broken:
             self._give_up(reason)
         self._was_broken = not whole
@@ -106,7 +106,7 @@ class FrozenModel:
         warn_user(f"frx: the weights are not frozen: {reason}")
 
     def _compile(self, version: _FrozenVersion) -> Callable[..., Any]:
-        # Dynamo's caches keep the backend, and no garbage collector frees it: it must keep nothing of this alive.
+        # Dynamo's caches keep the backend, and no garbage collector frees it, so it must not keep this object alive.
         own, current = weakref.ref(self), weakref.ref(version)
         options = self._options
 

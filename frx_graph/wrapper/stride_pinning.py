@@ -1,8 +1,8 @@
 """Copy inputs to the strides of the first call, before Dynamo's guards see them: the option `pin_strides`.
 
-A compiled graph is guarded on the strides of its inputs. A program that gets plain and channels-last images in turn is
-compiled for both, or for unknown strides, which is slower. So the first dense tensor of an argument sets the order of
-its dimensions, and later tensors in another order are copied into that order. The program must accept the pinned
+Dynamo guards a compiled graph on the strides of the inputs. A program that gets plain and channels-last images in turn
+is compiled for both, or for unknown strides, which is slower. So the first dense tensor of an argument sets the order
+of dimensions, and later tensors in another order are copied into that order. The program must accept the pinned
 strides, and may return, keep or mark the copy instead of the input.
 """
 

@@ -123,7 +123,7 @@ def build_copy_finding(
 
 
 def is_certain(copy: Copy, analysis: Analysis) -> bool:
-    """Return True if the copy is an operator of the graph, or was seen when its operator was run by itself."""
+    """Return True if the copy is an operator of the graph, or was seen when its operator ran separately."""
     op = analysis.facts.op_by_node.get(copy.node)
     return (op is not None and op.operator in EXPLICIT_COPIES | WRITING_COPIES) or copy.node in analysis.measurements
 

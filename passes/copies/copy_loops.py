@@ -42,7 +42,7 @@ def _is_written(facts: GraphFacts, copy: Copy) -> bool:
 
 
 def _find_common_base(facts: GraphFacts, rounds: Sequence[Copy]) -> str | None:
-    """Return the value of which each round copies another part; None if there is none or a round copies all of it."""
+    """Return the value that the rounds copy part by part; None if there is none or a round copies all of it."""
     bases = {trace_views(facts, copy.value).base for copy in rounds}
     base = facts.values[bases.pop()]
     if bases or len({compute_value_key(facts, copy.value) for copy in rounds}) < len(rounds):

@@ -1,7 +1,7 @@
 """Judge whether a copy that the program asks for is needed.
 
-The operators behind a copy are replayed on the strides of its source. If every one of them takes those strides without
-a copy of its own, and nothing that the caller can see changes, the copy is needless.
+The operators after a copy are replayed on the source's strides. If each takes those strides without making a copy, and
+nothing visible to the caller changes, the copy is needless.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class Necessity(enum.StrEnum):
     UNNEEDED = "unneeded"
     """Everything that uses the copy takes the source's strides."""
     LOOP = "loop"
-    """The line makes it repeatedly in one call of one module, and nothing writes to it or its source: an unrolled loop
-    with rounds that depend on each other, or go over parts of one value."""
+    """The line makes it repeatedly in one call of one module, and nothing writes to it or its source. It belongs to an
+    unrolled loop whose rounds depend on each other, or go over parts of one value."""
     NEEDED = "needed"
     """None of these, as far as is known."""
 
@@ -233,7 +233,7 @@ def _find_plain_weight(facts: GraphFacts, op: OpFacts, changed: Mapping[str, Str
 
 
 def _is_storage_read(facts: GraphFacts, value: ValueFacts) -> bool:
-    """Return True if an operator reads the memory behind `value` by address, through any of its views."""
+    """Return True if an operator reads the memory behind `value` by address, directly or through a view."""
     shared = facts.values_by_storage[value.storage]
     return any(user.operator in STORAGE_READERS for view in shared for user in facts.get_users(view.name))
 

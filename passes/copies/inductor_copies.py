@@ -3,7 +3,7 @@
 Inductor realises few buffers. A copy between operators that share a kernel is only a change of index. So is a copy of
 what a loop computes (the loop stores in the wanted order), or one that only loops read. The rest are copies from memory
 that a library call or the caller filled to memory that one of them reads. In addition, 2-D convolutions run in
-channels-last if Inductor decides so for the graph (`inductor_layout`): a weight or input that arrives plain is then
+channels-last if Inductor decides so for the graph (`inductor_layout`). A weight or input that arrives plain is then
 converted on every call (TODO in `torch/_inductor/kernel/conv.py`, 2.15).
 """
 
@@ -32,7 +32,7 @@ def runs_channels_last(op: OpFacts, facts: GraphFacts, forced: frozenset[Phase])
 
 
 def find_forced_phases(facts: GraphFacts, inner: str) -> frozenset[Phase]:
-    """Return the phases that `inner` runs in channels-last, whatever the strides of their tensors."""
+    """Return the phases that `inner` runs in channels-last, regardless of tensor strides."""
     return frozenset(phase for phase in Phase if is_channels_last_forced(facts, phase, inner))
 
 

@@ -93,7 +93,7 @@ def _choose_library_remedy(facts: GraphFacts, copy: Copy, value: ValueFacts | No
     if value is not None and value.layout is Layout.CHANNELS_LAST:
         return Remedy(
             "this convolution converts although it runs channels-last: compare it in plain layout (FRX015 has the "
-            "measured times, where there are any)"
+            "measured times, if any)"
         )
     memory_format = name_channels_last(rank)
     return Remedy(
@@ -118,14 +118,11 @@ def _choose_result_remedy(facts: GraphFacts, copy: Copy) -> Remedy:
         )
     if copy.operator == "aten._native_multi_head_attention":
         return Remedy(
-            "the kernel behind nn.MultiheadAttention stores its result a second time: where the attention weights are "
-            "not needed, call F.scaled_dot_product_attention on projections of your own, which does not",
+            "the kernel behind nn.MultiheadAttention stores its result a second time: if the attention weights are "
+            "not needed, call F.scaled_dot_product_attention on your own projections, which does not",
             risk=Risk.MEDIUM,
         )
-    return Remedy(
-        f"use another form of {get_operator_name(copy)}: it stores its result a second time, whatever "
-        f"strides it is given"
-    )
+    return Remedy(f"use another form of {get_operator_name(copy)}: it stores its result a second time for any strides")
 
 
 def _has_channels_last_weight(facts: GraphFacts, copy: Copy) -> bool:
@@ -188,7 +185,7 @@ def _choose_matmul_remedy(value: ValueFacts) -> Remedy:
         )
     if value.pattern is StridePattern.HEADS or len(value.shape) >= 4:
         return Remedy(
-            "matmul needs the batch dimensions of its operands as one: in an attention use "
+            "matmul needs each operand's batch dimensions as one: in an attention use "
             "F.scaled_dot_product_attention, which takes (batch, heads, sequence, dim) views as they are (FRX012); "
             "elsewhere store the operand with its batch dimensions outermost",
             risk=Risk.MEDIUM,
@@ -209,7 +206,7 @@ def _suggest_channels_last_producer(facts: GraphFacts, copy: Copy, value: ValueF
     memory_format = name_channels_last(len(base.shape))
     return (
         f"run the convolution at {format_location(producer.site)} in channels-last (its weight and input "
-        f"`.to(memory_format={memory_format})`): the views of its result are then what {get_operator_name(copy)} reads"
+        f"`.to(memory_format={memory_format})`): the views of the result are then what {get_operator_name(copy)} reads"
     )
 
 

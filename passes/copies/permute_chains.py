@@ -16,8 +16,8 @@ from frx_graph.passes.copies.view_chain import REORDERING_VIEWS, STORAGE_READERS
 MAX_LENGTH = 32
 """Steps followed from the end of a chain; attention's longest have about ten."""
 COMPOSABLE = 3
-"""Reorderings in a row from which a chain counts as one permute in disguise. Two are ordinary: every attention swaps
-heads and sequence of its keys, then sequence and dim."""
+"""Reorderings in a row from which a chain counts as one hidden permute. Two are ordinary: every attention swaps the
+keys' heads and sequence, then sequence and dim."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,8 @@ class Step:
 
 @dataclass(frozen=True)
 class Chain:
-    """From `base`, which a computing operator (or the caller) made, to the last value before one computes again.
+    """Run of steps from `base`, made by a computing operator or the caller, to the last value before the next
+    computation.
 
     `reorderings` are the positions of the steps that really reorder, dimensions of size 1 aside.
     """
@@ -41,7 +42,7 @@ class Chain:
 
 
 def find_chains(facts: GraphFacts) -> Iterator[Chain]:
-    """Yield every chain of the forward with at least one reordering, in order of its last value.
+    """Yield every chain of the forward with at least one reordering, ordered by last value.
 
     Chains of parameters and buffers are left out: the `t()` of every linear layer is one, and costs nothing.
     """
@@ -185,11 +186,11 @@ def is_read_between(facts: GraphFacts, span: Span, before: int | None = None) ->
 
 
 def _is_replaceable(facts: GraphFacts, span: Span, back_at: int) -> bool:
-    """Return True if the readers of `span` from step `back_at` on, where the dimensions are as before it, can read the
-    value before it.
+    """Return True if the readers of `span` from step `back_at` on can read the value before it. At that step the
+    dimensions are as before the span.
 
-    That always holds for views of one memory. With copies between, removed values must have no other readers, no side
-    of a copy may be written once the span has begun, and the caller must not get other strides or shared memory.
+    That always holds for views of one memory. With copies between, removed values must have no other readers, and no
+    side of a copy may be written once the span has begun. The caller must not get other strides or shared memory.
     """
     if not has_data_movement(facts, span):
         return True

@@ -1,8 +1,8 @@
 """Predict the layout copies of one step: those that the program asks for, and those inside its operators.
 
-Explicit copies are operators of the graph. Copies inside an operator are looked up: first among measurements of this
-very call (same shapes, strides and dtypes, run by itself on this device), else in the operator layout contract of this
-torch version. An operator unknown to both counts as making no copy, and is listed by `find_unknown_operators`.
+Explicit copies are operators of the graph. Copies inside an operator are looked up. Measurements of this very call come
+first: same shapes, strides and dtypes, run separately on this device. Otherwise the operator layout contract of this
+torch version decides. An operator unknown to both counts as making no copy, and is listed by `find_unknown_operators`.
 """
 
 from __future__ import annotations

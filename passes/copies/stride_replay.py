@@ -34,8 +34,7 @@ def replay_operator(op: OpFacts, facts: GraphFacts, changed: Mapping[str, Stride
 
 
 def replay_chain(facts: GraphFacts, chain: ViewChain, base_strides: Strides) -> Strides | None:
-    """Return the strides of a value if the base of its views had `base_strides`; None if one of the views were then
-    impossible."""
+    """Return the strides of a value if its base had `base_strides`; None if one of the views were then impossible."""
     name, strides = chain.base, base_strides
     results_taken = (*(view.inputs[0] for view in chain.views[1:]), chain.value)
     for view, result in zip(chain.views, results_taken, strict=False):
@@ -79,7 +78,7 @@ def _compute_result_strides(signature: OperatorSignature) -> tuple[Strides, ...]
                 *(_make_fake(argument) for argument in signature.args),
                 **{name: _make_fake(argument) for name, argument in signature.kwargs},
             )
-    # A fake operator says "not on these strides" with whatever it likes.
+    # A fake operator may refuse strides with any exception.
     except (RuntimeError, ValueError, TypeError, NotImplementedError, IndexError, AssertionError):
         return None
     results = result if isinstance(result, (tuple, list)) else (result,)

@@ -1,4 +1,4 @@
-"""Trace views: the tensor behind a value, the views between, and the origin of its strides."""
+"""Trace views: the base of a value, the views between, and the origin of the strides."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ _SAME_STRIDES_OUT = 16
 
 @dataclass(frozen=True, slots=True)
 class ViewChain:
-    """`value` as views over a `base` that is none: `views` in execution order, empty if the value is its own base."""
+    """`value` as views of a `base` that is not a view: `views` in execution order, empty if the value is its own
+    base."""
 
     base: str
     views: tuple[OpFacts, ...]

@@ -1,8 +1,8 @@
 """Floating-point operations of one operator call by its number of elements, from tables.
 
 An operator counts the operations in its defining formula per element, an elementary function (exp, tanh, erf, sqrt) and
-a comparison as 1 each, as XLA's HloCostAnalysis does. Moving data is no operation. The tables need no torch: the same
-numbers count for captured graphs and for traces.
+a comparison as 1 each, as XLA's HloCostAnalysis does. Moving data counts nothing. The tables do not import torch: they
+serve captured graphs and traces alike.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _BATCH_NORMS = frozenset({"native_batch_norm", "cudnn_batch_norm", "_native_batc
 def count_element_flops(
     name: str, *, produced: int, consumed: int | None, pointwise: bool, training: bool = True
 ) -> int | None:
-    """Return the FLOPs of the ATen operator `name` (in place or not), None where no table has it.
+    """Return the FLOPs of the ATen operator `name` (in place or not), None if no table has it.
 
     `produced` is the number of elements of the first output, `consumed` that of the first tensor read, None without
     one. Without `training` a batch norm with stored statistics is one multiply-add per element.

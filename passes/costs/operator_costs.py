@@ -18,7 +18,7 @@ from frx_graph.passes.costs.operator_traffic import count_storage_bytes, count_t
 
 @dataclass(frozen=True, slots=True)
 class OpCost:
-    """Compulsory traffic of one call, and its FLOPs: None where nothing is known about the operator's arithmetic."""
+    """Compulsory traffic of one call, and its FLOPs: None if the operator's arithmetic is unknown."""
 
     bytes: int
     flops: int | None
@@ -43,7 +43,7 @@ def count_step_traffic(facts: GraphFacts) -> int:
 def list_roofline_points(facts: GraphFacts, costs: Mapping[str, OpCost] | None = None) -> tuple[RooflinePoint, ...]:
     """Return one point for all calls of an operator at one call site, phase and dtype, in order of first execution.
 
-    Numbers are those of a step, which may run the graph several times. Calls that move nothing, and those whose FLOPs
+    Numbers cover a whole step, which may run the graph several times. Calls that move nothing, and those whose FLOPs
     are unknown, have no place on a roofline and are left out. `costs` spares computing `op_costs(facts)` again.
     """
     costs = count_op_costs(facts) if costs is None else costs
@@ -56,7 +56,7 @@ def list_roofline_points(facts: GraphFacts, costs: Mapping[str, OpCost] | None =
 
 
 def find_compute_dtype(op: OpFacts, facts: GraphFacts) -> torch.dtype | None:
-    """Return the dtype of the operator's arithmetic: that of its first floating-point operand or result, else of
+    """Return the dtype of the operator's arithmetic: that of the first floating-point operand or result, else of
     any."""
     values = (*facts.get_input_values(op), *facts.get_output_values(op))
     return next((value.dtype for value in values if value.dtype.is_floating_point), values[0].dtype if values else None)

@@ -1,7 +1,7 @@
 """Count the bytes that one operator call must move: distinct bytes that it reads, and bytes that it writes.
 
-This is the compulsory traffic, as in the roofline model (Williams, Waterman, Patterson 2009): a kernel that goes over
-its input twice moves more, one whose input is still in a cache moves less. Views and allocations move nothing.
+This is the compulsory traffic, as in the roofline model (Williams, Waterman, Patterson 2009). A kernel that reads its
+input twice moves more; one whose input is still in a cache moves less. Views and allocations move nothing.
 """
 
 from __future__ import annotations

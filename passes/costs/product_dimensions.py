@@ -14,7 +14,7 @@ from frx_graph.passes.layouts.operator_layout import classify_memory_order
 
 _FP32_BYTES = 4
 _IMAGE_CHANNELS = 4
-"""Grey, RGB, RGBA: libraries have kernels of their own for a first layer, whose channels the data decides."""
+"""Grey, RGB, RGBA: libraries have dedicated kernels for a first layer, whose channels the data decides."""
 _HALF = (torch.float16, torch.bfloat16)
 
 
@@ -79,7 +79,7 @@ def find_misaligned_on_cuda(
 ) -> tuple[Dimension, ...]:
     """Return the misaligned dimensions of operators that run on tensor cores: half precision, and fp32 with TF32.
 
-    That tensor cores want them aligned is NVIDIA's "Matrix Multiplication Background User's Guide".
+    Source: NVIDIA's "Matrix Multiplication Background User's Guide".
     """
     values = facts.get_input_values(op)
     if not values or not uses_tensor_cores(op, values[-1].dtype, precision):
@@ -116,7 +116,7 @@ def uses_tensor_cores(op: OpFacts, dtype: torch.dtype, precision: PrecisionSetti
 
 
 def _find_misaligned(dimensions: list[tuple[str, int]], multiple: int, *, least: int) -> tuple[Dimension, ...]:
-    """Return those of at least `least` elements that are no multiple."""
+    """Return the sizes of at least `least` that are not a multiple."""
     return tuple(
         Dimension(name, size, size // multiple * multiple, -(-size // multiple) * multiple)
         for name, size in dimensions

@@ -1,17 +1,17 @@
 """Finds channels-last convolutions and normalisations whose gradient arrives in another layout.
 
 Why it is slow: the backward of a channels-last convolution wants its gradient channels-last, too. A gradient that comes
-out of a flatten, a global pooling or another graph is plain or expanded, and every backward operator that reads it
-converts it inside, or runs over it with large strides.
+out of a flatten, a global pooling or another graph is plain or expanded. Every backward operator that reads it converts
+it inside, or runs over it with large strides.
 
 Fix: convert the gradient once, where it loses the layout: a hook on the tensor of the forward whose gradient it is,
 `y.register_hook(lambda g: g.contiguous(memory_format=torch.channels_last))`.
 
 Safety: values are the same. The hook runs in the backward only.
 
-Assumes: a convolution's backward converts a gradient that does not have the layout of its saved input (a copy that was
-predicted or measured for it is preferred); a normalisation's does only where such a copy is known. Where one
-convolution alone reads the gradient, converting it outside costs what converting it inside costs: no saving is sure.
+Assumes: a convolution's backward converts a gradient whose layout differs from the saved input's; a predicted or
+measured copy takes precedence. A normalisation's backward converts only if such a copy is known. If one convolution
+alone reads the gradient, converting it outside costs as much as inside, so no saving is certain.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _READERS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class _LostLayout:
-    """`reader` got the gradient `gradient` in another layout than its saved input; `origin` made it so, None where the
+    """`reader` got the gradient `gradient` in another layout than its saved input; `origin` made it so, or None if the
     gradient came from outside the graph. `first` is the value that `origin` made; `copies` are known ones of it, and
     `calls` the graph's calls per step."""
 
@@ -70,7 +70,7 @@ class _LostLayout:
 
     @property
     def bytes(self) -> int:
-        """Traffic per step of the conversion inside the reader; 0 where none is known and none is sure."""
+        """Traffic per step of the conversion inside the reader; 0 if none is known or certain."""
         if self.copies:
             return sum(copy.bytes for copy in self.copies)
         return 2 * self.calls * self.gradient.bytes if self.reader.operator == _CONVOLUTION else 0

@@ -1,14 +1,14 @@
-"""Finds operators that a fusing compiler would like to run as one kernel and cannot, and names the obstacle.
+"""Finds operators that a fusing compiler could run as one kernel but for an obstacle, and names it.
 
 Why it is slow: where fusion stops, a tensor is written to memory and read again.
 
-Fix: depends on what blocks: see the finding.
+Fix: depends on the obstacle; see the finding.
 
 Safety: fixes that reorder arithmetic (a scale moved behind a product) change last digits; freezing makes weights
 constants of the compiled program.
 
-Assumes: compulsory traffic. Reported for eager programs, too: `torch.compile` alone would not
-fuse these places; FRX005 reports those that it would.
+Assumes: compulsory traffic. Eager programs are reported, too: `torch.compile` alone would not fuse these places. FRX005
+reports those that it would fuse.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _ALWAYS_TOLD = frozenset({Blocker.DEVICE, Blocker.GRAPH_BREAK})
 
 @dataclass(frozen=True, slots=True)
 class _FusionRemedy:
-    """Fix for one kind of blocker, and the confidence of its saving."""
+    """Fix for one kind of blocker, and the confidence in the saving."""
 
     fix: str
     confidence: float

@@ -1,18 +1,18 @@
 """Finds copies that the program asks for: `.contiguous()`, `.clone()`, `.to(memory_format=...)`, and reshapes whose
 strides do not allow a view.
 
-Why it is slow: each reads and writes the whole tensor and computes nothing. Many are made by habit, where everything
-behind them takes the source as it is; others make the same tensor again and again.
+Why it is slow: each reads and writes the whole tensor and computes nothing. Many are made by habit, though all users
+accept the source as it is. Others make the same tensor again and again.
 
-Fix: by what the copy is for. Drop one whose users take the source's strides, that the next copy undoes, or whose source
-is in that layout already; keep the first of repeated ones; copy a parameter once, where it is made. For a copy that is
-needed, the finding names the line that made the strides, which is the one place where it could be avoided.
+Fix: depends on the purpose of the copy. Drop it if its users take the source's strides, if the next copy undoes it, or
+if its source already has that layout. Keep the first of repeated copies. Copy a parameter once, at construction. For a
+needed copy the finding names the line that made the strides, the only place to avoid it.
 
-Safety: dropping a copy leaves values as they are and changes strides and aliasing; a copy whose source or result is
-written to or returned to the caller is never called needless.
+Safety: dropping a copy keeps values and changes strides and aliasing. A copy is never called needless if its source or
+result is written to or returned to the caller.
 
-Assumes: the operator layout contract tells which strides an operator takes. A `.contiguous()` that does nothing now
-leaves no trace in the graph, and would begin to copy if the one before it went.
+Assumes: the operator layout contract lists the strides that an operator takes. A `.contiguous()` that does nothing now
+leaves no trace in the graph. It would begin to copy if the copy before it were dropped.
 """
 
 from __future__ import annotations
@@ -200,7 +200,7 @@ def _shorten_operator(op: OpFacts) -> str:
 def _describe_needed_fix(analysis: Analysis, verdict: Verdict) -> str:
     facts, copy = analysis.facts, verdict.copy
     if copy.phase is Phase.BACKWARD:
-        return "autograd makes this copy for the line's backward; it goes if the forward stops changing the order there"
+        return "autograd makes this copy for the line's backward; it ends if the forward keeps the order there"
     op = facts.op_by_node.get(copy.node)
     value = facts.values.get(copy.value)
     if op is None or value is None:
@@ -219,7 +219,7 @@ def _describe_needed_fix(analysis: Analysis, verdict: Verdict) -> str:
             return f"run the convolution at {line} in channels-last: its result needs no copy here then"
     origin = find_stride_origin(facts, value.name)
     made_by = f" ({describe_origin(facts, origin)})" if origin is not None else ""
-    return f"needed as the program is written; it goes only if the strides are not changed before{made_by}"
+    return f"needed as the program is written; it disappears only if the strides are not changed before{made_by}"
 
 
 def _collect_evidence(analysis: Analysis, verdicts: Sequence[Verdict]) -> Iterator[Evidence]:

@@ -1,15 +1,15 @@
 """Finds operators that copy an operand or their result inside, because their kernel wants other strides.
 
 Why it is slow: the copy reads and writes the whole tensor before (or after) the operator does the same, and nothing in
-the program shows it. It comes back at every call.
+the program shows it. It happens at every call.
 
-Fix: give the operator strides that it takes: make the value contiguous once where several operators need it, have its
-producer store it in the right order, or use an operator that takes the strides as they are.
+Fix: give the operator strides that it takes. Make the value contiguous once if several operators need it, or have its
+producer store it in the right order. Otherwise use an operator that takes the present strides.
 
 Safety: strides change, values do not. Code that reads `.stride()` or calls `.view()` on the value sees the difference.
 
-Assumes: the copy was measured, for this very call or for its operator and stride class. Confidence and evidence say
-which.
+Assumes: the copy was measured, for this very call or for its operator and stride class. Confidence and evidence state
+which of the two.
 """
 
 from __future__ import annotations

@@ -1,19 +1,19 @@
 """Finds attention written as product, softmax, product, whose N×M scores go through memory.
 
-Why it is slow: every operator between the two products reads and writes a tensor of batch × heads × N × M elements,
-where the queries, keys, values and the result together are batch × heads × (2N + 2M) × d. A fused kernel computes the
+Why it is slow: every operator between the two products reads and writes a tensor of batch × heads × N × M elements.
+Queries, keys, values and the result together have only batch × heads × (2N + 2M) × d. A fused kernel computes the
 scores tile by tile and never stores them (Dao et al., FlashAttention, arXiv 2205.14135, section 3).
 
 Fix: `torch.nn.functional.scaled_dot_product_attention` with the scale and the mask that were found. It takes
 (batch, heads, sequence, dim) views of a (batch, sequence, heads, dim) tensor as they are.
 
-Safety: the same function up to the order of summation; dropout draws other random numbers, and a query whose keys are
-all hidden gets zeros, where a softmax gives NaN (of -inf) or the mean of the values (of a finite number).
-Attention weights can no longer be returned, so an attention whose weights are used elsewhere is refused.
+Safety: the same function up to the order of summation. Dropout draws other random numbers. A query whose keys are all
+hidden gets zeros; a softmax gives NaN if the fill is -inf, or the mean of the values if it is finite. Attention weights
+can no longer be returned, so an attention whose weights are used elsewhere is refused.
 
-Assumes: keys and values are not parameters (a product with a learned table is no attention between tokens). Fires
-only where the scores move more bytes than queries, keys, values and result together: standard attention accesses
-Θ(Nd + N²) elements (FlashAttention, theorem 2), and below that the first term, which stays, is the larger.
+Assumes: keys and values are not parameters (a product with a learned table is no attention between tokens). Fires only
+if the scores move more bytes than queries, keys, values and result together. Standard attention accesses Θ(Nd + N²)
+elements (FlashAttention, theorem 2); below that size the first term, which stays, is the larger.
 """
 
 from __future__ import annotations
@@ -110,8 +110,8 @@ def _build_finding(analysis: Analysis, group: Sequence[Attention]) -> Finding:
 def find_fusion_obstacle(attention: Attention) -> str:
     """Return the reason why torch's fused kernel would not take this attention on its device; else empty.
 
-    The conditions are those of `sdp_utils_cpp.h` (`check_for_dropout`, `check_head_dim_size_cpp`,
-    `check_last_dim_stride_equals_1`), seen to send torch 2.15 to its math path.
+    The conditions come from `sdp_utils_cpp.h` (`check_for_dropout`, `check_head_dim_size_cpp`,
+    `check_last_dim_stride_equals_1`), and were seen to send torch 2.15 to its math path.
     """
     if attention.scores.device.type != "cpu":
         return ""

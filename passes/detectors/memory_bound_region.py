@@ -4,8 +4,8 @@ little arithmetic for what they move.
 Why it is slow: left of the ridge point the arithmetic units idle. Each operator of an eager chain reads its operands
 from memory and writes its result back, although the next one could have taken it from a register.
 
-Fix: fuse the group (`torch.compile`). For single operators move fewer bytes: a narrower dtype, or more rows for each
-time that the weights are read.
+Fix: fuse the group (`torch.compile`). For single operators move fewer bytes: a narrower dtype, or more rows per read of
+the weights.
 
 Safety: a fused group rounds as its parts do, except that intermediate results may stay in fp32. A narrower dtype loses
 digits.

@@ -3,12 +3,12 @@
 Why it is slow: the kernel computes the missing columns too and throws them away, or, on a GPU, the library falls back
 to a kernel with narrower loads.
 
-Fix: choose the next size that fits; where the number is given (a vocabulary, a number of tokens), pad it once.
+Fix: choose the next size that fits; if the size is given (a vocabulary, a number of tokens), pad it once.
 
 Safety: another number of channels is another model; a padded vocabulary needs its extra logits ignored.
 
 Assumes: on the CPU, what was measured with AVX-512 on oneDNN: convolutions only. On CUDA, NVIDIA's documentation; the
-loss there was not measured, so that its size is not predicted.
+loss there was not measured, so its size is not predicted.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _VECTOR_BYTES = (32, 64)
 
 @dataclass(frozen=True, slots=True)
 class _MisalignedCall:
-    """One call. `share` is what it adds to the share of its finding, in FLOPs."""
+    """One call. `share` is its contribution to the finding's share of FLOPs."""
 
     op: OpFacts
     dimensions: tuple[Dimension, ...]

@@ -1,8 +1,8 @@
 """Finds custom operators, collectives and higher-order operators that force a layout on their neighbours.
 
-Why it is slow: the compiler cannot look inside such an operator and hands it the strides of the eager program, even
-where everything around it runs in channels-last; and its author often makes every operand contiguous to be safe. Either
-way tensors are copied on the way in, and again on the way out.
+Why it is slow: the compiler cannot look inside such an operator and hands it the strides of the eager program, even if
+everything around it runs in channels-last. Its author often makes every operand contiguous to be safe. Either way
+tensors are copied on the way in, and again on the way out.
 
 Fix: let the kernel take the strides that it is given, and register the operator with `torch.Tag.flexible_layout`; or
 convert once, where the layout changes anyway.
@@ -10,8 +10,7 @@ convert once, where the layout changes anyway.
 Safety: an operator tagged `flexible_layout` is called with any strides: a kernel that computes addresses as if its
 operands were contiguous then reads wrong elements.
 
-Assumes: explicit copies next to the operator are there for its sake. They are claimed by FRX002; this finding names the
-reason behind them.
+Assumes: explicit copies next to the operator are made for it. FRX002 claims them; this finding names their reason.
 """
 
 from __future__ import annotations
@@ -146,8 +145,8 @@ def _build_finding(analysis: Analysis, instances: Sequence[_LayoutBoundary]) -> 
         effort=Effort.LOCAL,
         risk=Risk.MEDIUM,
         fix=_describe_fix(first),
-        # Inductor's copies around an operator with the default tag were seen in its kernels (CPU, torch 2.15); that an
-        # operator could do without what it copies itself is for its author to say.
+        # Inductor's copies around an operator with the default tag were seen in its kernels (CPU, torch 2.15); only the
+        # operator's author knows if its own copies are needed.
         confidence=confidence.INFERRED if first.forced else confidence.ASSUMED,
         evidence=tuple(_collect_evidence(first, moved)),
         modules=list_module_paths(ops),
@@ -198,7 +197,7 @@ def _collect_evidence(boundary: _LayoutBoundary, moved: int) -> Iterator[Evidenc
         )
         yield Evidence(f"{text}, {format_bytes(moved)} per step", "strides of the captured graph")
     if boundary.copies:
-        yield Evidence("the copies that stand in the program are counted by FRX002 too", "predicted copies")
+        yield Evidence("FRX002 also counts the explicit copies in the program", "predicted copies")
     if boundary.lost is not None:
         yield Evidence(
             f"its operand is {format_value(boundary.lost)}, its result plain", "strides of the captured graph"

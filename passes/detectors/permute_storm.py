@@ -1,18 +1,19 @@
-"""Finds chains of permute, transpose, movedim and view that cancel, that are one permute, or that lead a projection's
-result into a copy because it is stored in another order than it is read in.
+"""Finds chains of permute, transpose, movedim and view that cancel or amount to one permute, and projections whose
+results are copied because they are stored in another order than they are read.
 
-Why it is slow: a view costs no memory traffic by itself, but every one costs a dispatch, and the strides that it leaves
-behind make the next reshape, `.contiguous()` or operator copy the whole tensor.
+Why it is slow: a view costs no memory traffic, but each costs a dispatch. The strides that it leaves make the next
+reshape, `.contiguous()` or operator copy the whole tensor.
 
 Fix: drop what cancels, write one permute for several, and store the producer's result in the order that its reader
-wants: queries, keys and values above all, which `scaled_dot_product_attention` reads as views of the projection.
+wants. This matters most for queries, keys and values, which `scaled_dot_product_attention` reads as views of the
+projection.
 
-Safety: dropping views that cancel is exact; they are not said to cancel where a copy between has another reader, is
-written to, or keeps apart from a value that is. Changing what a projection stores means to permute its weight, also in
-checkpoints.
+Safety: dropping views that cancel is exact. They do not count as cancelling if a copy between has another reader, is
+written to, or separates them from a value that is. Changing the order that a projection stores means permuting its
+weight, also in checkpoints.
 
-Assumes: nothing outside the graph reads the strides between. Counts no copies of its own: those at a chain's end belong
-to the rules that claim copies.
+Assumes: nothing outside the graph reads the intermediate strides. This rule claims no copies: other rules claim those
+at a chain's end.
 """
 
 from __future__ import annotations
@@ -157,7 +158,7 @@ def _build_finding(analysis: Analysis, group: Sequence[_ChainGroup]) -> Finding:
         effort=effort,
         risk=risk,
         fix=fix,
-        # The chain is there; that nothing outside the graph depends on its strides is assumed.
+        # The chain is certain. That nothing outside the graph depends on its strides is an assumption.
         confidence=confidence.INFERRED,
         evidence=tuple(_collect_evidence(facts, group, copies)),
         modules=list_module_paths(firsts),

@@ -6,11 +6,11 @@ runs it in eager. A graph break ends fusion at the line and costs a return to Py
 Fix, by what changed: sizes, mark them dynamic; Python numbers, pass them as tensors or keep them constant; globals and
 closures, pass them as arguments; modes, one compiled callable per mode; lists and dictionaries, a fixed length.
 
-Safety: as far as the program means the same after the change, values do not change.
+Safety: values do not change if the changed program computes the same.
 
-Assumes: three recompilations for other reasons than strides are no start-up effect: Dynamo makes a size or a number
-dynamic when it first sees it change, which explains one or two. Strides are FRX006's. Whether autotuning was reused
-cannot be seen from here.
+Assumes: three recompilations for other reasons than strides are not a start-up effect. Dynamo makes a size or a number
+dynamic when it first sees it change, which explains one or two. Strides are FRX006's. Reuse of autotuning results is
+not visible here.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _LIMIT_TEXTS = ("recompile_limit", "cache_size_limit", "recompile limit")
 _FIXES: dict[RecompileCause, tuple[str, Effort]] = {
     RecompileCause.SIZE: (
         "mark the dimension dynamic before the first call (`torch._dynamo.mark_dynamic(x, dim)`) or compile with "
-        "`dynamic=True`; a size of 0 or 1 stays a case of its own: pad it",
+        "`dynamic=True`; a size of 0 or 1 stays a separate case: pad it",
         Effort.ONE_LINE,
     ),
     RecompileCause.TENSOR: (

@@ -8,7 +8,7 @@ Fix: autocast, or TF32 for fp32 products on CUDA.
 Safety: products of narrower operands round more: bf16 keeps 8 bits of mantissa, TF32 and fp16 keep 11. Sums stay in
 fp32. Compare the outputs, and in training the loss curve.
 
-Assumes: the roofline. Casts that autocast adds are not counted, so that the predicted time is the least to expect.
+Assumes: the roofline. Casts that autocast adds are not counted, so the predicted time is a lower bound.
 """
 
 from __future__ import annotations

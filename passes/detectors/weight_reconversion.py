@@ -3,9 +3,9 @@
 Why it is slow: a parameter is the same at every call (in training, until the optimizer changes it), so its conversion
 gives the same bytes again and again. The cost does not shrink with the batch, so it weighs most at batch 1.
 
-Fix: store the parameter once in the layout that its operator wants. A plain weight under a channels-last input is
-settled by `model.to(memory_format=torch.channels_last)`. oneDNN's blocked weight formats have no strides that a
-parameter could have; Inductor prepacks them when it freezes (`torch._inductor.config.freezing`, inference only).
+Fix: store the parameter once in the layout that its operator wants. For a plain weight under a channels-last input, use
+`model.to(memory_format=torch.channels_last)`. oneDNN's blocked weight formats have no strides that a parameter could
+have; Inductor prepacks them when it freezes (`torch._inductor.config.freezing`, inference only).
 
 Safety: a memory format changes strides, not values; gradients and optimizer states follow the parameter's strides.
 Freezing makes the weights constants of the compiled program: later updates do not reach it.
@@ -131,7 +131,7 @@ def _collect_evidence(analysis: Analysis, group: CopyGroup) -> Iterator[Evidence
     activations = _count_activation_bytes(facts, group)
     if activations:
         yield Evidence(
-            f"the copies move {format_bytes(group.bytes)} whatever the batch; the activations of these calls are "
+            f"the copies move {format_bytes(group.bytes)} for any batch size; the activations of these calls are "
             f"{format_bytes(activations)}",
             "eager graph",
         )

@@ -1,7 +1,7 @@
-"""Find places at which even a fusing compiler writes a tensor to memory and reads it again.
+"""Find places at which even a fusing compiler writes a tensor to memory and reads it back.
 
-What Inductor fuses was seen in the kernels that it generates on the CPU (torch 2.15); for CUDA it is taken from its
-sources, as the findings state.
+Inductor's fusion was observed in its CPU kernels (torch 2.15). For CUDA it is taken from Inductor's sources, as the
+findings state.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Blocker(enum.StrEnum):
     SHARED_OPERAND = "separate products"
     """Several products read the same operand, each for itself."""
     REDUCTION = "reduction barrier"
-    """The result of a reduction is needed for every element of its operand."""
+    """The result of a reduction is needed for every element of the operand."""
     SLICE = "shape"
     """A tensor is computed in full but read only in part."""
     INDEX = "data-dependent index"
@@ -159,7 +159,7 @@ def _find_reduction_barriers(kernels: Kernels) -> Iterator[BlockedFusion]:
                         op,
                         (op, *second.ops),
                         saved,
-                        f"what follows {op.operator.removeprefix('aten.')} goes once more over what it reduced",
+                        f"operators after {op.operator.removeprefix('aten.')} read its operand again",
                     )
 
 

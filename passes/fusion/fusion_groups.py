@@ -80,7 +80,7 @@ class Kernels:
 
     @cached_property
     def number_of(self) -> Mapping[str, int]:
-        """Node → position of its group; nodes that fuse with nothing have none."""
+        """Node → position of the group; nodes that fuse with nothing are absent."""
         return {op.node: number for number, group in enumerate(self.groups) for op in group.ops}
 
     def list_readers(self, root: str) -> list[OpFacts]:
@@ -205,8 +205,8 @@ def _pair_similar_readers(flow: Dataflow, root: str, members: list[OpFacts]) -> 
 
 
 def _count_saved_bytes(flow: Dataflow, group_of: Mapping[str, str]) -> dict[str, int]:
-    """Return the traffic that each group avoids as one kernel: repeated reads, reads of its own results, and writes of
-    what nothing outside needs."""
+    """Return the traffic that each group avoids as one kernel: repeated reads, reads of the group's own results, and
+    writes that nothing outside needs."""
     saved: dict[str, int] = {}
     for root, readers in flow.readers.items():
         maker = flow.find_maker(root)

@@ -1,9 +1,12 @@
 """Classify operators by their part in loop fusion: those that share a kernel, and those that end it.
 
-The roles describe Inductor in torch 2.15, as seen in its CPU kernels: reductions along the innermost dimensions share a
-kernel with what follows (`softmax`, `layer_norm`), others end it (`x / x.sum()`, batch norm in training); gathers,
-pooling and interpolation are indexed loads; scatters, sorts and scans are not fused with their consumers; matrix
-products and convolutions are library calls.
+The roles describe Inductor in torch 2.15, as seen in its CPU kernels:
+
+- Reductions along the innermost dimensions share a kernel with what follows (`softmax`, `layer_norm`). Others end the
+  kernel (`x / x.sum()`, batch norm in training).
+- Gathers, pooling and interpolation are indexed loads.
+- Scatters, sorts and scans are not fused with their consumers.
+- Matrix products and convolutions are library calls.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ class FusionRole(enum.StrEnum):
     REDUCTION = "reduction"
     """Reduces across rows: fuses with its producers; what needs its result runs after it."""
     STATISTICS = "statistics"
-    """Normalises by statistics of its whole operand: runs after its producers, fuses with its consumers."""
+    """Normalises by statistics of the whole operand: runs after its producers, fuses with its consumers."""
     BARRIER = "barrier"
     """A library call, or an operator that fuses with nothing."""
 
@@ -61,7 +64,7 @@ _REDUCTIONS = frozenset(
 _SOFTMAXES = {
     "_softmax": 1, "_safe_softmax": 1, "_log_softmax": 1, "_softmax_backward_data": 2, "_log_softmax_backward_data": 2,
 }  # fmt: skip
-"""Operator → position of its dimension."""
+"""Operator → position of the dimension argument."""
 _ROW_NORMS = frozenset(
     {"native_layer_norm", "native_layer_norm_backward", "_fused_rms_norm", "_fused_rms_norm_backward"}
 )

@@ -1,10 +1,10 @@
 """Map the memory order of an operand to that of an operator's result. Pure functions.
 
 An order names a tensor's dimensions from the outermost to the innermost in memory: `(0, 2, 3, 1)` is channels-last.
-A dimension of size 1 has no place of its own, so two orders are the same if they are the same without those;
-`canonical` gives the one spelling that `facts.layout.dimension_order` has, too. Operands are taken to be dense, with
-the strides of `match_memory_format`: views that merge dimensions refuse tensors with gaps, and kernels that look for
-channels-last look at the strides of dimensions of size 1. Sizes may be the hints of symbolic ones.
+Dimensions of size 1 have no place in memory, so two orders are the same if all other dimensions agree. `canonical`
+returns the spelling that `facts.layout.dimension_order` uses. Operands are assumed to be dense, with the strides of
+`match_memory_format`: views that merge dimensions refuse tensors with gaps, and kernels that look for channels-last
+look at the strides of dimensions of size 1. Sizes may be the hints of symbolic ones.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ Shape = tuple[int, ...]
 
 def map_order(kind: DimensionMap, op: OpFacts, shape: Shape, order: Order, result: Shape) -> Order | None:
     """Return the result's order by the map alone; None if the sizes do not fit the map, or a view of that shape would
-    need a copy. Raises `ValueError` if `order` is no order of `shape`."""
+    need a copy. Raises `ValueError` if `order` is not an order of `shape`."""
     if sorted(order) != list(range(len(shape))):
-        raise ValueError(f"{order} is no order of the dimensions of {shape}")
+        raise ValueError(f"{order} is not an order of the dimensions of {shape}")
     if kind is DimensionMap.REGROUP:
         return _map_regrouping(shape, order, result)
     sources = find_dimension_sources(kind, op, shape, len(result))

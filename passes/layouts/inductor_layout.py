@@ -1,7 +1,8 @@
-"""Predict if Inductor runs all 2-D convolutions of a graph in channels-last, whatever their tensors' strides.
+"""Predict if Inductor runs all 2-D convolutions of a graph in channels-last, regardless of tensor strides.
 
-Inductor decides once per graph, by rule: these are the rules and constants of `GraphLowering.decide_layout_opt` in
-`torch/_inductor/graph.py`. It looks at AOTAutograd's graph, which holds somewhat more nodes than the eager graph here.
+Inductor decides once per graph, by rule: this module repeats the rules and constants of
+`GraphLowering.decide_layout_opt` in `torch/_inductor/graph.py`. It looks at AOTAutograd's graph, which holds somewhat
+more nodes than the eager graph here.
 """
 
 from __future__ import annotations

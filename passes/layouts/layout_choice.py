@@ -13,8 +13,8 @@ from frx_graph.passes.solver.problem import Given, Label, Node, Port, Problem, V
 from frx_graph.passes.solver.solve import solve
 
 NOISE_SHARE = 0.05
-"""A measured gain below this share of the anchors' time is not believed: medians of runs of microseconds to
-milliseconds repeat within a few percent on a machine that does other things, too."""
+"""A measured gain below this share of the anchors' time counts as noise. Medians of runs of microseconds to
+milliseconds repeat within a few percent on a machine with other load."""
 
 
 @dataclass(frozen=True, slots=True)

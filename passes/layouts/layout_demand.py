@@ -1,4 +1,4 @@
-"""Find the layouts in which readers outside a region want a value, which conversions at the edge are paid for."""
+"""Find the layouts that readers outside a region want for a value; conversions at the region's edge provide them."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ def find_wanted_layouts(
 
 @dataclass(frozen=True, slots=True)
 class _StrideRead:
-    """`reader` reads `value`, which would have one or the other strides under each choice; None where it could not be
-    made without a copy."""
+    """`reader` reads `value`, which would have one or the other strides under each choice; None if it could not be made
+    without a copy."""
 
     reader: OpFacts
     value: str

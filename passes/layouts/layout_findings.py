@@ -52,7 +52,7 @@ def make_layout_finding(
     analysis: Analysis, changes: LayoutFix, *, rule: str, title: str, fix: str, effort: Effort, risk: Risk
 ) -> Finding:
     """Return the finding of one fix, with measured times, conversions, overlaps and assumptions."""
-    assert analysis.device is not None, "changes are only looked for where a bandwidth was measured"
+    assert analysis.device is not None, "changes are only sought if a bandwidth was measured"
     calls = analysis.facts.calls
     step_s = _estimate_step_seconds(analysis, analysis.device.bandwidth_bytes_per_s)
     share = calls * changes.gain_seconds / step_s
@@ -181,7 +181,7 @@ def _describe_times(changes: LayoutFix, measured: int) -> Evidence:
 def _describe_conversions(changes: LayoutFix, bandwidth_bytes_per_s: float) -> Evidence:
     source = "region edges"
     if changes.conversion_bytes == 0:
-        return Evidence("conversions at the region's edges: none more than now", source)
+        return Evidence("conversions at the region's edges: no more than now", source)
     if changes.conversion_bytes < 0:
         text = f"conversions of {format_bytes(-changes.conversion_bytes)} at the region's edges are no longer needed"
     else:

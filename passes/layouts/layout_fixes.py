@@ -130,10 +130,10 @@ def are_all_anchors_in(analysis: Analysis, changes: Iterable[LayoutChange], layo
 
 
 def group_changes_by_fix(analysis: Analysis, changes: Sequence[LayoutChange]) -> list[tuple[LayoutFix, bool]]:
-    """Group changes that the same lines of the program make; True if a group leaves no anchor of its rank behind.
+    """Group changes that the same lines of the program make, each with True if it leaves out no anchor of that rank.
 
-    If none is left behind, the model as a whole can be converted: one fix. Else each line at which a change begins is
-    one, however many modules run it.
+    If none is left out, one fix converts the whole model. Otherwise each line at which a change begins is one fix,
+    however many modules run it.
     """
     found: list[tuple[LayoutFix, bool]] = []
     for rank in (4, 5):

@@ -1,8 +1,8 @@
 """Price each choice of layouts for one group of regions: measured seconds of anchors, and conversions.
 
-Assumptions, the same for every choice: an operator that is no anchor costs the same in either layout; so does an anchor
-that was not measured; a conversion costs its traffic at the device's bandwidth, is made once per value, and cannot be
-fused away; parameters are converted when the model is built. A value from outside the group stays as it is.
+Every choice rests on the same assumptions. Operators other than anchors, and anchors that were not measured, cost the
+same in either layout. A conversion costs its traffic at the device's bandwidth, is made once per value, and cannot be
+fused away. Parameters are converted when the model is built. A value from outside the group stays as it is.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Apply the operator table to a call, and classify the memory order of its values."""
+"""Apply the operator table to a call, and classify the memory orders of operands and results."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from frx_graph.support.torch_internals import functorch_config
 
 
 def find_layout_operator(op: OpFacts) -> LayoutOperator:
-    """Return the row of `op`. An in-place operator has that of its out-of-place form; one with an explicit memory
-    format is a barrier."""
+    """Return the row of `op`. An in-place operator has the row of the out-of-place form; an operator with an explicit
+    memory format is a barrier."""
     if op.kwargs.get("memory_format") not in (None, torch.preserve_format):
         return UNKNOWN
     rows = load_layout_operators()
@@ -65,7 +65,7 @@ def requires_one_layout(op: OpFacts) -> bool:
 
 
 def _find_result_positions(op: OpFacts) -> list[int]:
-    """Return the positions of `outputs` among the operator's results: a masked gradient is None there, and no value."""
+    """Return the positions of `outputs` among the operator's results: a masked gradient is None there, not a value."""
     mask = get_argument(op, "output_mask")
     overload = find_overload(op.target)
     returned = len(overload._schema.returns) if overload is not None else len(op.outputs)

@@ -1,12 +1,12 @@
 """Split a graph into layout regions: convolutions and poolings joined by operators that work in either layout.
 
-Inside a region a layout can be chosen freely; at its edges it meets operators that want one layout, change what the
-dimensions mean, or are unknown, and a value that crosses the edge may have to be converted. A value is converted once,
-however many operators read it. Values that read the same in both layouts (one channel, 1x1 images), parameters and
-buffers join nothing: they are never converted in a step.
+Inside a region a layout can be chosen freely. At its edges are operators that want one layout, change the meaning of
+dimensions, or are unknown. A value that crosses the edge may have to be converted. A value is converted once, however
+many operators read it. Values that read the same in both layouts (one channel, 1x1 images), parameters and buffers join
+nothing: they are never converted in a step.
 
-The forward and the backward of one convolution share its saved input, so their regions belong to one group: what is
-chosen for one is chosen for the other, or paid for.
+The forward and the backward of one convolution share its saved input, so their regions belong to one group: both get
+the same choice, or pay for the difference.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from frx_graph.rules.layout_operator import LayoutRole
 class BoundaryValue:
     """A value that crosses the edge of a region. `bytes` is its size; a conversion moves twice that.
 
-    `layout` is how it lies in memory now, None where it is neither plain nor channels-last. `wanted` are the layouts
-    that readers outside the region want it in: empty for values that come in, and where any layout will do.
+    `layout` is its present layout, None if that is neither plain nor channels-last. `wanted` are the layouts that
+    readers outside the region want it in: empty for values that come in, and where any layout will do.
     """
 
     name: str
@@ -177,8 +177,8 @@ def _make_boundary(value: ValueFacts, wanted: tuple[Layout, ...] = ()) -> Bounda
 def find_current_layout(
     op: OpFacts, operands: Sequence[ValueFacts], results: Sequence[ValueFacts], facts: GraphFacts
 ) -> Layout:
-    """Return the layout of the first result that has one. Without one (the backward of a first convolution has no
-    gradient of its input), channels-last if any operand or the weight is: torch's rule for convolutions."""
+    """Return the layout of the first result that has one. If there is none (the backward of a first convolution has no
+    input gradient), return channels-last if any operand or the weight is: torch's rule for convolutions."""
     for value in results:
         order = classify_memory_order(value)
         if order is not None:

@@ -3,12 +3,12 @@
 Why: between the two products everything reads and writes a tensor of queries × keys per head; torch's fused kernels
 never store it, forward or backward.
 How: on Dynamo's graph, before autograd, so that the backward is the fused one, too. The scores' operators are found in
-the eager ATen graph (`attentions`), whose nodes know which Dynamo node they came from; the second product is replaced
-by `aten.scaled_dot_product_attention` on the operands of both, as views of four dimensions.
-Assumes: nothing about values. `written_attention.py` says what is looked at.
-Safe: the same function up to the order of summation. A query whose keys are all hidden gets zeros from the fused
-kernels, where a softmax of minus infinities gives NaN: wherever a mask is not known to be causal the result is
-multiplied with 1, or NaN where the mask hides all keys. What comes out lies in memory as the product's result did.
+the eager ATen graph (`attentions`), whose nodes record their Dynamo node. The second product is replaced by
+`aten.scaled_dot_product_attention` on the operands of both, as views of four dimensions.
+Assumes: nothing about values. `written_attention.py` lists the checks.
+Safe: the same function up to the order of summation. For a query whose keys are all hidden, fused kernels give zeros,
+but a softmax of minus infinities gives NaN. Unless the mask is known to be causal, the result is multiplied with 1, or
+with NaN if the mask hides all keys. The result has the strides of the product's result.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def insert_fused_attention(graph: fx.Graph, written: WrittenAttention, inner: st
     second, product = written.second, written.second.meta["example_value"]
     read = (written.query, written.key_transposed, written.value, second)
     if not all(isinstance(size, int) for node in read for size in read_shape(node)):
-        # Kernels of eager's that take numbers only (`constant_pad_nd` of an expanded tensor, torch 2.15) hide it from
-        # the facts, which are traced through them.
+        # Eager kernels that take numbers only (`constant_pad_nd` of an expanded tensor, torch 2.15) hide it from the
+        # facts, which are traced through them.
         raise RewriteError("its sizes are symbolic")
     try:
         with graph.inserting_before(second):

@@ -3,8 +3,8 @@
 Why: before torch 2.15 Inductor counted no convolution in a backward graph and left it plain; since then it repeats the
 forward's rule. Either way gradients and saved activations meet in different orders, and every convolution's backward
 copies what does not suit it.
-How: as for a forward, by measured times of each convolution's backward: the saved activations come in the order that
-the forward left them in, the incoming gradients in theirs, and what the parameters get is as it was.
+How: as for a forward, by measured times of each convolution's backward. Saved activations arrive in the order that the
+forward left, incoming gradients in theirs; the parameters' gradients keep their order.
 Assumes: the graph is functional, and its inputs have the strides that it was compiled for.
 Safe: only strides of values inside the graph change; every gradient that leaves it has the strides that it had.
 """

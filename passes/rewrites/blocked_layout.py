@@ -2,9 +2,9 @@
 
 Why: oneDNN computes on weights in blocks, and converts any other weight in every call; torch packs weights only if
 Inductor freezes them.
-How: a constant weight is packed for the sizes of its operator, which oneDNN's operator replaces. An activation directly
-behind it is fused. Images stay in channels-last: blocked images, which oneDNN also knows, were measured to be no
-faster.
+How: a constant weight is packed for the operator's sizes, and oneDNN's operator replaces the original one. An
+activation directly after it is fused. Images stay in channels-last: blocked images, which oneDNN also knows, were
+measured to be no faster.
 Assumes: a frozen graph, run as it is, on a CPU; fixed sizes.
 Safe: the same sums in another order; results have the same strides. As in torch's own freezing, a fused activation
 turns NaN into a number. It is done only if it was measured to be faster on this machine.
@@ -114,7 +114,7 @@ def apply(subject: RewriteSubject, module: fx.GraphModule, candidate: Candidate)
     """Put the packed operators in place; no conversion is inserted."""
     choices = {choice.op.node: choice for choice in _list_choices(subject) if isinstance(choice, _PackingChoice)}
     if not choices.keys() >= set(candidate.nodes):
-        raise RewriteError("the graph is not the one that the candidate is of")
+        raise RewriteError("the candidate belongs to another graph")
     nodes = {node.name: node for node in module.graph.nodes}
     packed: dict[tuple[Any, ...], fx.Node] = {}
     for name in candidate.nodes:
@@ -131,7 +131,9 @@ def _list_choices(subject: RewriteSubject) -> Iterator[_PackingChoice | Refusal]
         return
     sums: set[str] = set()
     facts = subject.facts
-    seen = any(name in subject.doubtful and not has_one_order(facts.values[name].shape) for name in subject.visible)
+    seen = any(
+        name in subject.doubtful and not has_one_order(facts.values[name].shape) for name in subject.observable_outputs
+    )
     for op in facts.ops:
         position = _WEIGHTS.get(op.operator)
         if position is None:
@@ -159,7 +161,7 @@ def _list_choices(subject: RewriteSubject) -> Iterator[_PackingChoice | Refusal]
                 forms = (*list_forms(call, tuple(map(make_tensor_spec, facts.get_output_values(op)))), packed)
                 added = _find_sum(result, subject) if _can_add(packed.calls[0]) else None
                 if added is not None and added.node in sums:
-                    # It is fused with its other operand.
+                    # The sum is fused with its other operand.
                     added = None
                 if added is not None:
                     sums.add(added.node)
@@ -195,8 +197,8 @@ def _find_sum(result: ValueFacts, subject: RewriteSubject) -> _FusedSum | None:
 
 
 def _find_settled_result(op: OpFacts, subject: RewriteSubject) -> ValueFacts:
-    """Return the operator's result as it is behind readers that only ensure strides or copy it to channels-last, which
-    packed operators return anyway."""
+    """Return the operator's result after readers that only ensure strides or copy it to channels-last, which packed
+    operators return anyway."""
     facts = subject.facts
     (result,) = facts.get_output_values(op)
     settled = seen = result

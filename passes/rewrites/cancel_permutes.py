@@ -1,9 +1,9 @@
-"""Permutes with copies behind them that undo each other, or that nothing in between needs.
+"""Remove permutes with copies that undo each other, or that no operator in between needs.
 
 Why: `x.permute(...).contiguous()` in front of a few operators and the way back behind them moves everything twice,
 though most operators compute the same in either order.
-How: the operators between two copies take the order that the data is in; a copy is left where an order is really asked
-for. In a graph with convolutions or attention `propagate_layout` and `backward_layout` decide that with them.
+How: operators between two copies run in the order of their data; a copy stays if an operator requires an order. In
+graphs with convolutions or attention, `propagate_layout` and `backward_layout` decide this.
 Assumes: the graph is functional, and an operator that the operator table knows computes the same values in any order.
 Safe: only strides of values inside the graph change; see `propagate_layout`.
 """

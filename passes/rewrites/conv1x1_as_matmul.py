@@ -1,6 +1,6 @@
 """Compute a convolution that sees one pixel at a time as one matrix product of views: pixels by channels.
 
-An image in channels-last is that matrix already, and so is a weight of size 1x1; a gradient is one of its own.
+An image in channels-last is already such a matrix, and so is a weight of size 1x1. Each gradient is a separate product.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def flatten_spec(tensor: TensorSpec) -> TensorSpec:
 
 
 def view_as_pixels(image: fx.Node, *, generated: bool) -> fx.Node:
-    """Add the view of an image, or of a 1x1 weight, as the matrix of its pixels, at the graph's insertion point.
+    """Add the view of an image, or of a 1x1 weight, as a matrix of pixels, at the graph's insertion point.
 
     With `generated`, Inductor is made to lay the image out as it was traced: it would take the view for a copy's order.
     """

@@ -1,6 +1,6 @@
 """Make repeated copies of one value once.
 
-Why: every layer that wants a mask, a position table or a skip connection in another order copies it for itself.
+Why: each layer that needs a mask, a position table or a skip connection in another order makes its own copy.
 How: the first of several copies with the same strides stays, and all readers read it.
 Assumes: the graph is functional but for the writes into inputs at its end.
 Safe: a copy that is returned stays, since two outputs must not share memory that they did not share before.

@@ -1,14 +1,14 @@
-"""Drop copies that give a value the strides that it has already.
+"""Drop copies that give a value the strides that it already has.
 
-Why: `contiguous()` on a contiguous tensor costs nothing in eager, but `clone`, `to(memory_format=...)` and what tracing
-makes of a reshape always copy. Once values have the strides that their readers want, the copies that were written for
-that are useless, too.
+Why: `contiguous()` on a contiguous tensor costs nothing in eager, but `clone`, `to(memory_format=...)` and a traced
+reshape always copy. Once values have the strides that their readers want, explicit copies into those strides are
+useless, too.
 How: readers of the copy read its source. If the copy has an explicit order, and the source's strides are uncertain
 (`unreliable_values.py`), they read it through a copy that is made only if needed.
 Assumes: the graph is functional but for the writes into inputs at its end.
-Safe: a copy stays if the caller could tell: if it is returned beside, or instead of, an input or another output, if its
-source is an input that the graph writes into, and if it is returned in an explicit order while its source's strides are
-uncertain.
+Safe: a copy stays if the caller could notice the change. That holds if it is returned beside, or instead of, an input
+or another output, or if its source is an input that the graph writes into. It also holds if the copy is returned in an
+explicit order and its source's strides are uncertain.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def propose(subject: RewriteSubject) -> Iterator[Candidate | Refusal]:
     facts = subject.facts
     returned = {value.storage for value in facts.values.values() if value.user_visible}
     read_instead: dict[int, int] = {}
-    """Memory of a dropped copy → memory of its source."""
+    """Memory of a dropped copy → memory of the source."""
     views: set[str] = set()
     """Results of dropped copies that will be views."""
     dropped: list[str] = []
@@ -66,7 +66,7 @@ def propose(subject: RewriteSubject) -> Iterator[Candidate | Refusal]:
                 NAME, "it is returned, and its source is a view, which the caller cannot write to", (op.node,)
             )
         elif result.name in facts.outputs and is_doubtful:
-            yield Refusal(NAME, "it is returned, and the strides of its source are uncertain", (op.node,))
+            yield Refusal(NAME, "it is returned, and its source's strides are uncertain", (op.node,))
         elif is_returned and (is_input or storage in returned):
             yield Refusal(NAME, "it is returned, and shares no memory with an input or another output", (op.node,))
         else:

@@ -1,8 +1,8 @@
 """Keep gradients of channels-last convolutions in channels-last, if the weight has one memory in both orders.
 
-Why: Inductor's lowering copies the image and the gradient into an order of its own for them (torch 2.15, CPU), which
-takes longer than the convolution where that is depthwise.
-How: an operator of ours stands for torch's (`frx_graph.ops.onednn_linear`), of which Inductor knows nothing.
+Why: Inductor's lowering copies the image and the gradient into a third order for them (torch 2.15, CPU). For a
+depthwise convolution these copies take longer than the convolution itself.
+How: a custom operator (`frx_graph.ops.onednn_linear`), which is opaque to Inductor, replaces torch's.
 Assumes: Inductor, on a CPU; known sizes.
 Safe: torch's own kernel runs, on operands with the strides of the trace.
 """

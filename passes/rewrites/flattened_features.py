@@ -1,9 +1,9 @@
 """Flatten features in their memory order, instead of copying them first.
 
-Why: a network's head flattens an image for a matrix product; an image in channels-last is copied for that, since the
-product's weight goes by channel, row, column.
-How: the weight's rows are put in the order of the image's memory, of which the flattened features are then a view;
-activations between the copy and the view read the image itself.
+Why: a network's head flattens an image for a matrix product. An image in channels-last is copied first, since the
+product's weight is ordered by channel, row, column.
+How: the weight's rows are reordered to match the image's memory, so the flattened features are a view of it.
+Activations between the copy and the view read the image itself.
 Assumes: a frozen graph: the weight is a constant, and rearranging it costs nothing in a call.
 Safe: the same products, summed in another order. The copy and its view are read by products with constant weights only.
 """
@@ -53,7 +53,7 @@ class _FlattenedImage:
 
 
 def propose(subject: RewriteSubject) -> Iterator[Candidate | Refusal]:
-    """Propose one candidate for each flattened image; its choices are the roles of its nodes."""
+    """Propose one candidate for each flattened image; its choices are the nodes' roles."""
     if not subject.frozen or subject.generates_loops:
         return
     for copy in subject.facts.ops:
@@ -69,7 +69,7 @@ def apply(subject: RewriteSubject, module: fx.GraphModule, candidate: Candidate)
     """Flatten the image itself; no conversion is inserted."""
     nodes = {node.name: node for node in module.graph.nodes}
     if not nodes.keys() >= set(candidate.nodes):
-        raise RewriteError("the graph is not the one that the candidate is of")
+        raise RewriteError("the candidate belongs to another graph")
     by_role: dict[str, list[fx.Node]] = {"activation": []}
     for name, role in zip(candidate.nodes, candidate.choices, strict=True):
         by_role.setdefault(role, []).append(nodes[name])

@@ -1,7 +1,7 @@
 """Fold batch norms into the convolutions in front of them.
 
-Why: without gradients a batch norm is a factor and a summand for each channel, which the convolution in front of it can
-apply for nothing; by itself it reads and writes the image once more.
+Why: without gradients a batch norm is a factor and a summand for each channel, which the preceding convolution can
+apply at no cost. By itself it reads and writes the image once more.
 How: the weight's output channels and the bias are scaled; the convolution takes the batch norm's place.
 Assumes: a frozen graph: all of the two operators' weights are constants.
 Safe: the same sums, each factor applied before instead of behind them, as in torch's own freezing. Nothing else reads

@@ -1,9 +1,9 @@
 """Compute products with constant weights, which freezing packs for MKL, by oneDNN's matrix product instead.
 
 Why: as in `onednn_products`; Inductor's freezing packs weights of single precision for MKL only.
-How: the packed weight gives way to the weight that it was made of, which the graph still holds.
+How: the product reads the original weight, which the graph still holds, instead of the packed one.
 Assumes: Inductor's frozen graph, as `post_grad_custom_pre_pass` gets it.
-Safe: the same sums in another order; done where the product was measured to be faster on this machine.
+Safe: the same sums in another order; done if the product was measured to be faster on this machine.
 """
 
 from __future__ import annotations

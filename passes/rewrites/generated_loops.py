@@ -1,7 +1,7 @@
 """Name the calls to time of poolings and of upsampling's gathers, if a compiler writes their loops.
 
-Such a loop runs in any order, and how fast differs from what eager's kernel does: over its innermost dimension it is
-vectorised where neighbours are read side by side, and in plain images the windows' are not.
+Such a loop runs in any order, and its speed differs from that of eager's kernel. It is vectorised over its innermost
+dimension if neighbours are read side by side; those of windows in plain images are not.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Compute matrix products of single precision, and convolutions as such products, by oneDNN.
 
-Why: torch leaves matrix products to MKL, which is less than half as fast as oneDNN on some processors; oneDNN's own
-convolutions reorder the weight in every call, which is almost half of their time for small images and large weights.
+Why: torch leaves matrix products to MKL, which is less than half as fast as oneDNN on some processors. Convolutions by
+oneDNN reorder the weight in every call; for small images and large weights this takes almost half of their time.
 How: the operator becomes a product on the same operands (`frx_graph.ops.onednn_linear`). A convolution that sees one
-pixel at a time is one of views (`conv1x1_as_matmul`), another is one of the unfolded image
-(`frx_graph.ops.im2col_convolution`). Each gradient of a convolution is replaced by itself.
+pixel at a time becomes a product of views (`conv1x1_as_matmul`), any other a product of the unfolded image
+(`frx_graph.ops.im2col_convolution`). Each gradient of a convolution is replaced separately.
 Assumes: a CPU, single precision, known sizes of images.
 Safe: the same sums in another order, as between two versions of a library; the results have the same strides. It is
 done only if it was measured to be faster on this machine.
@@ -71,7 +71,7 @@ def apply(subject: RewriteSubject, module: fx.GraphModule, candidate: Candidate)
     names = dict(zip(candidate.nodes, candidate.choices, strict=True))
     chosen = {op.node: _find_form(forms, names[op.node]) for op, forms in _list_choices(subject) if op.node in names}
     if chosen.keys() != names.keys():
-        raise RewriteError("the graph is not the one that the candidate is of")
+        raise RewriteError("the candidate belongs to another graph")
     for node in list(module.graph.nodes):
         if node.name in chosen:
             with module.graph.inserting_before(node):

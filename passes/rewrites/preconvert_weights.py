@@ -1,11 +1,11 @@
 """Store weights once in the order that their convolutions run in, instead of converting them in every call.
 
-Why: a convolution that runs in channels-last converts a plain weight each time, in the forward and in the backward, and
-its gradient back; of a deep stage's convolution that is most of the traffic.
-How: the parameter itself is stored anew, before anything is traced: nothing is copied that could grow old, so that
+Why: a convolution that runs in channels-last converts a plain weight in each forward and backward, and the gradient
+back. For a deep stage's convolution that is most of the traffic.
+How: the parameter itself is stored in the new order before anything is traced. No second copy can become stale, so
 optimizers, `load_state_dict`, tied weights and writes through `.data` work as before.
-Assumes: convolutions alone read the weight, through casts at most, and no operator that sees strides, or is less exact
-in channels-last, what they compute.
+Assumes: only convolutions read the weight, through casts at most. No operator that depends on strides, or is less exact
+in channels-last, reads their results.
 Safe: values stay; only the strides of parameters change, as `model.to(memory_format=...)` changes them. Outputs may
 come channels-last, and code that calls `view` on such a weight fails, as it does after that.
 """
@@ -78,8 +78,8 @@ def propose(subject: RewriteSubject) -> Iterator[StoredWeight | Refusal]:
 
 
 def _find_layout_sensitive(subject: RewriteSubject) -> dict[str, str]:
-    """Return the operators whose results reach an operator that minds their layout, each with the reason. Products of
-    matrices make new values, whatever they read."""
+    """Return the operators whose results reach an operator that minds their layout, each with the reason. Matrix
+    products make new values from any operands."""
     facts, found = subject.facts, dict[str, str]()
     for op in facts.ops:
         why = _explain_sensitivity(op, subject)
@@ -96,7 +96,7 @@ def _find_layout_sensitive(subject: RewriteSubject) -> dict[str, str]:
 
 def _explain_sensitivity(op: OpFacts, subject: RewriteSubject) -> str | None:
     if depends_on_strides(op):
-        return "sees how it lies"
+        return "depends on its strides"
     return "is less exact in channels-last" if subject.is_less_exact(op) else None
 
 

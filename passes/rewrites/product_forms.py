@@ -1,4 +1,4 @@
-"""Other ways to compute a call, by oneDNN's matrix product instead of by torch's own operator."""
+"""Define other ways to compute a call: by oneDNN's matrix product instead of torch's own operator."""
 
 from __future__ import annotations
 

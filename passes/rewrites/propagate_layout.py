@@ -1,13 +1,12 @@
 """Give every region of convolutions the layout that is fastest for it.
 
-Why: a compiler that decides once per graph is wrong for part of it wherever stages differ: wide and shallow ones are
-fast in channels-last, narrow and deep ones in plain; batch size, training and grouping turn it round.
-How: each operator gets the order that measured times of convolutions and the price of conversions speak for, through
-permutes and views too; values are converted where orders meet, once each; copies that were asked for a layout follow
-what is around them.
+Why: a compiler that decides once per graph is wrong for part of it if stages differ. Wide and shallow stages are fast
+in channels-last, narrow and deep ones in plain; batch size, training and grouping can reverse this.
+How: each operator gets the order that measured convolution times and conversion costs favour, through permutes and
+views too. Values are converted where orders meet, once each. Copies with an explicit layout follow their neighbours.
 Assumes: the graph is functional, and an operator that the operator table knows computes the same values in any order.
-Safe: only strides of values inside the graph change. Operators that are told strides, that nothing is known about, or
-that draw random numbers keep theirs, and so does what callers see.
+Safe: only strides of values inside the graph change. Operators keep their strides if they take explicit ones, are
+unknown, or draw random numbers. Values that callers see keep theirs, too.
 """
 
 from __future__ import annotations

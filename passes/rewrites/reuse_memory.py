@@ -1,11 +1,11 @@
 """Write results of pointwise operators into an operand that is not read any more.
 
-Why: tracing removes a program's in-place operators. In eager each of them then allocates a result, and moves it through
-the caches beside its operand. Inductor reuses memory by itself.
+Why: tracing removes a program's in-place operators. In eager each of them then allocates a result and moves it through
+the caches beside the operand. Inductor already reuses memory.
 How: the in-place form replaces the operator.
 Assumes: the graph is functional but for the writes into inputs at its end.
-Safe: an operator that always allocates makes the operand's memory in this call. It is neither returned nor saved, and
-not read afterwards. No collective may read it, which may go on reading after it has returned. It has the
+Safe: an operator that always allocates makes the operand's memory in this call. That memory is neither returned nor
+saved, and not read afterwards. No collective reads it, since one may go on reading after it has returned. It has the
 shape, dtype and strides of the result, whose strides are certain. No view of such memory is returned.
 """
 

@@ -33,18 +33,15 @@ from frx_graph.records import Candidate, Refusal
 class RewriteSubject:
     """One graph of an inner compiler, before any rewrite.
 
-    Attributes:
-        everything: Rewrite all that can be rewritten, even if it saves nothing. Tests use it.
-        seconds: Measured times of anchors in each of their orders.
-        loop_seconds: The same for loops that the compiler writes.
-        conversion_seconds: Measured time of one conversion of a value, by its name. Any other value moves its bytes at
-            the device's bandwidth.
-        visible: Names of outputs whose strides the caller can see.
-        given: Inputs, as they were traced, whose strides the rewritten forward has changed since.
-        timed: Seconds of the calls that a rewrite asked for, as far as they could be measured.
-        frozen: Names of inputs that are constants.
-        unsure: Names of inputs whose strides may differ from their fakes'.
+    `everything` rewrites all that can be rewritten, even if that saves nothing; tests use it. `seconds` holds measured
+    times of anchors in each of their orders, `loop_seconds` those of loops that the compiler writes.
+    `conversion_seconds` holds the measured time of one conversion of a value, by its name. Any other value moves its
+    bytes at the device's bandwidth.
 
+    `observable_outputs` names outputs whose strides callers can see. `original_inputs` holds inputs, as they were
+    traced, whose strides the rewritten forward has changed since. `timed` holds seconds of the calls that a rewrite
+    asked for, as far as they could be measured. `frozen` names inputs that are constants, `uncertain_inputs` inputs
+    whose strides may differ from their fakes'.
     """
 
     facts: GraphFacts
@@ -55,11 +52,11 @@ class RewriteSubject:
     loop_seconds: AnchorSeconds = field(default_factory=dict)
     conversion_seconds: Mapping[str, float] = field(default_factory=dict)
     bandwidth_bytes_per_s: float | None = None
-    visible: frozenset[str] = frozenset()
-    given: Mapping[str, Tensor] = field(default_factory=dict)
+    observable_outputs: frozenset[str] = frozenset()
+    original_inputs: Mapping[str, Tensor] = field(default_factory=dict)
     timed: Mapping[OperatorSignature, float] = field(default_factory=dict)
     frozen: frozenset[str] = frozenset()
-    unsure: frozenset[str] = frozenset()
+    uncertain_inputs: frozenset[str] = frozenset()
 
     @cached_property
     def members(self) -> tuple[OrderedOp, ...]:
@@ -71,7 +68,7 @@ class RewriteSubject:
         """Memory whose views must not become copies: shared by several outputs, of an output or operand that must keep
         gaps, or of an operand that is addressed by offsets."""
         values, ops = self.facts.values, self.facts.ops
-        returned = [values[name] for name in self.visible if name in values]
+        returned = [values[name] for name in self.observable_outputs if name in values]
         counted = Counter(value.storage for value in returned)
         told = [value for op in ops if requires_traced_strides(op) for value in self.facts.get_input_values(op)]
         placed = [value for op in ops if uses_storage_offsets(op) for value in self.facts.get_input_values(op)]
@@ -144,7 +141,7 @@ class RewriteSubject:
     def doubtful(self) -> frozenset[str]:
         """Values whose strides may differ from their fakes' at run time; none under Inductor, whose code follows the
         fakes."""
-        return frozenset() if self.generates_loops else find_unreliable_meta_strides(self.facts, self.unsure)
+        return frozenset() if self.generates_loops else find_unreliable_meta_strides(self.facts, self.uncertain_inputs)
 
     @property
     def generates_loops(self) -> bool:

@@ -1,8 +1,8 @@
 """Recognise written-out attention that is exactly `scaled_dot_product_attention`, and refuse all other.
 
-`attentions` recognises the pattern for advice; here every operator from the first product to the second is looked at
-again, with nothing let through that is not known: what the program computes must be softmax(scale · Q Kᵀ + mask) V in
-one dtype, its scores and weights read by nobody else, its operands not written to meanwhile.
+`attentions` recognises the pattern for advice. Here every operator from the first product to the second is checked
+again, and anything unknown is refused. The program must compute softmax(scale · Q Kᵀ + mask) V in one dtype. Nothing
+else may read the scores and weights, and nothing may write to the operands meanwhile.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class WrittenAttention:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of its nodes."""
+        """The nodes' names."""
         return tuple(node.name for node in (*self.path, self.second))
 
 
@@ -78,8 +78,8 @@ class _InexactAttentionError(Exception):
 def find_written_attention(
     dynamo: fx.Graph, facts: GraphFacts, origins: Mapping[str, str]
 ) -> Iterator[WrittenAttention | Refusal]:
-    """Yield every attention that can be one call, and a refusal for every other. `facts` are those of `dynamo`'s eager
-    ATen graph; `origins` maps the names of its nodes to Dynamo's."""
+    """Yield every attention that can be one call, and a refusal for every other. `facts` describe `dynamo`'s eager ATen
+    graph; `origins` maps its node names to Dynamo's."""
     nodes = {node.name: node for node in dynamo.nodes}
     for attention in find_attentions(facts):
         if attention.softmax.operator == FALLBACK_SOFTMAX:
@@ -108,7 +108,7 @@ def _check_attention(attention: Attention, facts: GraphFacts, origin: Callable[[
     _require(weights in path and value not in path, "the weights are not the second product's first operand")
     _require(query not in path and key_transposed not in path, "a factor of the scores is made from them")
     given = {node.meta["example_value"].dtype for node in (query, key_transposed, value, second)}
-    _require(given == {attention.query.dtype}, "autocast changes the dtype of its operands")
+    _require(given == {attention.query.dtype}, "autocast changes its operands' dtype")
     _require(
         read_shape(query)[:-2] == read_shape(key_transposed)[:-2], "queries are multiplied with keys of another batch"
     )
@@ -164,7 +164,7 @@ def _check_values(attention: Attention, steps: tuple[OpFacts, ...], facts: Graph
     _require(attention.first.operator == "aten.bmm", f"its first product is {attention.first.operator}")
     _require(attention.second.operator == "aten.bmm", f"its second product is {attention.second.operator}")
     _require(query.dtype in _DTYPES, f"it computes in {query.dtype}")
-    _require({v.dtype for v in every} == {query.dtype}, "it goes from one dtype to another on its way")
+    _require({v.dtype for v in every} == {query.dtype}, "it changes dtype on the way")
     _require(query.device.type in ("cpu", "cuda"), f"it runs on {query.device.type}")
     _require(not any(v.dynamic_dims for v in every), "its sizes are symbolic")
     _require(all(v.numel for v in every), "it has no elements")
@@ -206,7 +206,7 @@ def _trace_path(first: fx.Node, second: fx.Node, steps: set[fx.Node]) -> tuple[f
     members = {*path, second}
     used = [user.name for member in path for user in member.users if user not in members]
     _require(not used, f"scores or weights are also used by {', '.join(dict.fromkeys(used))}")
-    # A node without readers that is no operator of the scores has an effect, which would be lost.
+    # A node without readers that is not an operator of the scores has an effect, which would be lost.
     effects = [member.name for member in path if not member.users and member not in steps]
     _require(not effects, f"scores or weights are also given to {', '.join(effects)}")
     return tuple(path)
@@ -232,8 +232,8 @@ def _check_between(
 
 
 def _check_afterwards(attention: Attention, facts: GraphFacts) -> None:
-    """Check that nothing writes into what the backward reads. Fused kernels save operands and result, where written
-    attention saves its weights and copies of its operands."""
+    """Check that nothing writes into what the backward reads. Fused kernels save operands and result; written attention
+    saves weights and copies of operands."""
     kept = {value.storage for value in _list_read_values(attention, facts)} | {
         facts.values[name].storage for name in attention.second.outputs
     }

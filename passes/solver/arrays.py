@@ -78,7 +78,7 @@ class InstanceArrays:
         return len(self.payer)
 
     def find_asked_charges(self, asking: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return for each charge True if one of its askers is `asking`."""
+        """Return for each charge True if one of the askers is `asking`."""
         found = np.zeros(self.charges, dtype=np.bool_)
         found[self.asked_charge[asking]] = True
         return found

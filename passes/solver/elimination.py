@@ -1,9 +1,9 @@
 """Solve narrow graphs exactly, by eliminating one variable at a time.
 
 Eliminating a variable replaces the costs that it shares with others by its best reply to each of their choices. With
-one or two neighbours these are the reductions RI and RII of PBQP register allocation (Scholz and Eckstein, 2002);
-with more, bucket elimination (Dechter, 1999), whose tables grow with the graph's width. Networks are nearly
-series-parallel, hence narrow, however deep they are.
+one or two neighbours these are the reductions RI and RII of PBQP register allocation (Scholz and Eckstein, 2002); with
+more, bucket elimination (Dechter, 1999), whose tables grow with the graph's width. Networks are nearly series-parallel,
+so they are narrow, however deep.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Define the problem for the algorithms: variables with numbered choices, and charges that several of them share.
 
-All costs are whole ticks, so that sums are exact and equal costs are equal. The only thing that couples variables is
-the charge: for one value and one label that it may be converted to, the price depends on the value's source, the
-payer, and is paid once if any of the askers asks for that label.
+All costs are whole ticks, so that sums are exact and equal costs are equal. Only charges couple variables. A charge is
+for one value and one label that the value may be converted to. Its price depends on the value's source, the payer, and
+is paid once if any of the askers asks for that label.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Variable:
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """A variable, and for each of its choices True if it asks for the charge's label."""
+    """A variable, with True for each choice that asks for the charge's label."""
 
     variable: int
     asks: tuple[bool, ...]

@@ -45,7 +45,7 @@ class _TickScale:
 
 
 def _choose_tick_scale(problem: Problem) -> _TickScale:
-    """Return the finest clock whose ticks cannot overflow, whatever is chosen."""
+    """Return the finest clock whose ticks cannot overflow for any choice."""
     total = 0.0
     for node in problem.nodes:
         total += max((seconds for seconds in node.seconds.values() if seconds < math.inf), default=0.0)

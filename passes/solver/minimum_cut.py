@@ -59,8 +59,8 @@ def find_source_side(network: Network, source: int, sink: int, *, exact: bool = 
 
 
 def _make_symmetric(network: Network) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Return rows, columns and capacities by row and column, one entry per edge and its reverse, with capacity 0 for a
-    missing one: the flow that comes back has the same entries."""
+    """Return rows, columns and capacities by row and column, one entry per edge and its reverse; a missing one has
+    capacity 0. The returned flow has the same entries."""
     apart = (network.tails != network.heads) & (network.capacities > 0)
     tails, heads, capacities = network.tails[apart], network.heads[apart], network.capacities[apart]
     keys = np.concatenate((tails * network.size + heads, heads * network.size + tails))

@@ -3,7 +3,7 @@
 With one label proposed everywhere this is the α-expansion of Boykov, Veksler and Zabih (2001). A charge's askers ask
 either with what they keep or with what is proposed to them. A cut can express a charge that is dearer when its payer
 does the opposite of those who ask, not one that is cheaper then. Prices for which that does not hold are raised until
-it does; never those of the labelling at hand, which is why a move cannot make it worse.
+it does; never those of the present labelling, so a move cannot make it worse.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class CutBuilder:
     """Costs of deciding yes or no for each of many variables, as a network whose minimum cut is the best decision.
 
     A vertex on the source's side keeps its choice, one on the sink's side switches. A cost that is paid once, however
-    many of a group do the same, has a vertex of its own that they all drag along: the label cost of Delong et al.
+    many of a group do the same, gets a separate vertex that they all drag along: the label cost of Delong et al.
     (2012). The caller must pass only costs that a cut can express.
     """
 

@@ -1,4 +1,4 @@
-"""Find the cheapest labels, exactly where that is feasible."""
+"""Find the cheapest labels, exactly if that is feasible."""
 
 from __future__ import annotations
 

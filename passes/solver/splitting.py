@@ -1,6 +1,6 @@
-"""Put in what is decided already, and split the rest into parts that do not interact.
+"""Apply the decided choices, and split the rest into parts that do not interact.
 
-A variable with one choice couples nothing: what it pays or asks for is known. So pinned operators, and operators that
+A variable with one choice couples nothing: its payments and requests are known. So pinned operators, and operators that
 the program around them decides, separate a graph into regions that are solved one by one.
 """
 

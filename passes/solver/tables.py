@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from frx_graph.passes.solver.instance import INFINITE, Charge, Instance
 
 _LARGEST_CHARGE = 2**10
-"""A charge that couples more combinations of choices is split by a helper variable that pays or does not: then it
-couples each of its variables with the helper only."""
+"""A charge that couples more combinations of choices is split by a helper variable that pays or does not: then each
+variable is coupled with the helper only."""
 
 Scope = tuple[int, ...]
 """Distinct variables."""

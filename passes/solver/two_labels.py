@@ -1,7 +1,7 @@
 """Solve instances exactly by a minimum cut, if no variable has more than two choices.
 
-It takes two sides such that along every value what fits together is on the same side. With the same two labels
-everywhere those are the labels; where operators translate labels the sides are followed through the graph.
+Every choice gets one of two sides, so that choices which fit along a value are on the same side. With the same two
+labels everywhere, the sides are the labels. If operators translate labels, the sides are followed through the graph.
 """
 
 from __future__ import annotations

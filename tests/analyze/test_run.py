@@ -150,8 +150,8 @@ def test_of_several_traces_the_first_that_can_be_read_is(tmp_path: Path) -> None
     found = result(folder)
     assert [source.path for source in found.sources if source.role == "trace"] == ["profiler/rank1.pt.trace.json.gz"]
     unread = {gap.subject: gap.reason for gap in found.unread}
-    assert "one trace is read" not in unread["profiler/rank0.pt.trace.json"]
-    assert "one trace is read" in unread["profiler/rank2.pt.trace.json.gz"]
+    assert "only the first readable trace" not in unread["profiler/rank0.pt.trace.json"]
+    assert "only the first readable trace" in unread["profiler/rank2.pt.trace.json.gz"]
 
 
 def test_a_summary_of_these_files_is_taken(tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ def test_a_summary_is_taken_also_where_a_trace_could_not_be_read(tmp_path: Path)
     changed(summarised(folder), run_id="as it was")
     assert analyze_bundle(folder).read_from == "derived/summary.json"
     shutil.copy(RESNET, folder / "profiler" / "rank3.pt.trace.json.gz")
-    assert "of other files" in analyze_bundle(folder).read_from
+    assert "made from other files" in analyze_bundle(folder).read_from
 
 
 @pytest.mark.parametrize("what", ["events", "more", "version", "foreign", "damaged", "nan"])
@@ -202,7 +202,7 @@ def test_a_summary_alone_is_taken_if_it_is_one(tmp_path: Path) -> None:
     changed(folder, frx_version="0.0.1")
     assert analyze_bundle(folder).read_from == "derived/summary.json, as frx-graph 0.0.1 wrote it"
     (folder / SUMMARY).write_text("[" * 100_000)
-    with pytest.raises(EvidenceError, match=r"^derived/summary\.json: the summary is none that this") as caught:
+    with pytest.raises(EvidenceError, match=r"^derived/summary\.json: the summary was not written by this") as caught:
         analyze_bundle(folder)
     assert "\n" not in str(caught.value)
 
@@ -246,7 +246,7 @@ def test_what_the_record_lacks_is_told(tmp_path: Path) -> None:
         file.write('not json\n{"event_type": "other", "timestamp_ns": 5}\n{"event_ty')
     found = result(folder)
     said = " | ".join(f"{gap.subject}: {gap.reason}" for gap in found.missing)
-    for part in ("1 line could not be read: line ", "torn", "12 were dropped", "1 are of kinds", "1 step began"):
+    for part in ("1 line could not be read: line ", "torn", "12 were dropped", "1 have types that", "1 step began"):
         assert part in said
     assert found.warnings == ("[31mfull",)
 

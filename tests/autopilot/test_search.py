@@ -32,9 +32,7 @@ def test_the_combination_is_used_only_where_it_is_the_fastest(world: PretendedSe
     # Each is recorded at once, and what is slower before the fastest.
     layout = ("propagate_layout",)
     assert world.promoted == [layout, ("hoist_copy",), layout, ("hoist_copy", "propagate_layout"), layout]
-    assert world.recorded[-4].reason == (
-        "once more, so that it stands: of what was promoted so far it is the fastest, 1.300"
-    )
+    assert world.recorded[-4].reason == ("once more, so that it is active: the fastest plan promoted so far, 1.300")
 
 
 def test_nothing_is_promoted_after_a_decision_was_refused(world: PretendedSearch) -> None:

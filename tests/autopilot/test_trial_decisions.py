@@ -85,7 +85,7 @@ def test_a_trial_of_several_plans_together_decides_about_none_of_them() -> None:
     assert [one.kind for one in decided(faster, here())] == [Kind.PROPOSED, Kind.TRIED, Kind.PROMOTED]
     found = decided(faster, here(), others=1)
     assert [one.kind for one in found] == [Kind.PROPOSED, Kind.TRIED]
-    assert found[-1].reason == "together with 1 more, so that it says nothing of this one: promote, 10 % faster"
+    assert found[-1].reason == "together with 1 more, so this one is not judged: promote, 10 % faster"
     for outcome in Outcome:
         several = decided(replace(faster, outcome=outcome), here(), others=1)
         assert [one.kind for one in several] == [Kind.PROPOSED, Kind.TRIED]

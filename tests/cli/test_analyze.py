@@ -153,7 +153,7 @@ def test_a_named_gpu_is_taken_in_place_of_the_files(tmp_path: Path, capsys: pyte
     assert "GPU: NVIDIA X1 is not listed" in capsys.readouterr().out
     assert run(str(path), "--gpu-model", "RTX 5090") == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert "BY LIMITS AND DATA SHEET of RTX 5090 known by --gpu-model, in place of NVIDIA X1" in out
+    assert "BY LIMITS AND DATA SHEET of RTX 5090 known by --gpu-model, instead of NVIDIA X1" in out
 
 
 @pytest.mark.skipif(importlib.util.find_spec("ncu_report") is None, reason="needs the [ncu] extra")
@@ -237,9 +237,9 @@ def test_source_for_a_named_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[st
         (("EXPORT", "--format", "sarif"), "no --format sarif"),
         (("EXPORT", "--select", "FRX001"), "--select and --ignore"),
         (("EXPORT", "--gpu-model", "H1000"), "no GPU is known by the name 'H1000'"),
-        (("EXPORT", "--gpu-model", "MI300X"), "no GPU that CUDA kernels run on"),
-        (("EXPORT", "--gpu-model", "H100"), "says nothing of the kernels"),
-        ((RESNET, "--gpu-model", "H100"), "a run and a trace name their own device"),
+        (("EXPORT", "--gpu-model", "MI300X"), "not a GPU that runs CUDA kernels"),
+        (("EXPORT", "--gpu-model", "H100"), "says nothing about the kernels"),
+        ((RESNET, "--gpu-model", "H100"), "runs and traces name their own device"),
         ((RESNET, "--select", "FRX001"), "--trace reports the layout findings alone"),
         ((RESNET, "--model", "ResNet-50"), "--model names the report on the layouts"),
         ((RESNET, "--format", "html"), "--trace reports the layout findings alone"),
@@ -270,7 +270,7 @@ def test_metrics_that_tell_nothing_are_not_nothing_found(tmp_path: Path, capsys:
     path = tmp_path / "report.csv"
     path.write_text(long_export(metric(Launch(capability=""), SOL, "Duration", "us", "90.00")))
     assert run(str(path)) == run(str(path), "--exit-zero") == 2
-    assert "Primary bottleneck: not known" in capsys.readouterr().out
+    assert "Primary bottleneck: unknown" in capsys.readouterr().out
     assert run(str(path), "--output-json") == 2
     assert json.loads(capsys.readouterr().out)["result"]["primary_bottleneck"] is None
     with path.open("a") as file:
@@ -290,7 +290,7 @@ def test_ptx_without_a_kernel_is_an_error(tmp_path: Path, rest: str) -> None:
 def test_source_of_which_no_kernel_can_be_read_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "cut.cu"
     path.write_text("__global__ void k(float* a")
-    with pytest.raises(EvidenceError, match=r"cut\.cu: none of its kernels can be read \(k\)"):
+    with pytest.raises(EvidenceError, match=r"cut\.cu: no kernel in it can be read \(k\)"):
         run(str(path))
     path.write_text("__global__ void whole() {}\n__global__ void cut(float* a")
     assert run(str(path)) in (0, 1)

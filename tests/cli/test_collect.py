@@ -364,7 +364,7 @@ def test_traces_of_another_run_and_links_are_not_imported(tmp_path: Path) -> Non
     (folder / "loop").symlink_to(folder.absolute())
     assert run(["collect", *writes("frx-job-run/new\x1b_trace.json")]) == 0
     assert [path.name for path in (bundle() / "profiler").iterdir()] == ["new__trace.json"]
-    assert "1 older trace not imported, of before the run" in told("metadata.json")["warnings"]
+    assert "1 older trace not imported: written before the run" in told("metadata.json")["warnings"]
     with open_bundle(Path(f"{bundle()}.zip")) as opened:
         assert len(opened.find_traces()) == 1
 

@@ -165,7 +165,7 @@ def test_without_ncu_or_a_gpu_it_is_said_what_to_do(
     monkeypatch.setattr(module, "find_ncu", lambda: "ncu")
     monkeypatch.setattr(module, "list_gpu_names", lambda: ())
     assert run(["compare", *sources, "--with-ncu"]) == 2
-    assert "no NVIDIA GPU here" in (err := capsys.readouterr().err)
+    assert "ncu needs an NVIDIA GPU" in (err := capsys.readouterr().err)
     assert "--ncu-a a.csv --ncu-b b.csv" in err
     monkeypatch.setattr(module, "find_nvcc", lambda: None)
     assert run(["compare", *sources, "--with-ptx"]) == 2
@@ -180,7 +180,7 @@ def test_without_ncu_or_a_gpu_it_is_said_what_to_do(
         ((*zoo("warp_divergence"), "--with-ncu", "--ncu-a", "x.csv"), "take one of both"),
         ((*zoo("warp_divergence"), "--build-flags", "-O3"), "--build-flags needs something to compile"),
         ((*zoo("warp_divergence"), "--with-ptx", "--build-flags", "'"), "quote them as in a shell"),
-        ((*zoo("warp_divergence"), "--ncu-b", str(PTX)), "is nothing that Nsight Compute has written"),
+        ((*zoo("warp_divergence"), "--ncu-b", str(PTX)), "was not written by Nsight Compute"),
         ((*zoo("warp_divergence"), "--gpu-model", "H1000"), "no GPU is known by the name 'H1000'"),
     ],
 )
@@ -249,7 +249,7 @@ def test_files_of_different_kinds_have_no_winner(tmp_path: Path, capsys: pytest.
         (("--after-label", "x"), "nothing to be compared with"),
         (("--before-ncu", str(PTX), "--after", str(PTX)), f"--before-ncu {PTX} is ptx"),
         (("--before", str(PTX), "--before-ptx", str(PTX), "--after", str(PTX)), "are both ptx"),
-        ((str(PTX), "--before", str(PTX), "--after", str(PTX)), "a file is analysed by itself"),
+        ((str(PTX), "--before", str(PTX), "--after", str(PTX)), "analyse one file"),
         (("--before", str(PTX), "--after", str(PTX), "--select", "FRX001"), "--select and --ignore"),
         (("--before", str(PTX), "--after", str(PTX), "--format", "html"), "no --format html"),
         (

@@ -94,11 +94,11 @@ def test_none_is_written_where_one_cannot_be(
         (["report.csv", "--source", "."], ".: is a directory, expected CUDA source"),
         (
             [str(DATA / "traces" / "hta_mi250_minitoy_train.json.gz")],
-            "is a trace, which tells of a whole run (frx analyze",
+            "is a trace, which covers a whole run (frx analyze",
         ),
         (
             [str(DATA / "cuda" / "uncoalesced_access_bad.cu")],
-            "is source, which goes with a report (frx explain report.csv --source",
+            "is source, which needs a report (frx explain report.csv --source",
         ),
         ([], "report"),
     ],

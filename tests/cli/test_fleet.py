@@ -36,7 +36,7 @@ def test_reports_and_codes(runs: Path, tmp_path: Path, capsys: pytest.CaptureFix
     assert run(["fleet", str(runs)]) == 1
     text = capsys.readouterr().out
     assert text.startswith("FLEET  ")
-    for part in ("2 runs, 0 with", "2 analysed anew", "input_bound", "none that was recorded", "NOT READ (1)"):
+    for part in ("2 runs, 0 with", "2 analysed again", "input_bound", "none recorded", "NOT READ (1)"):
         assert part in text
     assert max(map(len, text.splitlines())) <= 80
     output = tmp_path / "fleet.json"

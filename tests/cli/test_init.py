@@ -96,7 +96,7 @@ def test_with_yes_it_is_written_and_taken_out_again(script: Path, capsys: pytest
     assert capsys.readouterr() == ("", "")
     assert script.read_text() == TRAINS
     assert run(["init", "--unpatch", "train.py", "--yes"]) == 0
-    assert "left as it is" in capsys.readouterr().err
+    assert "left unchanged" in capsys.readouterr().err
 
 
 def test_the_diff_as_json(script: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -94,7 +94,7 @@ def test_before_the_first_decision_there_is_nothing_and_nothing_is_made(frx: Frx
 def test_a_named_ledger_has_to_be_there(frx: Frx, home: Path, command: list[str]) -> None:
     code, out, err = frx(*command, "--ledger", "gone.sqlite3")
     assert (code, out) == (2, "")
-    assert err == f"frx: there is no ledger at {home / 'gone.sqlite3'} (the first trial makes it)\n"
+    assert err == f"frx: there is no ledger at {home / 'gone.sqlite3'} (the first trial creates it)\n"
     assert not (home / "gone.sqlite3").exists()
 
 
@@ -103,7 +103,7 @@ def test_one_that_the_variable_or_the_project_names_has_to_be_there_too(
     frx: Frx, home: Path, command: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (home / "pyproject.toml").write_text("[tool.frx]\nledger = 'gone.sqlite3'\n")
-    said = f"frx: there is no ledger at {home / 'gone.sqlite3'} (the first trial makes it)\n"
+    said = f"frx: there is no ledger at {home / 'gone.sqlite3'} (the first trial creates it)\n"
     assert frx(*command) == (2, "", said)
     monkeypatch.setenv("FRX_LEDGER", str(home / "away.sqlite3"))
     assert frx(*command) == (2, "", said.replace("gone", "away"))
@@ -142,7 +142,7 @@ def test_list(frx: Frx, ledger: Ledger) -> None:
         line for line in lines if line.split()[1:2] == ["promoted"]
     ]
     assert "Environment" not in out
-    assert f"Environment {HERE}: plan {'1' * 16} stands" in frx("list", "--signature", GRAPH)[1]
+    assert f"Environment {HERE}: plan {'1' * 16} is active" in frx("list", "--signature", GRAPH)[1]
     assert f"Environment {THERE}" not in frx("list", "--signature", GRAPH, "--environment", HERE)[1]
 
 
@@ -181,8 +181,8 @@ def test_rollback_of_a_graph_everywhere(frx: Frx, ledger: Ledger) -> None:
         assert event.decision.decided_by != "autopilot"
     code, out, err = frx("rollback", GRAPH)
     assert (code, out) == (2, "")
-    assert f"nothing stands for {GRAPH}" in err
-    assert "nothing stands, the baseline runs" in frx("list", "--signature", GRAPH)[1]
+    assert f"no plan is active for {GRAPH}" in err
+    assert "no active plan, the baseline runs" in frx("list", "--signature", GRAPH)[1]
     assert frx("verify")[0] == 0
 
 
@@ -193,7 +193,7 @@ def test_rollback_in_one_environment_or_of_one_event(frx: Frx, ledger: Ledger) -
     assert len(ledger.read_promotions(GRAPH, THERE)) == 1
     code, _, err = frx("rollback", "3")
     assert code == 2
-    assert f"plan {'1' * 16} does not stand" in err
+    assert f"plan {'1' * 16} is not active" in err
     assert frx("rollback", "4", "--environment", HERE)[0] == 2
     assert frx("rollback", "4")[0] == 0
     assert ledger.read_promotions(GRAPH, THERE) == ()
@@ -226,7 +226,7 @@ def test_verify(frx: Frx, ledger: Ledger) -> None:
     file.write_bytes(content.replace(b'2","policy":null,"position":5', b'3","policy":null,"position":5'))
     code, out, err = frx("verify")
     assert (code, err) == (1, "")
-    assert out == f"{file}: event 5: it was changed: its hash is not that of its content (4 events before it sound)\n"
+    assert out == f"{file}: event 5: it was changed: its hash does not match its content (4 events before it sound)\n"
 
 
 def test_a_file_that_is_no_ledger(frx: Frx, home: Path) -> None:

@@ -93,7 +93,7 @@ def test_kernels_are_judged_by_the_gpu_that_is_named(
     assert "no GPU is known by the name 'H1000'" in capsys.readouterr().err
     assert run(["profile", "--gpu-model", "H100", "--", *GREETING]) == 2
     shown = capsys.readouterr()
-    assert "--gpu-model H100 SXM says nothing of these kernels" in " ".join(shown.err.split())
+    assert "--gpu-model H100 SXM says nothing about these kernels" in " ".join(shown.err.split())
     assert "VERDICT" in shown.out
 
 
@@ -164,7 +164,7 @@ def test_nothing_that_holds_kernels_back_is_exit_0(launching: Callable[..., None
     ("kernels", "wrong", "options", "said"),
     [
         (["stream"], "permission", [], "counters (ERR_NVGPUCTRPERM) (run it with sudo"),
-        (["stream"], "driver", [], "ncu could not get into the program, whose exit code is 1 (what is printed above"),
+        (["stream"], "driver", [], "ncu could not attach to the program, whose exit code is 1 (the output above"),
         (["stream"], "busy", [], "in use by another tool"),
         (["stream"], "metric", [], "ncu knows no metric gpu__time_duration.sum on this device"),
         ([], "", [], "no kernels were profiled (does the program run on the GPU?"),
@@ -237,8 +237,8 @@ def test_ncu_is_found_in_the_toolkit(tmp_path: Path, monkeypatch: pytest.MonkeyP
         (["--ncu", "a.csv", "--ptx", "a.ptx"], "name one program or file to profile"),
         (["--ncu", "a.csv", "--", "python"], "name one program or file to profile"),
         (["--ncu", "a.csv"], "a.csv: no such file"),
-        (["--ncu", "a.csv", "--out", "b.csv"], "are for programs that are run"),
-        (["--ptx", "a.ptx", "--preset", "full"], "are for programs that are run"),
+        (["--ncu", "a.csv", "--out", "b.csv"], "need a program to run"),
+        (["--ptx", "a.ptx", "--preset", "full"], "need a program to run"),
         (["--ncu", str(PTX)], "Nsight Compute CSV export"),
         (["--preset", "memry", "--", "python"], "did you mean memory?"),
         (["--", "./nothing-there"], "./nothing-there is not an executable program (the program comes after --)"),

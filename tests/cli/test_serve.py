@@ -14,10 +14,10 @@ from frx_graph.cli.main import run
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--host", "0.0.0.0"], "frx serve: 0.0.0.0 is reached by others than this machine"),
+        (["--host", "0.0.0.0"], "frx serve: 0.0.0.0 can be reached from other machines"),
         (["--host", "0.0.0.0", "--token-file", "{short}"], "has fewer than 16 characters"),
         (["--token-file", "{missing}"], "cannot be read"),
-        (["--ledger", "sqlite:///:memory:"], "a ledger in memory would forget everything"),
+        (["--ledger", "sqlite:///:memory:"], "a ledger in memory would be lost at exit"),
     ],
 )
 def test_what_cannot_be_served_is_said_in_a_line(tmp_path, capsys, monkeypatch, arguments, said):

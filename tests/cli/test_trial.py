@@ -84,7 +84,7 @@ def test_what_is_tried_is_recorded(workplace: Path, capsys: pytest.CaptureFixtur
         (["model.py:nothing"], "has no 'nothing'"),
         (["model.py:broken", "--aa"], "the baseline does not run"),
         (["model.py:build", "--inner", "inducter"], "did you mean 'inductor'"),
-        (["model.py:build", "--inner", "cudagraphs"], "nothing can be tried with --inner cudagraphs (take one of aot"),
+        (["model.py:build", "--inner", "cudagraphs"], "--inner cudagraphs takes no plan (take one of aot"),
         (["model.py:build", "--policy", "nowhere.yaml"], "cannot be read"),
         (["model.py:build", "--dtype", "f32"], "unknown --dtype 'f32' (did you mean float32?)"),
         (["model.py:build", "--device", "nope"], "unknown --device 'nope'"),
@@ -131,7 +131,7 @@ def test_what_ended_before_anything_was_known_is_not_recorded(
     monkeypatch.setattr(target_trial, "try_target", lambda *_: TargetTrial(TrialRun((), verdict, (), None, ()), made))
     assert run(["trial", "model.py:build"]) == 1
     printed = capsys.readouterr().out
-    assert "not recorded: it ended before" in printed
+    assert "not recorded: the trial ended before" in printed
     assert "recorded in" not in printed
     assert not (workplace / "ledger.sqlite3").exists()
 

@@ -189,7 +189,7 @@ def test_of_several_promoted_candidates_the_fastest_stands_whatever_ended_last(
     said = [one.trial.decision for one in matrix_of(capsys).trials if one.trial is not None]
     again = "#10 once more, as the fastest of 3"
     assert [again in text for text in said] == [False, not last_was_best, False]
-    assert "it is the fastest, 1.300" in promotions[0].decision.reason or last_was_best
+    assert "promoted plans, 1.300" in promotions[0].decision.reason or last_was_best
 
 
 @pytest.mark.parametrize("rewrite", ["hoist_copy", "propagate_layout"])

@@ -119,7 +119,7 @@ def test_a_candidate_that_fails_is_rejected_and_a_program_that_fails_is_an_error
     assert "exit code 5" in capsys.readouterr().err
     assert report_of(tmp_path / "b")["status"] == "failed"
     assert tune(tmp_path / "c", *FAST, command=(sys.executable, "-c", "pass")) == 2
-    assert "told of 0 steps" in capsys.readouterr().err
+    assert "reported 0 steps" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

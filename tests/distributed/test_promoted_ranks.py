@@ -110,7 +110,7 @@ def test_where_nobody_has_a_ledger_that_is_asked_once(otherwise: list[Seen]) -> 
     ("name", "reason"),
     [
         ("rolled back", r"rank 1: plan [0-9a-f]{16} is rolled back in its ledger, .*ledger-1\.sqlite3;"),
-        ("option", r"rank 1: its option 'inner' is 'aot_eager', not 'eager' \(no plan is asked for any more\);"),
+        ("option", r"rank 1: its option 'inner' is 'aot_eager', not 'eager' \(no more plans are requested\);"),
         ("environment", "rank 1: its environment is [0-9a-f]{16}, not [0-9a-f]{16};"),
         ("not proved", "rank 0: TravelError: an operator of the script;"),
     ],
@@ -152,7 +152,7 @@ def test_a_project_file_that_is_wrong_on_one_rank(otherwise: list[Seen]) -> None
 def test_one_that_is_late_is_waited_for_once(otherwise: list[Seen]) -> None:
     ranks = of(otherwise, "slow")
     assert made(ranks) == nothing(ranks)
-    assert all(f"within {SHORT:g} s (no plan is asked for any more);" in said for said in warned(ranks))
+    assert all(f"within {SHORT:g} s (no more plans are requested);" in said for said in warned(ranks))
     assert [rank["asked"] for rank in ranks] == [[1, 0]] * 2
 
 
@@ -179,7 +179,7 @@ def test_one_is_killed_while_the_others_wait(launch: Launch, tmp_path: Path, wor
     assert killed is None
     ranks = of(left, "killed")
     assert made(ranks) == nothing(ranks)
-    reason = f"rank {world - 1} has not validated a plan within {2 * SHORT:g} s (no plan is asked for any more);"
+    reason = f"rank {world - 1} has not validated a plan within {2 * SHORT:g} s (no more plans are requested);"
     # The first tells; where that was killed, each.
     assert reason in ranks[0]["said"][0][0]
     assert [rank["said"] for rank in ranks[1:]] == [[[], []]] * (world - 2)

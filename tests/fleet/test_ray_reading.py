@@ -80,6 +80,6 @@ def test_such_an_error_ends_all(cluster: Any, runs: Path, monkeypatch: pytest.Mo
 
 def test_processes_are_counted_here_only(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["fleet", str(runs), "--engine", "ray", "--workers", "2"]) == 2
-    assert "--workers is for this machine" in capsys.readouterr().err
+    assert "--workers is for runs read on this machine" in capsys.readouterr().err
     assert run(["fleet", str(runs), "--address", "auto"]) == 2
     assert "--address is for a Ray cluster" in capsys.readouterr().err

@@ -91,7 +91,7 @@ def test_a_reader_that_is_killed(recorded: Path, readers: Readers) -> None:
     os.kill(child.pid, signal.SIGKILL)
     (answer,) = found
     # It was gone before it was asked, or while it was.
-    assert isinstance(answer, ReadRun) or "reader was ended" in answer.reason
+    assert isinstance(answer, ReadRun) or "reader was killed" in answer.reason
     assert isinstance(next(iter(reader.read_task(folder(recorded)))), ReadRun)
 
 

@@ -385,7 +385,7 @@ def test_what_ends_a_turn_before_it_begins_is_no_step() -> None:
         ("import lightning as L\nL.Trainer().fit(model)\n", "of frx_graph.callbacks.lightning"),
         (PLAIN.replace("\n", "\r"), "a line ends with a carriage return alone"),
         ("while True:\n    loss.backward()\n", "line 1: it is a while loop"),
-        ("for x in loader: model(x).backward()\n", "line 1: the loop's body is on the line of its for"),
+        ("for x in loader: model(x).backward()\n", "line 1: the loop's body is on the line of `for`"),
         ("for x in loader:\n", "not Python"),
         ("def f(:\n", "line 1: not Python"),
         ("x = 1\x00\n", "not Python"),

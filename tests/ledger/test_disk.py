@@ -120,7 +120,7 @@ def test_a_folder_that_cannot_be_written_is_read_and_said_to_be_read_only(closed
     closed_folder.chmod(0o555)
     errors, events, names = run(READ_ONLY, closed_folder)
     assert "cannot be opened" in errors[0]
-    assert "cannot be made: Permission denied" in errors[1]
+    assert "cannot be created: Permission denied" in errors[1]
     assert "is read-only" in errors[2]
     assert all(str(closed_folder) in error for error in errors)
     assert events == [event.hash]

@@ -68,7 +68,7 @@ def test_no_password_is_ever_shown(url):
         ("sqlite+aiosqlite:///a.db", r"cannot use sqlite\+aiosqlite"),
         ("a\0b", "NUL"),
         ("~nobody-of-that-name/x", "nobody-of-that-name"),
-        ("nosuch://host/x", "does not know this database"),
+        ("nosuch://host/x", "does not support this database"),
     ],
 )
 def test_what_cannot_be_a_ledger(text, message):

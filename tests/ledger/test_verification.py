@@ -56,10 +56,10 @@ def test_what_was_appended_is_sound(rows):
 @pytest.mark.parametrize(
     ("column", "value", "message"),
     [
-        ("document", "{}", "its hash is not that of its content"),
-        ("document", None, "its hash is not that of its content"),
-        ("hash", "0" * 64, "its hash is not that of its content"),
-        ("previous", "1" * 64, "does not follow the event before it"),
+        ("document", "{}", "its hash does not match its content"),
+        ("document", None, "its hash does not match its content"),
+        ("hash", "0" * 64, "its hash does not match its content"),
+        ("previous", "1" * 64, "does not follow the previous event"),
         ("position", 9, "missing: the next one is event 9"),
         ("kind", "rejected", "another kind"),
         ("signature", "0" * 16, "another signature"),
@@ -92,7 +92,7 @@ def test_a_changed_event_with_a_new_hash_breaks_the_chain_behind_it(rows):
     rows[1]["document"] = dump_canonical(document)
     rows[1]["hash"] = hash_content(rows[1]["document"])
     assert verify_rows(rows) == Verification(
-        2, Problem(3, "it does not follow the event before it: that was changed, or one was taken out")
+        2, Problem(3, "it does not follow the previous event: that was changed, or an event was removed")
     )
 
 
@@ -139,7 +139,7 @@ def test_a_ledger_that_was_changed_by_hand(location, promoted, changed_by_hand):
     open_ledger(location).append(promoted())
     changed_by_hand("UPDATE frx_ledger_events SET document = replace(document, 'reason 2', 'reason 9')")
     assert verify(open_to_read(location)) == Verification(
-        1, Problem(2, "it was changed: its hash is not that of its content")
+        1, Problem(2, "it was changed: its hash does not match its content")
     )
 
 

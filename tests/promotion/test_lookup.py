@@ -668,7 +668,7 @@ def test_what_was_proved_is_applied_also_where_a_later_trial_cannot_be_run(
 
     monkeypatch.setattr("frx_graph.autopilot.search.try_graph", proves_and_fails)
     monkeypatch.setattr(backend._session, "_promoted", None)
-    with pytest.warns(RuntimeWarning, match="could not try all.*the baseline does not run.*applies what was proved"):
+    with pytest.warns(RuntimeWarning, match="could not try all.*the baseline does not run.*applies the plan proved"):
         assert applied(*model, mode="autopilot") == [candidate.rewrite for candidate in candidates]
     assert kinds(ledger)[-1] is Kind.APPLIED
 

@@ -167,12 +167,12 @@ def test_what_cannot_be_analysed_says_why(client, path, body, said):
     [
         ({"files": {"file": ("notes.txt", b"hello")}}, "neither its name nor its content"),
         ({"files": {"file": ("empty.json", b"")}}, "is empty"),
-        ({"files": {"other": ("k.cu", BAD.encode())}}, "fields that are not known"),
-        ({"files": [("file", ("a.cu", b"x")), ("file", ("b.cu", b"y"))]}, "or one twice"),
-        ({"files": {"file": ("k.cu", BAD.encode())}, "data": {"url": "http://example.org"}}, "not known"),
+        ({"files": {"other": ("k.cu", BAD.encode())}}, "unknown or repeated fields"),
+        ({"files": [("file", ("a.cu", b"x")), ("file", ("b.cu", b"y"))]}, "unknown or repeated fields"),
+        ({"files": {"file": ("k.cu", BAD.encode())}, "data": {"url": "http://example.org"}}, "unknown or repeated"),
         ({"files": {"file": ("t.json", TRACE.encode())}, "data": {"gpu_model": "H100"}}, "gpu_model is for kernels"),
-        ({"data": {"file": "text"}}, "no form with a file"),
-        ({"json": {"file": "x"}}, "no form with a file"),
+        ({"data": {"file": "text"}}, "not a form with a file"),
+        ({"json": {"file": "x"}}, "not a form with a file"),
     ],
 )
 def test_a_form_that_is_none_says_why(client, sent, said):

@@ -66,12 +66,12 @@ def ask(url: str, told: str = "quick", **options) -> httpx.Response:
     ("told", "status", "said"),
     [
         ("hang", 422, "took longer than 0.5 s"),
-        ("die", 500, "has ended its process"),
-        ("nonsense", 500, "has ended its process"),
+        ("die", 500, "crashed its process"),
+        ("nonsense", 500, "crashed its process"),
         ("fail", 500, "a fault of frx-graph; request "),
         ("abort", 422, "needs more memory than"),
         ("memory", 422, "needs more memory than"),
-        ("long", 422, "larger than may be sent"),
+        ("long", 422, "exceeds the size limit"),
     ],
 )
 def test_an_analysis_that_goes_wrong_ends_alone(served, told, status, said, tmp_path):
@@ -95,7 +95,7 @@ def test_what_a_worker_says_last_is_in_the_log_and_not_in_the_answer(served):
     assert [answer.status_code for answer in answers] == [500, 500, 200]
     assert not any(word in answer.text for answer in answers for word in ("last words", "KeyError"))
     faults = [line for line in map(json.loads, log) if "fault" in line]
-    assert [line["fault"] for line in faults] == ["the analysis has ended its process", "KeyError: 1"]
+    assert [line["fault"] for line in faults] == ["the analysis crashed its process", "KeyError: 1"]
     assert (faults[0]["worker"], faults[0]["said"]) == ("exit code 3", "last words")
     for answer, line in zip(answers, faults, strict=False):
         assert answer.headers["x-request-id"] == line["request"]

@@ -512,8 +512,8 @@ def overlapping() -> tuple[Tensor, Tensor]:
 
 
 REFUSED: dict[str, tuple[Callable[[], Built], str]] = {
-    "operator": (lambda: (travelling, (torch.randn(3),)), "frx_tests::travelling is registered by other code"),
-    "function": (lambda: (lambda x: of_the_users(x), (torch.randn(3),)), "of_the_users is not torch's"),
+    "operator": (lambda: (travelling, (torch.randn(3),)), "frx_tests::travelling is registered by code outside torch"),
+    "function": (lambda: (lambda x: of_the_users(x), (torch.randn(3),)), "of_the_users is not part of torch"),
     "selective checkpoint": (
         lambda: (
             lambda x: checkpoint(torch.sin, x, use_reentrant=False, context_fn=selective),
@@ -590,7 +590,9 @@ def test_a_configuration_with_code_in_it_is_refused(tmp_path: Path) -> None:
     graph.output((graph.placeholder("x"),))
     with (
         torch._inductor.config.patch(post_grad_custom_pre_pass=test_dynamic_shapes_are_refused),
-        pytest.raises(TravelError, match=r"torch\._inductor\.config\.post_grad_custom_pre_pass: .* is not torch's"),
+        pytest.raises(
+            TravelError, match=r"torch\._inductor\.config\.post_grad_custom_pre_pass: .* is not part of torch"
+        ),
     ):
         write_graph(tmp_path, fx.GraphModule(nn.Module(), graph), [torch.ones(3)])
 
@@ -619,7 +621,7 @@ def test_a_disk_that_cannot_be_written_is_a_clear_error(tmp_path: Path) -> None:
         ({"nodes": [{"op": "get_attr", "name": "x", "target": "x", "args": [], "kwargs": {}}]}, "gets nothing"),
         ({"storages": [{"offset": 0, "nbytes": 9999, "device": "cpu"}]}, "shorter"),
         ({"storages": [{"offset": 0, "nbytes": 8, "device": "cpu"}]}, "larger than its storage"),
-        ({"surprise": 1}, "no graph file"),
+        ({"surprise": 1}, "not a graph file"),
     ],
 )
 def test_a_file_that_is_not_ours_is_refused(tmp_path: Path, changed: dict[str, Any], reason: str) -> None:

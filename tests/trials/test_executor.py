@@ -355,7 +355,7 @@ def test_each_gate_that_is_passed_says_what_was_seen() -> None:
     assert details[Gate.PLAN] == "made: 1 × propagate_layout"
     assert details[Gate.CAPTURE] == "graphs 1, graph breaks 0, guards 0, as the baseline"
     assert details[Gate.NUMERICS] == "7 results against float64; the largest error is 12.5 % of what is allowed"
-    assert details[Gate.STRIDES] == "5 outputs and gradients lie as the baseline's"
+    assert details[Gate.STRIDES] == "5 outputs and gradients have the baseline's layout"
     assert details[Gate.KERNELS] == "0 changed, of 0 that the baseline has"
     assert details[Gate.RECOMPILES] == "recompiles 0, CUDA-graph skips 0 in 3 steps, as the baseline"
     assert details[Gate.MEMORY] == "peak on the host 1100 bytes, as the baseline"

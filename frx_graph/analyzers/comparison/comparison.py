@@ -1,4 +1,4 @@
-"""Compare two programs: changes in each layer, four scores, a verdict, and its trade-offs."""
+"""Compare two programs: changes in each layer, four scores, a verdict and its trade-offs."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ class Comparison:
 
     @property
     def resolved(self) -> tuple[FindingChange, ...]:
-        """Return what `a` has and `b` lacks, or has less often."""
+        """Return findings that `a` has and `b` lacks, or has less often."""
         return tuple(change for change in self.findings if change.resolved)
 
     @property
     def regressions(self) -> tuple[FindingChange, ...]:
-        """Return what `b` has and `a` lacks, or has less often."""
+        """Return findings that `b` has and `a` lacks, or has less often."""
         return tuple(change for change in self.findings if change.introduced)
 
 
 def compare_layers(a: Layers, b: Layers, label_a: str, label_b: str, *, whole_runs: bool = False) -> Comparison:
-    """Compare the layers that both have. `whole_runs`: every kernel of a run of each program was measured. Swapping the
-    sides swaps the results."""
+    """Compare the layers that both sides have. `whole_runs` means that every kernel of a run of each program was
+    measured. Swapping the sides swaps the results."""
     source = None if a.source is None or b.source is None else compare_sources(a.source, b.source)
     ptx = None if a.ptx is None or b.ptx is None else compare_ptx_files(a.ptx, b.ptx)
     ncu, time = None, None

@@ -16,7 +16,7 @@ from frx_graph.evidence.kernel_signature import parse_kernel_signature
 
 
 class Winner(enum.StrEnum):
-    """The better side. TIE: they are equal, as far as that can be told; UNKNOWN: it cannot be told."""
+    """The better side. TIE: the evidence shows no difference; UNKNOWN: there is not enough evidence."""
 
     A = "a"
     B = "b"
@@ -26,7 +26,7 @@ class Winner(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A number of both sides, in `unit`; None: not known of that side. Neither more nor less is better by itself."""
+    """A number of both sides, in `unit`; None if unknown for that side. Neither more nor less is better by itself."""
 
     metric: str
     title: str
@@ -41,7 +41,7 @@ class Change:
 
 
 def pick_lesser(a: float | None, b: float | None, band: float) -> Winner:
-    """Return the side with less of it; a tie if they are within `band` of the larger, 0..1."""
+    """Return the side with less; a tie if they are within `band` of the larger, 0..1."""
     if a is None or b is None:
         return Winner.UNKNOWN
     if abs(a - b) <= band * max(abs(a), abs(b)):
@@ -54,13 +54,13 @@ S = TypeVar("S")
 
 
 class MatchedBy(enum.StrEnum):
-    """Why two kernels are taken for versions of one."""
+    """Reasons to treat two kernels as versions of one."""
 
     NAME = "name"
     BASE_NAME = "base_name"
-    """The same function, with other template arguments, parameters or namespaces."""
+    """The same function with other template arguments, parameters or namespaces."""
     ONLY_KERNEL = "only_kernel"
-    """Other names, but each side has this one alone."""
+    """Different names, but no other kernel remains on either side."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Pair(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Matching(Generic[T]):
-    """All kernels of both sides. The order of `pairs` is that of `a`."""
+    """All kernels of both sides. `pairs` follow the order of `a`."""
 
     pairs: tuple[Pair[T], ...]
     only_a: tuple[T, ...]
@@ -94,7 +94,7 @@ class Matching(Generic[T]):
 def match_kernels(
     a: Sequence[T], b: Sequence[T], name: Callable[[T], str], place: Callable[[T], Hashable] = lambda _: None
 ) -> Matching[T]:
-    """Match kernels of `a` and `b` by `name`; several of one name by `place`, such as a device."""
+    """Match kernels of `a` and `b` by `name`, and those of one name by `place`, such as a device."""
     left, right = dict(enumerate(a)), dict(enumerate(b))
     pairs: dict[int, Pair[T]] = {}
 
@@ -133,7 +133,7 @@ class KnownKernel:
 
 @dataclass(frozen=True, slots=True)
 class KernelFinding:
-    """A finding of a kernel. `defect`: it is surely worse to have it."""
+    """A finding for a kernel. `defect` means that it is always worse to have it."""
 
     code: str
     kernel: KnownKernel
@@ -142,8 +142,8 @@ class KernelFinding:
 
 @dataclass(frozen=True, slots=True)
 class FindingChange:
-    """Counts of a finding in `a` and `b`, for the kernel `kernel_a` there and `kernel_b` here. Both are None for all
-    kernels without a counterpart together."""
+    """Counts of a finding in `a` and `b`, for `kernel_a` and `kernel_b`. Both kernels are None in the total for all
+    kernels without a counterpart."""
 
     layer: Layer
     code: str
@@ -167,8 +167,8 @@ class FindingChange:
 def compare_findings(
     layer: Layer, matching: Matching[KnownKernel], a: Iterable[KernelFinding], b: Iterable[KernelFinding]
 ) -> tuple[FindingChange, ...]:
-    """Return the findings whose counts differ. Kernels without a counterpart count together: a finding that moved from
-    one to another has not changed."""
+    """Return the findings whose counts differ. Kernels without a counterpart count together, so a finding that moved
+    from one to another has not changed."""
     ours = _count_findings(a, [pair.a for pair in matching.pairs], matching.only_a)
     theirs = _count_findings(b, [pair.b for pair in matching.pairs], matching.only_b)
     changes = []
@@ -183,7 +183,7 @@ def compare_findings(
 
 
 def _sort_change(change: FindingChange) -> tuple[str, bool, list[tuple[str, str]]]:
-    """Order changes alike from either side."""
+    """Order changes in the same way from either side."""
     kernels = (one or KnownKernel("") for one in (change.kernel_a, change.kernel_b))
     return change.code, change.defect, sorted((one.name, one.device or "") for one in kernels)
 
@@ -207,5 +207,5 @@ def _index_places(paired: Sequence[KnownKernel], others: Sequence[KnownKernel]) 
 
 
 def _look_up_place(places: Mapping[KnownKernel, int | None], kernel: KnownKernel) -> int | None:
-    """Look a kernel up; the name of a launch has template arguments, `scale<float>`, that of the kernel has none."""
+    """Look up a kernel. A launch's name has template arguments, such as `scale<float>`; the kernel's name has none."""
     return places[kernel] if kernel in places else places.get(KnownKernel(parse_kernel_signature(kernel.name).function))

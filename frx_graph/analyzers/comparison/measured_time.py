@@ -14,12 +14,12 @@ from frx_graph.analyzers.comparison.matching import Matching, Winner, pick_lesse
 from frx_graph.analyzers.kernels.kernel_totals import KernelSummary
 
 TIME_BAND = 0.02
-"""Times within it are equal. Nsight Compute times a launch once, at locked clocks; it gives no interval."""
+"""Times within this band are equal. Nsight Compute times a launch once, at locked clocks, and gives no interval."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Seconds of both sides, read as `of` says."""
+    """Seconds of both sides, for the launches that `of` names."""
 
     of: str
     a: float
@@ -42,13 +42,13 @@ class MeasuredTime:
 
     @property
     def same_gpus(self) -> bool:
-        """Return True unless the files name different ones."""
+        """Return True unless the files name different GPUs."""
         return not self.gpus_a or not self.gpus_b or self.gpus_a == self.gpus_b
 
 
 def compare_times(matching: Matching[KernelSummary], *, whole_runs: bool) -> MeasuredTime | None:
-    """Return the faster side, or None without times of both. `whole_runs`: both sides have every kernel of a run, so
-    all of them together are the same work."""
+    """Return the faster side, or None unless both sides have times. `whole_runs` means that both sides have every
+    kernel of a run, so their totals are for the same work."""
     readings = tuple(reading for reading in _read_times(matching, whole_runs) if reading.a > 0 and reading.b > 0)
     if not readings:
         return None
@@ -91,7 +91,7 @@ def _sum_seconds(kernels: Iterable[KernelSummary]) -> float | None:
 
 
 def _name_gpus(a: Iterable[KernelSummary], b: Iterable[KernelSummary]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Name the GPUs, or else their compute capabilities, as far as both sides have them."""
+    """Name the GPUs, or else their compute capabilities, if both sides have them."""
     ours, theirs = list(a), list(b)
     names = [sorted({kernel.device_name for kernel in side if kernel.device_name}) for side in (ours, theirs)]
     if not all(names):

@@ -29,13 +29,13 @@ from frx_graph.analyzers.kernels.speed_of_light import Bound, compute_warp_stall
 from frx_graph.analyzers.layers import NcuLayer
 
 _DESCRIPTIVE = frozenset({INSUFFICIENT, "memory_bandwidth_bound"})
-"""Labels of what limits a kernel: to move memory as fast as the device can is what many fixes aim for."""
+"""Labels for the limit of a kernel. Many fixes aim for memory traffic as fast as the device allows."""
 
 
 @dataclass(frozen=True, slots=True)
 class NcuKernelDiff:
-    """Two versions of a kernel, all launches of each together. `changes` and `stalls` have what is equal, too; a metric
-    that neither has is left out. `faster` goes by the time of all launches, as far as that is known."""
+    """Two versions of a kernel, with all launches of each added up. `changes` and `stalls` include equal values; a
+    metric that neither side has is left out. `faster` compares the time of all launches, if known."""
 
     kernel_a: str
     kernel_b: str
@@ -63,7 +63,7 @@ class NcuKernelDiff:
 
 @dataclass(frozen=True, slots=True)
 class NcuDiff:
-    """Two measurements; kernels that took longest first."""
+    """Two measurements; the kernels that took longest come first."""
 
     kernels: tuple[NcuKernelDiff, ...]
     only_a: tuple[str, ...]
@@ -72,13 +72,13 @@ class NcuDiff:
 
 
 def match_measured(a: NcuLayer, b: NcuLayer) -> Matching[KernelSummary]:
-    """Match the kernels of both, those of one name on several devices by the device."""
+    """Match the kernels of both sides by name, and those of one name on several devices by device."""
     ours, theirs = ([kernel.summary for kernel in layer.analysis.kernels] for layer in (a, b))
     return match_kernels(ours, theirs, lambda one: one.kernel, lambda one: (one.device, one.compute_capability))
 
 
 def compare_ncu(a: NcuLayer, b: NcuLayer, matching: Matching[KernelSummary]) -> NcuDiff:
-    """Return what differs; `matching` is the result of `match_measured`."""
+    """Return the differences; `matching` is the result of `match_measured`."""
     known = matching.map(_identify_kernel)
     kernels = tuple(sorted(map(_compare_kernel, matching.pairs), key=_sort_longest_first))
     faster = {
@@ -104,7 +104,7 @@ def _identify_kernel(kernel: KernelSummary) -> KnownKernel:
 
 
 def _is_outrun(change: FindingChange, faster: Mapping[tuple[KnownKernel, KnownKernel], Winner]) -> bool:
-    """Return True for what limits the faster version now: that is no defect which it got."""
+    """Return True for the limit of the faster version: that is not a new defect."""
     if change.kernel_a is None or change.kernel_b is None:
         return False
     has_more = Winner.A if change.a > change.b else Winner.B

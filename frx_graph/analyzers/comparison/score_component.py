@@ -1,8 +1,9 @@
 """Define the components of a score, and average them over kernels.
 
-A finding of CUDA source takes its share of what is left of 1: half if grave ("wrong results, or several times slower"),
-a quarter ("a good part of the kernel's time"), or a tenth, times its card's confidence. A PTX label takes its score
-times its confidence. These shares order findings and measure nothing.
+A finding in CUDA source takes a share of the score that is left, starting from 1. A grave one ("wrong results, or
+several times slower") takes half, others ("a good part of the kernel's time") a quarter, or a tenth. The card's
+confidence scales that share. A PTX label takes its score times its confidence. These shares order findings and measure
+nothing.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from frx_graph.evidence.kernel_signature import parse_kernel_signature
 from frx_graph.rules.cuda_card import Category, Severity
 
 COVERED = 0.9
-"""Part of the time that kernels with a metric need to have for it to be known of the side: the rate of hits is `n/a` of
-a kernel that reads nothing."""
+"""Part of the time that kernels with a metric must cover for the side's value to be known. For example, a hit rate is
+`n/a` for a kernel that reads nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """A score of each side, 0..1, None if it is not known, and what it rests on there."""
+    """A score of each side, 0..1, None if unknown, and its evidence."""
 
     name: str
     a: float | None
@@ -36,12 +37,12 @@ class Component:
 
 
 def make_component(name: str, evidence: Evidence, a: float | None, b: float | None) -> Component:
-    """Return a component for which both sides have the same evidence; scores are kept within 0..1."""
+    """Return a component for which both sides have the same evidence; scores are limited to 0..1."""
     return Component(name, clamp_score(a), clamp_score(b), evidence, evidence)
 
 
 def clamp_score(score: float | None) -> float | None:
-    """Limit a score to 0..1: Nsight Compute reports hit rates of 100.39 %."""
+    """Limit a score to 0..1, since Nsight Compute reports hit rates of 100.39 %."""
     return None if score is None else min(1.0, max(0.0, score))
 
 
@@ -76,12 +77,12 @@ def average_measured(layer: NcuLayer | None, value: Callable[[KernelSummary], fl
 
 
 def average_metric(layer: NcuLayer | None, name: str) -> float | None:
-    """A metric by its name, of all kernels together."""
+    """Return a metric by name, over all kernels."""
     return average_measured(layer, lambda kernel: kernel.values.get(name))
 
 
 def average_percentage(layer: NcuLayer | None, name: str) -> float | None:
-    """Return a metric in percent, of all kernels together, as a fraction."""
+    """Return a percentage over all kernels as a fraction."""
     found = average_metric(layer, name)
     return None if found is None else found / 100.0
 

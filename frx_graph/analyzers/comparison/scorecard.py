@@ -1,7 +1,7 @@
 """Score both sides in four dimensions, 0..1, and decide which is better.
 
-Measured components count if both sides have one; else static ones do. Only components that both sides have count, all
-alike. A dimension that nothing is known of is not available, and the others weigh more. docs/compare.md has the
+Measured components count if both sides have one, and static ones otherwise. Only components that both sides have count,
+with equal weights. A dimension without evidence is not available, and the others weigh more. docs/compare.md has the
 formulas.
 """
 
@@ -30,12 +30,13 @@ WEIGHTS: Mapping[DimensionName, float] = MappingProxyType(
     {"register_efficiency": 0.2, "memory_efficiency": 0.3, "compute_efficiency": 0.3, "launch_efficiency": 0.2}
 )
 SCORE_BAND = 0.02
-"""Scores within it are equal: percentages of two profiles of one kernel differ by a point or two."""
+"""Scores within this band are equal: percentages in two profiles of one kernel differ by a point or two."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dimension:
-    """`components` are those that count: of both sides if `available`, else of the side that has any."""
+    """A dimension with the `components` that count: those of both sides if `available`, else those of the only side
+    with any."""
 
     name: DimensionName
     weight: float
@@ -51,8 +52,8 @@ class Dimension:
 
 
 def score_dimensions(a: Layers, b: Layers, *, whole_runs: bool = False) -> tuple[Dimension, ...]:
-    """Score all four dimensions. `whole_runs`: both were measured with all kernels, so bytes compare although kernels
-    do not."""
+    """Score all four dimensions. `whole_runs` means that both were measured with all kernels, so bytes compare even if
+    kernels do not match."""
     same_work = whole_runs
     if a.ncu is not None and b.ncu is not None:
         matching = match_measured(a.ncu, b.ncu)
@@ -88,7 +89,7 @@ def pick_higher(a: float | None, b: float | None) -> Winner:
 
 
 def _score_dimension(name: DimensionName, groups: Sequence[Sequence[Component]]) -> Dimension:
-    """Score a dimension from `groups` of components, the best evidence first."""
+    """Score a dimension from `groups` of components, best evidence first."""
     for group in groups:
         common = tuple(one for one in group if one.a is not None and one.b is not None)
         if common:
@@ -107,20 +108,20 @@ def _score_dimension(name: DimensionName, groups: Sequence[Sequence[Component]])
 
 
 class Basis(enum.StrEnum):
-    """The evidence that decided."""
+    """The evidence behind the verdict."""
 
     TIME = "time"
     MEASURED_SCORES = "measured_scores"
-    """All scores rest on counters."""
+    """All scores come from counters."""
     STATIC_SCORES = "static_scores"
-    """At least one score rests on source or PTX: what is likely, and was not measured."""
+    """At least one score comes from source or PTX: it is likely, but not measured."""
     NOTHING = "nothing"
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`reason` says why the winner is unknown; else it is None. Scores cover the available dimensions; None: there is
-    none."""
+    """The verdict. `reason` says why the winner is unknown; otherwise it is None. Scores cover the available
+    dimensions, and are None without any."""
 
     winner: Winner
     basis: Basis
@@ -136,7 +137,7 @@ class Verdict:
 
 
 def decide_verdict(dimensions: Sequence[Dimension], time: MeasuredTime | None) -> Verdict:
-    """Return the better side. Time comes before scores, even if it cannot be read."""
+    """Return the better side. Time comes before scores, even if it gives no answer."""
     scores = average_scores(dimensions)
     score_a, score_b = (None, None) if scores is None else scores
     if time is not None:

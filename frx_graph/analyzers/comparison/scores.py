@@ -1,4 +1,4 @@
-"""The components of the four scores: how well each side uses registers, memory, arithmetic and the device.
+"""Define the components of the four scores: how well each side uses registers, memory, arithmetic and the device.
 
 docs/compare.md has the formulas. Measured components come before static ones; each function returns its groups in that
 order.
@@ -35,21 +35,21 @@ from frx_graph.evidence.ptx.ptxas import Assembled
 from frx_graph.rules.cuda_card import Category
 
 FULL_REGISTERS = 32
-"""Registers of a thread with which 2,048 threads fit beside 65,536 registers, as from Volta on, consumers' devices
-aside. Used if the GPU is unknown or differs. Source: technical specifications per compute capability,
+"""Registers per thread at which 2,048 threads fit into 65,536 registers, as on data-centre GPUs since Volta. Used if
+the GPU is unknown or differs. Source: technical specifications per compute capability,
 https://docs.nvidia.com/cuda/cuda-c-programming-guide/"""
 _WORD = 4
 _LEAST_TRAFFIC = 1e6
-"""Bytes. Less traffic tells nothing: such data stays in L2."""
+"""Bytes. Less traffic proves nothing: such data stays in L2."""
 _WITHIN = 0.02
 _COMPUTE = frozenset({Category.CONTROL_FLOW, Category.SYNCHRONIZATION, Category.TENSOR_CORES})
 _COMPUTE_LABELS = frozenset({"ptx_fp64_usage", "ptx_branch_divergence_risk"})
 
 
 def score_registers(a: Layers, b: Layers) -> Sequence[Sequence[Component]]:
-    """Return one group: threads that have registers, times the part of their values that is kept in registers.
+    """Return one group: threads with registers, times the part of their values kept in registers.
 
-    Nsight Compute's register counts come before those of ptxas; only ptxas knows spills. Virtual registers are not
+    Nsight Compute's register counts come before those of ptxas, but only ptxas knows spills. Virtual registers are not
     scored: of 339 kernels with 102 in the median, the assembler needed 16.
     """
     full_a, full_b = _find_full_registers(a), _find_full_registers(b)
@@ -63,11 +63,11 @@ def score_registers(a: Layers, b: Layers) -> Sequence[Sequence[Component]]:
 
 
 def score_memory(a: Layers, b: Layers, *, same_work: bool) -> Sequence[Sequence[Component]]:
-    """Return what counters and source tell of memory.
+    """Return the memory components of counters and source.
 
-    Of the same work that is `traffic`: the lesser side's DRAM bytes over this side's. Else DRAM throughput and hit
-    rates replace it. `coalescing` is 4 sectors over those that a load of a warp took; the 8 and 16 sectors of
-    wider loads waste nothing.
+    For the same work, `traffic` is the lesser side's DRAM bytes over this side's. Otherwise DRAM throughput and hit
+    rates replace it. `coalescing` is 4 sectors over the sectors of a warp's load; the 8 and 16 sectors of wider loads
+    waste nothing.
     """
     traffic = _score_traffic(a, b) if same_work else None
     names = ("dram_throughput", "l1_hit_rate", "l2_hit_rate") if traffic is None else ()
@@ -85,10 +85,10 @@ def score_memory(a: Layers, b: Layers, *, same_work: bool) -> Sequence[Sequence[
 
 
 def score_launches(a: Layers, b: Layers) -> Sequence[Sequence[Component]]:
-    """Return what counters and source tell of launches.
+    """Return the launch components of counters and source.
 
-    Measured are achieved occupancy, and its part of the theoretical one; a grid that is too small lowers it. Static is
-    the most that blocks of that size and shared memory can fill.
+    Measured components are the achieved occupancy, and its part of the theoretical one; a grid that is too small lowers
+    it. The static component is the most that blocks of that size and shared memory can fill.
     """
     return (
         (
@@ -105,8 +105,8 @@ def score_launches(a: Layers, b: Layers) -> Sequence[Sequence[Component]]:
 
 
 def score_compute(a: Layers, b: Layers) -> Sequence[Sequence[Component]]:
-    """Return what counters, source and PTX tell of arithmetic; the tensor pipe only of kernels that multiply
-    matrices."""
+    """Return the arithmetic components of counters, source and PTX. The tensor pipe counts only for kernels that
+    multiply matrices."""
     counters = [
         _score_measured("issue_slots_busy", a, b, _score_issue_slots),
         _score_measured("not_stalled", a, b, _score_stalls),
@@ -130,7 +130,7 @@ def _score_findings(name: str, a: Layers, b: Layers, categories: frozenset[Categ
 
 
 def _find_full_registers(layers: Layers) -> int | None:
-    """Return the registers of a thread with which every warp finds place on the side's GPU, if that is known."""
+    """Return the registers per thread at which every warp fits on the side's GPU, if known."""
     if layers.ncu is None:
         return None if layers.ptx is None else layers.ptx.analysis.full_occupancy_registers
     architectures = {
@@ -164,7 +164,7 @@ def _compute_kept(one: Assembled) -> float:
 
 
 def _list_assembled(layers: Layers) -> tuple[Assembled, ...]:
-    """Return what ptxas says of all kernels; nothing if it does not know one."""
+    """Return the ptxas results for all kernels; nothing if one is unknown."""
     known = [] if layers.ptx is None else [kernel.assembled for kernel in layers.ptx.analysis.kernels]
     found = tuple(one for one in known if one is not None)
     return found if len(found) == len(known) else ()
@@ -179,7 +179,7 @@ def _score_traffic(a: Layers, b: Layers) -> Component | None:
 
 
 def _sum_traffic(layer: NcuLayer | None) -> float | None:
-    """Return the DRAM bytes of all launches; None if those of a kernel are unknown."""
+    """Return the DRAM bytes of all launches; None if a kernel has no count."""
     moved = [] if layer is None else [_count_traffic(kernel.summary) for kernel in layer.analysis.kernels]
     known = [traffic for traffic in moved if traffic is not None]
     return math.fsum(known) if moved and len(known) == len(moved) else None

@@ -23,9 +23,9 @@ from frx_graph.evidence.cuda.source import Access, Kernel, Space, StrideKind, Us
 from frx_graph.evidence.ptx.instruction import Kind
 
 SURE = 0.5
-"""Confidence from which a PTX label counts; hints of virtual registers and of the number of branches have 0.2."""
+"""Confidence from which a PTX label counts; hints from virtual registers and the number of branches have 0.2."""
 _DESCRIPTIVE = frozenset({"ptx_global_memory_heavy"})
-"""Labels of what a kernel is made of: fewer other instructions for the same result raise this share."""
+"""Labels of shares of the instructions: fewer other instructions for the same result raise such a share."""
 _SOURCE_NUMBERS = (
     ("coalesced_accesses", "Global accesses of neighbouring elements", ""),
     ("strided_accesses", "Global accesses of elements apart", ""),
@@ -71,15 +71,15 @@ class _KernelDiff:
 
 @dataclass(frozen=True, slots=True)
 class SourceKernelDiff(_KernelDiff):
-    """Two versions of a kernel's source; `strides` has only what differs."""
+    """Two versions of a kernel's source; `strides` has only differences."""
 
     strides: tuple[StrideChange, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class PtxKernelDiff(_KernelDiff):
-    """Two versions of a kernel's PTX. `assembled`: registers and spills of both come from ptxas; else only virtual
-    registers of both are known, and no spills. `mix` includes equal numbers."""
+    """Two versions of a kernel's PTX. `assembled` means that registers and spills of both come from ptxas. Otherwise
+    only virtual registers are known for both, and no spills. `mix` includes equal numbers."""
 
     assembled: bool
     mix: tuple[Change, ...]
@@ -108,7 +108,7 @@ class PtxDiff:
 
 
 def compare_sources(a: SourceLayer, b: SourceLayer) -> SourceDiff:
-    """Return what differs between two sources, in an order that is the same from either side."""
+    """Return the differences between two sources, in an order that does not depend on the side."""
     matching = match_kernels(a.source.kernels, b.source.kernels, lambda kernel: kernel.name)
     known = matching.map(lambda kernel: KnownKernel(kernel.name))
     kernels = [_compare_source(pair, a.analysis.launches, b.analysis.launches) for pair in matching.pairs]
@@ -125,7 +125,7 @@ def compare_sources(a: SourceLayer, b: SourceLayer) -> SourceDiff:
 
 
 def compare_ptx_files(a: PtxLayer, b: PtxLayer) -> PtxDiff:
-    """Return what differs between two PTX files, in an order that is the same from either side."""
+    """Return the differences between two PTX files, in an order that does not depend on the side."""
     matching = match_kernels(a.analysis.kernels, b.analysis.kernels, lambda kernel: kernel.function.name)
     known = matching.map(lambda kernel: KnownKernel(kernel.function.name))
     return PtxDiff(
@@ -178,7 +178,7 @@ def _compare_source(
 
 
 def _count_source(kernel: Kernel, launches: Sequence[LaunchAdvice]) -> Mapping[str, float | None]:
-    # An array that is used twice with one stride counts once, as it does for findings.
+    # As in findings, two uses of an array with one stride count once.
     uses = {(access.base, access.stride) for access in kernel.accesses if access.space is Space.GLOBAL}
     kinds = Counter(stride.kind for _, stride in uses)
     shared = [array.bytes for array in kernel.arrays if array.space is Space.SHARED and not array.dynamic]

@@ -1,4 +1,4 @@
-"""List what contradicts the verdict, or must be known to trust it."""
+"""List facts that contradict the verdict, or that readers need to trust it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from frx_graph.analyzers.comparison.scorecard import Basis, Dimension, Verdict
 from frx_graph.analyzers.comparison.static_diff import PtxDiff, SourceDiff
 
 OCCUPANCY_POINTS = 10.0
-"""Of achieved occupancy: a shift that large should show in the time, one way or the other."""
+"""Shift of achieved occupancy that should show in the time, one way or the other."""
 CLOCK_BAND = 0.05
-"""Nsight Compute locks clocks by default; then they are within a percent."""
+"""Nsight Compute locks clocks by default; then they agree within a percent."""
 _SAME = 1e-9
 
 
 class Kind(enum.StrEnum):
-    """Conflicts that can be found."""
+    """Kinds of conflicts."""
 
     TIME_AGAINST_SCORES = "time_against_scores"
     DIMENSIONS = "dimensions_disagree"
@@ -36,8 +36,8 @@ class Kind(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Tradeoff:
-    """A conflict. `winner` is the side that is better by what is named first; UNKNOWN: none. `only_a` and `only_b` are
-    names, `kernel_a` and `kernel_b` the kernel that it is about."""
+    """A conflict. `winner` is the side that is better by the fact named first, or UNKNOWN if neither is. `only_a` and
+    `only_b` are names. `kernel_a` and `kernel_b` are the kernels in conflict."""
 
     kind: Kind
     winner: Winner = Winner.UNKNOWN
@@ -105,7 +105,8 @@ def _find_measured_conflicts(verdict: Verdict, ncu: NcuDiff) -> Iterator[Tradeof
 
 
 def _find_spill_conflicts(ptx: PtxDiff, ncu: NcuDiff) -> Iterator[Tradeoff]:
-    """Only for a single kernel: PTX has mangled names, and several cannot be told apart."""
+    """Return the notes on assembly for a single kernel only: PTX has mangled names, so several kernels cannot be
+    matched here."""
     if len(ptx.kernels) != 1 or len(ncu.kernels) != 1:
         return
     stores = next(one for one in ptx.kernels[0].changes if one.metric == "spill_stores")
@@ -117,7 +118,7 @@ def _find_spill_conflicts(ptx: PtxDiff, ncu: NcuDiff) -> Iterator[Tradeoff]:
 
 
 def _find_unmatched_kernels(source: SourceDiff | None, ptx: PtxDiff | None, ncu: NcuDiff | None) -> Iterator[Tradeoff]:
-    """Use the measured layer, else the most exact one."""
+    """Return the measured layer, or else the most exact one."""
     diff = ncu or ptx or source
     if diff is None:
         return
@@ -129,7 +130,7 @@ def _find_unmatched_kernels(source: SourceDiff | None, ptx: PtxDiff | None, ncu:
 
 
 def _pick_lower_occupancy(occupancy: Change) -> Winner:
-    """Return the side with less of it, by a point at least."""
+    """Return the side with less, by a point at least."""
     delta = occupancy.delta
     if delta is None:
         return Winner.UNKNOWN

@@ -1,5 +1,5 @@
-"""Detectors of CUDA source, in order. A new one needs a file here, its card, two kernels in `tests/data/cuda`, and a
-line below."""
+"""List the detectors of CUDA source, in order. A new one needs a file here, its card, two kernels in `tests/data/cuda`,
+and a line below."""
 
 from __future__ import annotations
 

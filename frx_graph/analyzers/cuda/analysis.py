@@ -17,7 +17,7 @@ _ORDER = {Severity.HIGH: 0, Severity.MEDIUM: 1, Severity.LOW: 2}
 
 @dataclass(frozen=True, slots=True)
 class CudaFinding:
-    """A card and where it applies; `access` is None if it is about no single access."""
+    """A card and the place that it applies to; `access` is None if the finding is not about a single access."""
 
     card: CudaCard
     kernel: str
@@ -28,7 +28,7 @@ class CudaFinding:
 
 @dataclass(frozen=True, slots=True)
 class CudaAnalysis:
-    """Findings and launches of one file; `gpu` is the one that was named."""
+    """Findings and launches of one file; `gpu` is the named GPU."""
 
     findings: tuple[CudaFinding, ...]
     launches: tuple[LaunchAdvice, ...]
@@ -36,7 +36,7 @@ class CudaAnalysis:
 
 
 def detect_cuda_defects(source: CudaSource, gpu: GpuProfile | None = None) -> CudaAnalysis:
-    """Analyse the source alone, on `gpu` or on any. Nothing is measured."""
+    """Analyse the source alone, for `gpu` or for any GPU. Nothing is measured."""
     cards = load_cuda_cards()
     found = [
         CudaFinding(cards[detector.rule], sight.kernel, sight.line, sight.seen, sight.access)

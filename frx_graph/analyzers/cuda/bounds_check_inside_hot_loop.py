@@ -1,7 +1,7 @@
-"""A loop asks in each turn whether the thread has anything to do at all, and the answer is always the same.
+"""Detect a loop that checks in each iteration if the thread has work, although the answer never changes.
 
-Certain of a loop without loops in it, all of whose accesses are below one condition on the thread's place that nothing
-in the loop changes. Silent where a barrier is in the loop, which all threads have to come by.
+Certain for an innermost loop whose accesses all depend on one condition on the thread's place that the loop does not
+change. Silent if the loop has a barrier, which all threads must reach.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from frx_graph.evidence.cuda.source import Access, Barrier, Branch, Call, CudaSo
 
 
 def detect(source: CudaSource) -> Iterator[Occurrence]:
-    """One sight for a condition."""
+    """Yield one occurrence per condition."""
     for kernel in source.kernels:
         loops = kernel.loops
         for event in kernel.events:

@@ -1,10 +1,10 @@
-"""A barrier of the whole block stands where not all threads of the block come by: they wait for each other forever, or
-go on with half of the data.
+"""Detect a barrier of the whole block that some threads skip: the others wait forever, or continue with half of the
+data.
 
-Certain where the condition, or how often a loop goes around, depends on `threadIdx` by arithmetic alone; who goes on
-behind a `continue` or `break` is below its condition too. Silent behind an early `return`: a barrier does not wait for
-threads that have ended. Silent where loaded data decides, which may be the same for all, where the other arm has a
-barrier too, and where the blocks that the file launches are no wider than the limit.
+Certain if the condition, or a loop's iteration count, depends on `threadIdx` by arithmetic alone. Code after a
+`continue` or `break` depends on its condition too. Silent after an early `return`: a barrier does not wait for threads
+that have ended. Silent if loaded data decides, since it may be the same for all threads. Silent if the other arm has a
+barrier too, or the launched blocks are no wider than the limit.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from frx_graph.evidence.cuda.source import BarrierKind, Condition, CudaSource, K
 
 
 def detect(source: CudaSource) -> Iterator[Occurrence]:
-    """One sight for a barrier."""
+    """Yield one occurrence per barrier."""
     for kernel in source.kernels:
         blocks = [one for one in kernel.barriers if one.kind is BarrierKind.BLOCK]
         waiting = {arm for one in blocks for arm in one.step.arms}
         for barrier in blocks:
-            # The other arm has a barrier of its own: the hardware counts threads, and not where they wait.
+            # The other arm has a barrier too: the hardware counts threads, not the places where they wait.
             if any((branch, 1 - arm) in waiting for branch, arm in barrier.step.arms):
                 continue
             split = next(
@@ -38,7 +38,7 @@ def detect(source: CudaSource) -> Iterator[Occurrence]:
 
 
 def _holds_for_block(source: CudaSource, kernel: Kernel, condition: Condition) -> bool:
-    """Return True for `threadIdx.x < 256` in blocks that are no wider, where the file launches it."""
+    """Return True for `threadIdx.x < 256` if the file launches no wider blocks."""
     widths = [launch.block.sizes[0] for launch in find_launches(source, kernel)]
     return bool(widths) and all(
         width is not None and condition.width is not None and width <= condition.width for width in widths

@@ -1,9 +1,8 @@
-"""A tile is loaded for the tensor cores from rows that are not a multiple of 16 bytes apart.
+"""Detect a tile for the tensor cores whose rows are not a multiple of 16 bytes apart.
 
-`wmma::load_matrix_sync` demands it of its leading dimension (8 elements of half precision, 4 of single):
-https://docs.nvidia.com/cuda/cuda-c-programming-guide/#warp-matrix-functions.
-Certain where that is a number, and the type
-of the element is known.
+`wmma::load_matrix_sync` requires that for the leading dimension (8 elements of half precision, 4 of single):
+https://docs.nvidia.com/cuda/cuda-c-programming-guide/#warp-matrix-functions. Certain if the leading dimension is a
+number, and the type of the element is known.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ ALIGNMENT = 16
 
 
 def detect(source: CudaSource) -> Iterator[Occurrence]:
-    """One sight for a load or store of a fragment."""
+    """Yield one occurrence per load or store of a fragment."""
     for kernel in source.kernels:
         for call in kernel.calls:
             short = call.name.rsplit("::", 1)[-1]

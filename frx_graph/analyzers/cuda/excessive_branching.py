@@ -1,6 +1,6 @@
-"""A chain of four arms and more that the threads of one warp take each: the warp goes through all of them.
+"""Detect a chain of four or more arms that threads of one warp take: the warp executes all of them.
 
-Certain where the condition is arithmetic on the thread's place that differs within a warp.
+Certain if the condition is arithmetic on the thread's place that differs within a warp.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from frx_graph.analyzers.cuda.finding import CudaDetector, Occurrence
 from frx_graph.evidence.cuda.source import Branch, CudaSource
 
 MANY = 4
-"""Arms, of a remainder: with two, `warp_divergence` says it, and predicated instructions have fewer."""
+"""Fewest arms for a remainder: `warp_divergence` reports two, and predicated instructions have fewer."""
 _OF_BORDERS = 6
-"""Arms of any other condition: of four that tell the borders of a tile apart, a warp takes two."""
+"""Fewest arms for any other condition: of four that separate the borders of a tile, a warp takes two."""
 
 
 def detect(source: CudaSource) -> Iterator[Occurrence]:
-    """One sight for a chain; its later arms are chains of their own, and not said again."""
+    """Yield one occurrence per chain; its later arms are themselves chains, and not repeated."""
     for kernel in source.kernels:
         last = 0
         for event in kernel.events:

@@ -1,4 +1,4 @@
-"""Define detectors of CUDA source, and what several of them share."""
+"""Define detectors of CUDA source, and their shared helpers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TENSOR = ("wmma", "mma", "asm", "tcgen05", "cute::", "cutlass")
 
 
 def find_matrix_products(kernel: Kernel) -> Iterator[Product]:
-    """Yield sums of products of which a whole row or column of threads uses each factor. Both factors advance with the
+    """Yield sums of products in which a whole row or column of threads uses each factor. Both factors advance with the
     same loop, and are in the same kind of memory."""
     for event in kernel.events:
         if not isinstance(event, Product) or event.left.space is not event.right.space:
@@ -47,7 +47,7 @@ def _shares_loop(product: Product) -> bool:
 
 
 def list_target_limits(gpu: GpuProfile | None) -> Mapping[str, SmLimits]:
-    """Return limits by the GPU's name, or by compute capability in order. Empty for a GPU without CUDA."""
+    """Return limits by GPU name, or by compute capability in order. Empty for a GPU without CUDA."""
     if gpu is None:
         return _list_capability_limits()
     limits = gpu.architecture.limits
@@ -63,7 +63,7 @@ def _list_capability_limits() -> Mapping[str, SmLimits]:
 
 @dataclass(frozen=True, slots=True)
 class Occurrence:
-    """One place of one kernel; `seen` describes it in a sentence."""
+    """A place in a kernel; `seen` describes it in a sentence."""
 
     kernel: str
     line: int
@@ -81,7 +81,7 @@ class CudaDetector:
 
 @dataclass(frozen=True, slots=True)
 class DeviceDetector:
-    """A detector that depends on the GPU; None: the source may run on any."""
+    """A detector that depends on the GPU; None means that the source may run on any."""
 
     rule: str
     detect: Callable[[CudaSource, GpuProfile | None], Iterable[Occurrence]]

@@ -1,7 +1,7 @@
-"""Try the first threads of a block to find out if one reads what another has written.
+"""Try the first threads of a block to find out if one reads data that another has written.
 
-Sizes that a launch or the build gives are taken to be large, and conditions that some sizes fulfil to hold. If the size
-of blocks is unknown, two threads must meet in several sizes.
+Sizes from a launch or build are assumed to be large. Conditions that some sizes fulfil are assumed to hold. If the
+block size is unknown, two threads must meet in several sizes.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from frx_graph.evidence.cuda.source import Access, Condition, Kernel, Launch, Lo
 from frx_graph.evidence.cuda.values import WARP
 
 _MOST_THREADS = 256
-"""That are tried of a block whose size is known: eight warps, as most launches have."""
+"""Threads to try in a block of known size: eight warps, as most launches have."""
 _LINES = (64, 256)
 _WIDEST = 1024
 _PLANES = ((8, 8), (16, 16), (32, 32))
-"""Blocks that are tried where nothing is known; their first 64 threads, or 8 by 8."""
+"""Blocks to try for unknown sizes; their first 64 threads, or 8 by 8."""
 _MOST_TRIED = 32_000
-"""Threads of a kernel, at each of its accesses; real ones need a tenth."""
+"""Limit on threads times accesses in a kernel; real ones need a tenth."""
 _LARGE = 1 << 16
 _UNTOLD = 4
-"""Threads of which it cannot be told where they are; the first may be before the first element."""
+"""Threads at unknown places; the first may be before the first element."""
 _PLACE = frozenset(["x", "y", "z"])
 _EARLY = frozenset[str]()
-"""No loop that is in its second turn."""
+"""Constant for no loop in its second iteration."""
 
 
 @dataclass(frozen=True, slots=True)
 class _TriedBlock:
-    """Its size, and how many of its threads are tried along x and y."""
+    """The size of a block, and the numbers of threads to try along x and y."""
 
     width: int
     height: int
@@ -72,8 +72,8 @@ class FirstThreads:
     def do_threads_meet(
         self, write: Access, read: Access, written: Collection[Access], loop: Loop | None
     ) -> bool | None:
-        """Return True if a thread reads what another, and not itself, has written; of a `loop`, in the turn before.
-        None: the elements are unknown."""
+        """Return True if a thread reads data that another thread has written; for a `loop`, in the iteration before.
+        Returns None if the elements are unknown."""
         wide = (write.element_bytes, read.element_bytes)
         if write.element != read.element and None in wide:
             return None
@@ -103,7 +103,7 @@ class FirstThreads:
         written: Collection[Access],
         block: int,
     ) -> bool | None:
-        # What others add to an element after it is another's too.
+        # Later additions by other threads also belong to another thread.
         atomic = Use.ATOMIC in (write.use, read.use)
         unit = min(write.element_bytes or 1, read.element_bytes or 1) if write.element != read.element else 0
         at = self._list_places(read, late, block)
@@ -133,7 +133,7 @@ class FirstThreads:
         return self._by_element[key]
 
     def _list_places(self, access: Access, late: frozenset[str], block: int) -> Sequence[int | None]:
-        """Return the element of each thread, None for threads that do not get there; nothing if unknown."""
+        """Return the element of each thread, None for threads that do not reach it; nothing if unknown."""
         key = (access.step.order, late, block)
         if key not in self._seen:
             size = self._blocks[block].columns * self._blocks[block].rows
@@ -143,7 +143,7 @@ class FirstThreads:
 
     @property
     def _blocks(self) -> Sequence[_TriedBlock]:
-        # Most kernels never ask.
+        # Most kernels never need this.
         if not self._sizes:
             self._sizes = _choose_blocks(self.kernel, self.launches)
         return self._sizes
@@ -174,14 +174,13 @@ class FirstThreads:
 
 @dataclass(slots=True)
 class _Assumptions:
-    """A block's first threads, where what a launch gives is large, where it is large otherwise, and where it is not
-    known."""
+    """The first threads of a block in two worlds of large launch sizes, and with unknown places."""
 
     given: Threads
     otherwise: Threads
     strict: Threads
     _known: dict[int, Truth] = field(default_factory=dict)
-    """By identity of a condition, which all events below it share."""
+    """Caches by identity of a condition, which all events below it share."""
 
     @staticmethod
     def from_kernel(kernel: Kernel, late: frozenset[str], block: _TriedBlock) -> _Assumptions:
@@ -201,8 +200,8 @@ class _Assumptions:
         return _Assumptions(given, otherwise, strict)
 
     def may_hold(self, condition: Condition) -> Truth:
-        """Return False for those that it keeps away; what differs between threads holds if it does in one of two
-        worlds."""
+        """Return False for threads that the condition excludes. Conditions that differ between threads hold if they
+        hold in one of two worlds."""
         known = self._known
         if id(condition) not in known:
             tests = condition.tests
@@ -229,14 +228,14 @@ def _choose_blocks(kernel: Kernel, launches: Sequence[Launch]) -> Sequence[_Trie
         return [_TriedBlock(*size, 8, 8) for size in _PLANES]
     if width:
         return [_TriedBlock(width, 1, min(width, _MOST_THREADS), 1)]
-    # `threadIdx.x < 512` is asked where there are more.
+    # `threadIdx.x < 512` matters only if a block has more threads.
     limits = {one.width or 0 for access in kernel.accesses for one in access.step.conditions}
     wide = min(_WIDEST, 2 * max(limits, default=0))
     return [_TriedBlock(size, 1, max(_LINES[0], wide), 1) for size in sorted({max(size, wide) for size in _LINES})]
 
 
 def _is_contradiction(write: Access, read: Access) -> bool:
-    """Return True if one happens only when the other does not, whatever a launch gives."""
+    """Return True if one event happens only when the other does not, for any launch."""
     known, asked = (
         [one.tests for one in access.step.conditions if isinstance(one.tests, Test) and not one.varies & _PLACE]
         for access in (write, read)
@@ -249,7 +248,7 @@ def _choose_none(symbol: str) -> int | None:
 
 
 def _choose_large(symbol: str) -> int | None:
-    """Return a large number for a size that a launch or the build gives."""
+    """Return a large number for a size from a launch or build."""
     if symbol.startswith("blockIdx."):
         return 0
     return None if "#" in symbol else _LARGE + zlib.crc32(symbol.encode()) % _LARGE
@@ -262,7 +261,7 @@ def _choose_mirrored(symbol: str) -> int | None:
 
 
 def _iterate_elements(places: Sequence[int | None], access: Access, unit: int) -> Iterator[tuple[int, int]]:
-    """Yield threads and the elements that they touch, in pieces of `unit` bytes; 0: elements are alike."""
+    """Yield threads and the elements that they access, in pieces of `unit` bytes; with 0, elements are alike."""
     if not unit:
         return ((thread, place) for thread, place in enumerate(places) if place is not None)
     size = access.element_bytes or unit

@@ -1,7 +1,7 @@
-"""A product of matrices in single precision, term by term, past the tensor cores.
+"""Detect a single-precision product of matrices that is computed term by term instead of by tensor cores.
 
-Certain where a sum over products has one factor that is the same along x, and one that is the same along y, both of
-`float`, and the kernel uses neither `wmma` nor inline assembly.
+Certain if a sum over products has one factor that is constant along x and one that is constant along y, both `float`,
+and the kernel uses neither `wmma` nor inline assembly.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from frx_graph.evidence.cuda.source import CudaSource
 
 
 def detect(source: CudaSource) -> Iterator[Occurrence]:
-    """One sight for a kernel."""
+    """Yield one occurrence per kernel."""
     for kernel in source.kernels:
         if uses_tensor_cores(kernel):
             continue

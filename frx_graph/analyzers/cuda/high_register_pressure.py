@@ -1,8 +1,8 @@
-"""Arrays of each thread that cannot all be in registers, so they are in memory.
+"""Detect per-thread arrays that do not fit into registers, so they are in memory.
 
-Certain where their sizes are numbers, and are more than the registers that a thread can have: 255, or fewer where
-`__launch_bounds__` promises so many threads that those of a multiprocessor do not last. How many registers a kernel
-really takes only the assembler knows (`frx analyze kernel.ptx`).
+Certain if their sizes are numbers, and exceed the registers that a thread can have. That is 255, or fewer if
+`__launch_bounds__` promises more threads than the multiprocessor's registers allow. Only the assembler knows the
+registers that a kernel really takes (`frx analyze kernel.ptx`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _BYTES = 4
 
 
 def detect(source: CudaSource, gpu: GpuProfile | None) -> Iterator[Occurrence]:
-    """One sight for a kernel."""
+    """Yield one occurrence per kernel."""
     targets = list_target_limits(gpu).values()
     for kernel in source.kernels:
         arrays = [one for one in kernel.arrays if one.space is Space.LOCAL and one.bytes is not None]

@@ -1,6 +1,6 @@
-"""So much shared memory a block that few blocks, or one, fit on a multiprocessor.
+"""Detect blocks with so much shared memory that few of them, or one, fit on a multiprocessor.
 
-Certain where the sizes of all static arrays are numbers. Of a GPU that was named, few blocks are fewer than three.
+Certain if the sizes of all static arrays are numbers. For a named GPU, fewer than three blocks count as few.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from frx_graph.evidence.cuda.source import CudaSource, Space
 from frx_graph.rules.gpu_profile import GpuProfile
 
 LARGE = 32 << 10
-"""Bytes. Of the 64 KiB of sm_75 and the 100 KiB of sm_86 and sm_89 more than this leaves room for 1 and 3 blocks; a
-block may have 48 KiB without asking."""
+"""Limit in bytes. With more, 1 block fits into the 64 KiB of sm_75, and 3 into the 100 KiB of sm_86 and sm_89. A block
+may have 48 KiB without an opt-in."""
 FEW = 3
 
 
 def detect(source: CudaSource, gpu: GpuProfile | None) -> Iterator[Occurrence]:
-    """One sight for a kernel."""
+    """Yield one occurrence per kernel."""
     large = _choose_limit(gpu)
     for kernel in source.kernels:
         arrays = [one for one in kernel.arrays if one.space is Space.SHARED and one.bytes]

@@ -1,4 +1,4 @@
-"""Judge the block of each launch: its threads, its warps, and how far it can fill a multiprocessor."""
+"""Judge the block of each launch: its threads, its warps, and the part of a multiprocessor that it can fill."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from frx_graph.evidence.cuda.source import CudaSource, Kernel, Launch, Space
 from frx_graph.rules.gpu_profile import GpuProfile, SmLimits
 
 MOST_THREADS = 1024
-"""Of a block: https://docs.nvidia.com/cuda/cuda-c-programming-guide/, technical specifications per capability."""
+"""Limit for a block: https://docs.nvidia.com/cuda/cuda-c-programming-guide/, technical specifications per capability.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Residency:
     """Occupancy of one multiprocessor by a block, registers aside.
 
-    `occupancy` is 0..1, and `limiter` what ends it, None if every warp fits. `waves` is how often the grid fills the
-    whole GPU, None if its size or the number of multiprocessors is unknown.
+    `occupancy` is 0..1, and `limiter` the resource that limits it, None if every warp fits. `waves` counts how often
+    the grid fills the whole GPU, None if its size or the number of multiprocessors is unknown.
     """
 
     gpu: str
@@ -31,9 +32,8 @@ class Residency:
 
 @dataclass(frozen=True, slots=True)
 class LaunchAdvice:
-    """`threads` of a block and `shared` bytes, None if they are no numbers; `residency` is on the GPU that was
-    named, or on each compute capability, and empty where it cannot be told; `suggestion` is None if nothing better
-    is certain."""
+    """The `threads` and `shared` bytes of a block; None if they are not numbers. `residency` is for the named GPU, or
+    for each compute capability; empty if unknown. `suggestion` is None if nothing better is certain."""
 
     launch: Launch
     threads: int | None
@@ -49,7 +49,7 @@ def advise_on_launches(source: CudaSource, gpu: GpuProfile | None) -> tuple[Laun
 
 
 def count_shared_bytes(kernel: Kernel | None, launch: Launch | None) -> int | None:
-    """Return the shared memory of a block in bytes; None if a size is no number."""
+    """Return the shared memory of a block in bytes; None if a size is not a number."""
     if kernel is None:
         return None
     static = [array.bytes for array in kernel.arrays if array.space is Space.SHARED and not array.dynamic]

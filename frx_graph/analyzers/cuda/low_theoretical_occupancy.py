@@ -1,8 +1,7 @@
-"""So much shared memory, or so few threads a block, that a multiprocessor stays more than half empty on any device,
-or on the one that was named.
+"""Detect blocks with so much shared memory, or so few threads, that over half of a multiprocessor stays empty.
 
-Certain where the launch says in numbers how many threads a block has, and how much shared memory all its arrays take. A
-grid of one block does not fill a device anyway, and is not meant.
+This holds on any device, or on the named one. Certain if the launch gives the threads of a block and the shared memory
+of all its arrays as numbers. A grid of one block cannot fill a device, and is left out.
 """
 
 from __future__ import annotations
@@ -15,11 +14,12 @@ from frx_graph.evidence.cuda.source import CudaSource
 from frx_graph.rules.gpu_profile import GpuProfile
 
 LOW = 0.5
-"""Below it, latency of memory is rarely hidden: https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/#occupancy"""
+"""Occupancy below which memory latency is rarely hidden:
+https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/#occupancy"""
 
 
 def detect(source: CudaSource, gpu: GpuProfile | None) -> Iterator[Occurrence]:
-    """One sight for a launch."""
+    """Yield one occurrence per launch."""
     where = "any device" if gpu is None else gpu.name
     for advice in advise_on_launches(source, gpu):
         if not advice.residency or advice.launch.grid.count == 1:

@@ -1,9 +1,8 @@
-"""Threads write to an array by their place in the grid, and nothing stops those behind its end.
+"""Detect threads that write to an array by their place in the grid without a check against its end.
 
-Certain of a write below no condition and in no loop that depends on the thread or the block, in a kernel that the same
-file launches with a grid rounded up (so that the last block has threads without work), or does not launch, and that has
-a parameter for the size and never reads it. A kernel that is only launched with what fits needs no guard, and the rule
-is silent.
+Certain for a write without a condition or loop on the thread or the block, in a kernel with a size parameter that it
+never reads. The same file must not launch the kernel, or must round its grid up, so that the last block has threads
+without work. If every launch fits, no guard is needed and the rule is silent.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _THREADS = frozenset(["x", "y", "z", "block", "data"])
 
 
 def detect(source: CudaSource) -> Iterator[Occurrence]:
-    """One sight for a kernel."""
+    """Yield one occurrence per kernel."""
     for kernel in source.kernels:
         if not kernel.complete or _has_guard(kernel):
             continue
@@ -35,7 +34,7 @@ def detect(source: CudaSource) -> Iterator[Occurrence]:
 
 
 def _has_guard(kernel: Kernel) -> bool:
-    """Return True if anything in the kernel depends on a comparison with a thread's place, or may."""
+    """Return True if anything in the kernel depends, or may depend, on a comparison with a thread's place."""
     return any(condition.varies & _THREADS for event in kernel.events for condition in event.step.conditions) or any(
         event.name.startswith("assert") or not event.pure for event in kernel.calls
     )
@@ -54,7 +53,7 @@ def _explain_risk(source: CudaSource, kernel: Kernel) -> str | None:
     for launch in launches:
         if launch.grid.rounded_up and launch.grid.count is None:
             return f"the grid is rounded up in line {launch.line}"
-    # Launched in this file with a grid that is not rounded up, it may be with what fits.
+    # Launches in this file do not round the grid up, so they may fit.
     for one in kernel.parameters if not launches else ():
         if not one.pointer and one.type in _INTEGERS and _SIZE.match(one.name) and one.name not in kernel.read:
             return f"the parameter `{one.name}` is never read"

@@ -1,8 +1,8 @@
-"""A thread reads 2, 4 or more elements that lie side by side, one load each, where one load would do.
+"""Detect a thread that reads 2, 4 or more adjacent elements with one load each, where one load would do.
 
-Certain where the reads of one array differ by 0, 1, … up to the stride between neighbouring threads, and all parts of
-the index are multiples of it, so that the address is aligned whatever the names in it stand for. Silent for elements of
-16 bytes, and where the pointer itself is offset by something that is not known.
+Certain if the reads of one array differ by 0, 1, … up to the stride between neighbouring threads. All parts of the
+index must be multiples of that stride, so that the address is aligned for any values. Silent for elements of 16 bytes,
+and if the pointer itself has an unknown offset.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ WIDEST = 16
 
 
 def detect(source: CudaSource) -> Iterator[Occurrence]:
-    """One sight for an array of a kernel."""
+    """Yield one occurrence per array of a kernel."""
     for kernel in source.kernels:
         seen = set()
         reads = [one for one in kernel.accesses if one.space is Space.GLOBAL and one.use is Use.READ]
@@ -40,12 +40,12 @@ def _find_width(read: Access) -> int | None:
 
 
 def _has_vectors(read: Access, reads: Sequence[Access]) -> bool:
-    """Return True if the kernel reads the same array by wider elements too: what is read one by one is its end."""
+    """Return True if the kernel also reads the array by wider elements: then the single reads are for its end."""
     return any(one.base == read.base and one.element != read.element for one in reads)
 
 
 def _find_neighbours(read: Access, reads: Sequence[Access], width: int) -> set[int]:
-    """The places in a row of `width` that are read in one go, counted from an aligned one."""
+    """Return the places in a row of `width` that are read in one go, counted from an aligned one."""
     if any(times % width for name, times in read.offset.terms.items() if name):
         return set()
     places = set()
@@ -59,7 +59,7 @@ def _find_neighbours(read: Access, reads: Sequence[Access], width: int) -> set[i
 
 
 def _is_looped_over(kernel: Kernel, read: Access, width: int) -> bool:
-    """Return True for a loop of `width` turns that takes the next element with each."""
+    """Return True for a loop of `width` iterations that each take the next element."""
     if not read.step.loops:
         return False
     loop = kernel.loops.get(read.step.loops[-1])

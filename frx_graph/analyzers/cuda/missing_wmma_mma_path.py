@@ -1,6 +1,6 @@
-"""A product of matrices of half precision, which tensor cores take, is computed term by term.
+"""Detect a half-precision product of matrices that is computed term by term, although tensor cores support it.
 
-Certain as `fp32_only_matmul` is, for operands of `half` or `bfloat16`.
+Certain as in `fp32_only_matmul`, for operands of `half` or `bfloat16`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _HALVES = frozenset(["half", "__half", "nv_bfloat16", "__nv_bfloat16", "half2", 
 
 
 def detect(source: CudaSource) -> Iterator[Occurrence]:
-    """One sight for a kernel."""
+    """Yield one occurrence per kernel."""
     for kernel in source.kernels:
         if uses_tensor_cores(kernel):
             continue

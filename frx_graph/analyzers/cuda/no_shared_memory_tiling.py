@@ -1,7 +1,7 @@
-"""A product of matrices reads both operands from global memory for every element of the result.
+"""Detect a product of matrices that reads both operands from global memory for every element of the result.
 
-Each row is read again by all threads of its row, each column by those of its column, though a tile of both fits into
-shared memory. Certain where one factor is the same for all threads along x, the other along y, and the kernel has no
+All threads of a row read that row again, and all threads of a column that column, though a tile of both fits into
+shared memory. Certain if one factor is the same for all threads along x, the other along y, and the kernel has no
 shared memory at all.
 """
 
@@ -14,7 +14,7 @@ from frx_graph.evidence.cuda.source import CudaSource, Space
 
 
 def detect(source: CudaSource) -> Iterator[Occurrence]:
-    """One sight for a kernel."""
+    """Yield one occurrence per kernel."""
     for kernel in source.kernels:
         if any(array.space is Space.SHARED for array in kernel.arrays) or uses_tensor_cores(kernel):
             continue

@@ -1,7 +1,7 @@
-"""All threads of a launch do the same to the same element.
+"""Detect a launch whose threads all do the same to the same element.
 
-Certain of a kernel that names neither `threadIdx` nor `blockIdx` nor a cooperative group, calls nothing that could,
-writes to global memory, and is launched in the same file with a block of more than one thread.
+Certain for a kernel that uses neither `threadIdx` nor `blockIdx` nor a cooperative group, and calls nothing that could.
+It must write to global memory, and the same file must launch it with more than one thread per block.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _PLACES = frozenset(
 
 
 def detect(source: CudaSource) -> Iterator[Occurrence]:
-    """One sight for a kernel."""
+    """Yield one occurrence per kernel."""
     for kernel in source.kernels:
         if not kernel.complete or kernel.read & _PLACES or _may_hide(kernel):
             continue

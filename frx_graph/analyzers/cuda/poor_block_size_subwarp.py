@@ -1,6 +1,6 @@
-"""Blocks of fewer threads than a warp: the rest of it idles in every block.
+"""Detect blocks with fewer threads than a warp: the rest of the warp idles in every block.
 
-Certain where the launch says it in numbers. A launch of one block, or with one thread, is meant to be small.
+Certain if the launch gives the size as a number. A launch of one block, or with one thread, is small on purpose.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ WARP = 32
 
 
 def detect(source: CudaSource) -> Iterator[Occurrence]:
-    """One sight for a launch."""
+    """Yield one occurrence per launch."""
     for launch in source.launches:
         threads = launch.block.count
         if threads is not None and 1 < threads < WARP and launch.grid.count != 1:

@@ -1,6 +1,6 @@
-"""Blocks of a number of threads that is no multiple of a warp: the last warp of each is partly empty.
+"""Detect blocks whose threads are not a multiple of a warp: the last warp of each is partly empty.
 
-Certain where the launch says it in numbers.
+Certain if the launch gives the size as a number.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ WARP = 32
 
 
 def detect(source: CudaSource) -> Iterator[Occurrence]:
-    """One sight for a launch."""
+    """Yield one occurrence per launch."""
     for launch in source.launches:
         threads = launch.block.count
         if threads is not None and threads > WARP and threads % WARP:

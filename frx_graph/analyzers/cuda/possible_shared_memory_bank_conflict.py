@@ -1,9 +1,9 @@
-"""Threads of a warp want different words of the same bank of shared memory, which serves one at a time.
+"""Detect threads of a warp that need different words of one bank of shared memory, which serves one at a time.
 
-Certain where the stride between neighbouring threads is a number (32 for a column of `tile[32][32]`), or a multiple of
-an even one; and where quotients, remainders and bits of the place alone choose the element, which is tried thread by
-thread. Silent where a part of a warp is at work, where the stride cannot be told, where a thread uses all that lies
-between, and where no more than the rows of threads in a warp meet.
+Certain if the stride between neighbouring threads is a number (32 for a column of `tile[32][32]`), or a multiple of an
+even one. Also certain if quotients, remainders and bits of the place alone choose the element, which is tried thread by
+thread. Silent if only a part of a warp works, if the stride is unknown, or if a thread uses all elements in between.
+Silent if only the rows of threads in a warp conflict.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from frx_graph.analyzers.cuda.uncoalesced_access import is_stepping_by_one
 from frx_graph.evidence.cuda.source import Access, CudaSource, Space, StrideKind
 
 _WIDEST = 16
-"""Bytes that one access of a thread may have."""
+"""Most bytes of one access of a thread."""
 
 
 def detect(source: CudaSource) -> Iterator[Occurrence]:
-    """One sight for an array and stride in a kernel."""
+    """Yield one occurrence per array and stride in a kernel."""
     for kernel in source.kernels:
         seen: set[tuple[str, str | None]] = set()
         for access in kernel.accesses:
@@ -51,14 +51,13 @@ def _format_message(access: Access) -> str:
 
 
 def _is_side_by_side(access: Access, accesses: Sequence[Access]) -> bool:
-    """Return True if the thread uses all places between its element and its neighbour's, or goes on to the next
-    one in a loop: the compiler makes one access of 8 or 16 bytes of them, and an odd number of these apart is no
-    conflict."""
+    """Return True if the thread uses all places between its element and its neighbour's, or reaches the next one in a
+    loop. The compiler merges these into accesses of 8 or 16 bytes; at an odd distance those do not conflict."""
     step = access.stride.elements
     if access.element_bytes is None:
         return False
     if not step:
-        # In accesses of 16 bytes a quarter of the threads goes at once.
+        # Accesses of 16 bytes serve a quarter of the threads at once.
         return (
             access.stride.kind is not StrideKind.SYMBOLIC
             and (access.conflict or 0) < 8
@@ -81,7 +80,7 @@ def _is_side_by_side(access: Access, accesses: Sequence[Access]) -> bool:
 
 
 def _is_slight(access: Access) -> bool:
-    """Return True if only the rows of threads in a warp meet, in a bank or two, as where a row is padded by one."""
+    """Return True if only the rows of threads in a warp conflict, in a bank or two, as in a row padded by one."""
     if access.stride.kind is StrideKind.SYMBOLIC or (access.conflict or 0) >= 4:
         return False
     step = access.stride.elements
@@ -89,7 +88,7 @@ def _is_slight(access: Access) -> bool:
 
 
 def _uses_neighbour(access: Access, accesses: Sequence[Access]) -> bool:
-    """Return True if the thread uses its element's neighbour too."""
+    """Return True if the thread also uses its element's neighbour."""
     return is_stepping_by_one(access) or any(
         other.base == access.base and other.use is access.use and (other.offset - access.offset).constant in (1, -1)
         for other in accesses
@@ -97,8 +96,7 @@ def _uses_neighbour(access: Access, accesses: Sequence[Access]) -> bool:
 
 
 def _is_partial_warp(access: Access) -> bool:
-    """Return True if a part of a warp is at work, or may be that has no conflict: of 16 threads two take no bank
-    twice."""
+    """Return True if only a part of a warp works, or a conflict-free part may: 16 threads can avoid conflicts."""
     below = access.step.conditions
     few = (access.conflict or 0) < 4 and access.stride.kind is not StrideKind.SYMBOLIC
     return any(one.single or one.lane or (few and one.thread and "block" not in one.varies) for one in below)

@@ -1,11 +1,12 @@
-"""A thread reads from shared memory what another has written, and nothing makes it wait.
+"""Detect a thread that reads shared memory that another has written, without a wait in between.
 
-Certain only where the two places are known to be different threads': the same array, at offsets that differ by less
-than a warp is wide, by the counter of a loop, or by how they follow the thread's place (a row and a column); what one
-thread alone has written; what others update atomically; or where two of the first threads of a block meet when it is
-tried out. In a loop the next turn reads what the last has written.
-Silent as soon as anything stands between that may be a barrier: any barrier of any group, a function or macro that is
-not known, inline assembly; and where only one of the two can be on a thread's way.
+Certain only if the two places are known to be different threads'. One such case is the same array at offsets that
+differ by less than a warp is wide, by a loop counter, or by their dependence on the thread's place (a row and a
+column). Others are a write by one thread alone, atomic updates by other threads, and two of the first threads of a
+block that meet in a trial. In a loop, the next iteration reads the writes of the last one.
+
+Silent if anything in between may be a barrier: any barrier of any group, an unknown function or macro, or inline
+assembly. Silent if a thread can reach only one of the two.
 """
 
 from __future__ import annotations
@@ -34,15 +35,15 @@ from frx_graph.evidence.cuda.source import (
 _MOST_PENDING = 256
 """Writes of one array between two barriers that a read is compared with: the last ones."""
 WARP = 32
-"""Threads that any block may be taken to have."""
+"""Threads that any block is assumed to have."""
 _MOST_THREADS = 1024
-"""Of a block: https://docs.nvidia.com/cuda/cuda-c-programming-guide/#features-and-technical-specifications"""
+"""Limit for a block: https://docs.nvidia.com/cuda/cuda-c-programming-guide/#features-and-technical-specifications"""
 _LAST = make_symbol("blockDim.x") - make_constant(1)
 """The place of a block's last thread."""
 
 
 def detect(source: CudaSource) -> Iterator[Occurrence]:
-    """One sight for an array of a kernel: the first read."""
+    """Yield one occurrence per array of a kernel: the first read."""
     for kernel in source.kernels:
         for write, read in find_races(source, kernel, volatile=False):
             said = (
@@ -53,7 +54,7 @@ def detect(source: CudaSource) -> Iterator[Occurrence]:
 
 
 def find_races(source: CudaSource, kernel: Kernel, *, volatile: bool) -> Iterator[tuple[Access, Access]]:
-    """The write, `volatile` or not, and the read, once for each array; loops are gone around twice."""
+    """Yield the write, `volatile` or not, and the read, once for each array; loops run twice."""
     events = _select_events(kernel, volatile)
     if not events:
         return
@@ -67,8 +68,8 @@ def find_races(source: CudaSource, kernel: Kernel, *, volatile: bool) -> Iterato
 
 
 def _select_events(kernel: Kernel, volatile: bool) -> Sequence[Event]:
-    """Return accesses of arrays that are both written and read, and what threads wait at; nothing without such
-    arrays."""
+    """Return accesses of arrays that are both written and read, and the places where threads wait. Returns nothing
+    without such arrays."""
     shared = [one for one in kernel.accesses if one.space is Space.SHARED or _is_volatile_global(one)]
     written = {one.base for one in shared if one.use is not Use.READ and one.volatile is volatile}
     both = {one.base for one in shared if one.use is not Use.WRITE and one.base in written}
@@ -90,8 +91,8 @@ def _find_races_between(
     threads: FirstThreads,
     volatile: bool,
 ) -> Iterator[tuple[Access, Access]]:
-    """Yield reads among `events` of what was written `before`, in the last turn of `loop`; without one, among
-    themselves."""
+    """Yield reads among `events` of elements written `before`, in the last iteration of `loop`. Without one, reads and
+    writes are both among `events`."""
     pending: dict[str, deque[Access]] = {}
     for turn, event in [*((0, event) for event in before), *((1, event) for event in events)]:
         if not isinstance(event, Access):
@@ -115,8 +116,8 @@ def _find_races_between(
 
 
 def _is_waited_at(event: Event) -> bool:
-    """Return True for barriers, and of calls that may have one: where not all threads come by there can be none for
-    them."""
+    """Return True for barriers, and for calls that may have one. Code that only some threads reach cannot have one for
+    all."""
     if isinstance(event, Call):
         below = event.step.conditions
         return not event.pure and not any(one.thread and not one.early and not one.data for one in below)
@@ -124,7 +125,7 @@ def _is_waited_at(event: Event) -> bool:
 
 
 def _drop_waited(pending: dict[str, deque[Access]], step: Step) -> None:
-    """Drop the writes of threads that have waited: not of those in the other arm of a branch."""
+    """Drop the writes of threads that have waited, except those in the other arm of a branch."""
     for written in pending.values():
         stay = [write for write in written if not _is_on_one_path(write.step, step)]
         written.clear()
@@ -139,7 +140,7 @@ def _is_volatile_global(access: Access) -> bool:
 def _is_race_when_tried(
     write: Access, read: Access, written: Collection[Access], loop: Loop | None, threads: FirstThreads
 ) -> bool:
-    """Return True if threads meet in places that no stride tells."""
+    """Return True if threads meet in places that no stride describes."""
     if write.volatile or write.use is read.use or "data" in write.varies | read.varies:
         return False
     if Use.ATOMIC in (write.use, read.use) and (loop is not None or any(_is_polling(one) for one in (write, read))):
@@ -150,8 +151,8 @@ def _is_race_when_tried(
 def _reads_others(
     write: Access, read: Access, written: Collection[Access], loop: Loop | None, threads: FirstThreads
 ) -> bool:
-    """Return True if a thread reads here what another has written there, of a `loop` in the turn before."""
-    # Offsets in elements of two sizes tell nothing of each other.
+    """Return True if a thread reads an element that another has written, for a `loop` in the iteration before."""
+    # Offsets in elements of two sizes cannot be compared.
     alike = write.element == read.element or write.element_bytes == read.element_bytes is not None
     if not alike or not _is_on_one_path(write.step, read.step):
         return False
@@ -170,7 +171,7 @@ def _reads_others(
         if apart.constant == 0:
             # One thread has written, the others have not.
             return _is_single_writer(write) and read.stride.kind is StrideKind.BROADCAST
-        # One thread of each warp, or one for all: other places are of other threads.
+        # One thread of each warp, or one for all: other places belong to other threads.
         several = "x" in write.varies or any(name.startswith("loop:") for name in write.offset.iterate_symbols())
         return several and write.stride.kind is StrideKind.BROADCAST and _is_by_place(apart)
     own, reads = write.stride.elements, read.stride.elements
@@ -190,7 +191,7 @@ def _reads_others(
     if reads is None:
         return False
     if reads != own:
-        # Below a condition on the place, those may read who do not write, and the other way round.
+        # Below a condition on the place, readers need not be writers, nor writers readers.
         if any("x" in one.varies and not one.ragged for one in write.step.conditions):
             return False
         return _is_by_place(apart) or (reads == 0 and read.offset == _LAST)
@@ -207,7 +208,8 @@ def _reads_others(
 
 
 def _is_polling(access: Access) -> bool:
-    """Return True for what is set or looked at when data say so: with atomics around it that is a queue, or a lock."""
+    """Return True for an element that data-dependent code sets or reads: with atomics around it, that is a queue or a
+    lock."""
     return access.use is not Use.ATOMIC and any(one.data for one in access.step.conditions)
 
 
@@ -218,7 +220,7 @@ def _is_around_atomic(write: Access, read: Access) -> bool:
         return False
     if (read.offset - write.offset).constant == 0:
         return atomic.stride.kind is StrideKind.BROADCAST and not atomic.step.single
-    # An element that data chooses is another thread's.
+    # An element chosen by data belongs to another thread.
     return (
         "data" in atomic.varies
         and bool(plain.varies & {"x", "y"})
@@ -228,14 +230,14 @@ def _is_around_atomic(write: Access, read: Access) -> bool:
 
 
 def _is_by_place(apart: Polynomial) -> bool:
-    """Return True for a distance that is made of threads' places and counters alone: in memory that several arrays
-    share, it leads from one to the other otherwise."""
+    """Return True for a distance made of threads' places and counters alone. In memory that several arrays share,
+    another distance leads from one array to another."""
     near = abs(apart.terms.get((), 0)) < _MOST_THREADS
     return near and all(_is_place(name) for name in apart.terms if name)
 
 
 def _is_chosen_by_data(write: Access, read: Access) -> bool:
-    """Return True if each thread has written its own element, and reads one that data choose alone."""
+    """Return True if each thread has written its own element, and reads one that only data choose."""
     chosen = "data" in read.varies and all(name and all("#" in one for one in name) for name in read.offset.terms)
     return (
         chosen
@@ -248,14 +250,14 @@ def _is_chosen_by_data(write: Access, read: Access) -> bool:
 
 
 def _is_place(product: Sequence[str]) -> bool:
-    """Return True for a thread's place or a counter, as it is or times the size of a block: `k * blockDim.x`."""
+    """Return True for a thread's place or a counter, alone or times the size of a block: `k * blockDim.x`."""
     # A pointer that a loop changes leads from one array to another.
     own = [name for name in product if "threadIdx." in name or (name.startswith("loop:") and ":*" not in name)]
     return bool(own) and all(name in own or name.startswith("blockDim.") for name in product)
 
 
 def _depends_on_data(access: Access) -> bool:
-    """Return True for what a thread does if data that it loaded for itself say so: `if (x[i] > 0) found = 1`."""
+    """Return True for an action that depends on data that the thread loaded for itself: `if (x[i] > 0) found = 1`."""
     return any(one.data and "x" in one.varies and "z" not in one.varies for one in access.step.conditions)
 
 

@@ -1,8 +1,8 @@
-"""A loop that does next to nothing between two barriers of the whole block.
+"""Detect a loop with next to no work between two barriers of the whole block.
 
-So tree reductions and scans in shared memory are written: each turn all warps wait, for an addition. Certain of a loop
-without loops in it, with a barrier of the block in each turn, no global memory, and 4 accesses of shared memory a
-barrier at most. Loops over tiles load from global memory and are none.
+Tree reductions and scans in shared memory are written like this: in each iteration all warps wait, for one addition.
+Certain for an innermost loop with a barrier of the block in each iteration, no global memory, and at most 4 accesses of
+shared memory per barrier. Loops over tiles load from global memory, and do not count.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from frx_graph.analyzers.cuda.finding import CudaDetector, Occurrence, group_by_
 from frx_graph.evidence.cuda.source import Access, Barrier, BarrierKind, Call, CudaSource, Event, Kernel, Loop, Space
 
 FEW = 4
-"""Accesses: `a[i] += a[i + s]` has 3, a step of a scan 4."""
+"""Limit on accesses: `a[i] += a[i + s]` has 3, a step of a scan 4."""
 
 MOST = 2
-"""Barriers in a turn: one after the read, one after the write. With more it is another algorithm."""
+"""Limit on barriers per iteration: one after the read, one after the write. With more it is another algorithm."""
 
 
 def detect(source: CudaSource) -> Iterator[Occurrence]:
-    """One sight for a loop."""
+    """Yield one occurrence per loop."""
     for kernel in source.kernels:
         inside = group_by_loop(kernel.events)
         for loop in kernel.loops.values():

@@ -1,8 +1,8 @@
-"""Neighbouring threads of a warp use elements of global memory that lie apart, each in a sector of its own.
+"""Detect neighbouring threads of a warp that access distant elements of global memory, each in another sector.
 
 Certain only if the stride is a number, or a product of names with whole factors: no kernel is written for a matrix of
-one column. Silent if one thread of a warp is at work, if the accesses of a thread together use all that is between
-(then a vector would do, see `missing_vectorized_loads`), and if the stride is unknown.
+one column. Silent if one thread of a warp works, or if the stride is unknown. Silent if the accesses of a thread
+together use everything in between; then a vector would do (`missing_vectorized_loads`).
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from frx_graph.evidence.cuda.source import Access, CudaSource, Kernel, Space, St
 SECTOR = 32
 """Bytes that are moved at once: https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/#coalesced-access-to-global-memory"""
 _OF_A_LINE = 4 * SECTOR
-"""Bytes of a cache line. What a thread skips of it, it finds there in its next turn."""
+"""Bytes of a cache line. A thread finds the skipped part there in its next iteration."""
 _LEAST = 8
-"""Bytes from thread to thread: a warp of elements of 4 bytes side by side takes 4 sectors."""
+"""Bytes from thread to thread: a warp of adjacent 4-byte elements takes 4 sectors."""
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _FLAG = re.compile(r"(?:^|_)(?:is|has|use|do|inc)(?:_|$)|^inc[a-z]$")
-"""Factors that are 0 or 1, or mostly: of `x[i * scale_is_vector]`, and the increments of BLAS."""
+"""Factors that are mostly 0 or 1, as in `x[i * scale_is_vector]`, and the increments of BLAS."""
 _SIZES = frozenset(["blockDim", "gridDim"])
 
 
 def detect(source: CudaSource) -> Iterator[Occurrence]:
-    """One sight for an array and stride in a kernel."""
+    """Yield one occurrence per array and stride in a kernel."""
     for kernel in source.kernels:
         seen: set[tuple[str, str | None]] = set()
         accesses = [access for access in kernel.accesses if access.space is Space.GLOBAL]
@@ -44,14 +44,14 @@ def _is_apart(access: Access) -> bool:
     stride = access.stride
     if stride.kind is StrideKind.SYMBOLIC:
         return not any(_FLAG.search(name) for name in _NAME.findall(stride.text or ""))
-    # Of a type whose size is not known, two elements are taken for far enough.
+    # If the element size is unknown, two elements count as far enough.
     apart = abs(stride.elements or 0) * (access.element_bytes or _LEAST // 2)
     return stride.kind is StrideKind.STRIDED and apart >= _LEAST
 
 
 def _is_used_together(kernel: Kernel, access: Access, accesses: Sequence[Access]) -> bool:
-    """Return True if what is skipped is used by the same thread soon: of a stride of 3 elements at least 2, or one
-    after the other in a loop."""
+    """Return True if the same thread soon uses the skipped elements: for a stride of 3 elements at least 2, or one
+    after another in a loop."""
     elements = access.stride.elements
     if elements is None:
         return _is_fixed(kernel, access) and is_stepping_by_one(access)
@@ -72,14 +72,14 @@ def _is_used_together(kernel: Kernel, access: Access, accesses: Sequence[Access]
 
 
 def _is_fixed(kernel: Kernel, access: Access) -> bool:
-    """Return True for a stride that the compiler knows: it may be as small as a vector."""
+    """Return True for a stride known only to the compiler: it may be as small as a vector."""
     given = {one.name for one in kernel.parameters}
     names = _NAME.findall(access.stride.text or "")
     return not any(name in given or name in _SIZES for name in names)
 
 
 def is_stepping_by_one(access: Access) -> bool:
-    """Return True for one that goes on to the next element with each turn of a loop."""
+    """Return True for an access that moves to the next element in each iteration of a loop."""
     turns = (
         access.offset.terms.get((symbol,))
         for symbol in set(access.offset.iterate_symbols())

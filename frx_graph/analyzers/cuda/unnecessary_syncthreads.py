@@ -1,7 +1,7 @@
-"""A barrier of the whole block that nothing depends on.
+"""Detect a barrier of the whole block that nothing depends on.
 
-Certain of three: the last thing that a kernel does; one right behind another, without an access or a call between them;
-and any in a kernel that has no shared memory, reads no array that it writes, and calls nothing that is not known.
+Certain in three cases. It is the last action of a kernel, or it follows another barrier without an access or a call
+between them. Or the kernel has no shared memory, reads no array that it writes, and calls no unknown function.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from frx_graph.evidence.cuda.source import (
 
 
 def detect(source: CudaSource) -> Iterator[Occurrence]:
-    """One sight for a barrier."""
+    """Yield one occurrence per barrier."""
     for kernel in source.kernels:
         if not kernel.complete:
             continue

@@ -1,7 +1,7 @@
-"""Every second, third, … thread of a warp goes another way, and the warp goes both.
+"""Detect a condition that sends every second, third, … thread of a warp another way, so that the warp takes both.
 
-Certain of a remainder that does not fall together with a warp (`threadIdx.x % 2 == 0`), where either both ways have
-work, or it is done over and over in a loop. Silent on the choice of one thread of a warp.
+Certain for a remainder that does not align with a warp (`threadIdx.x % 2 == 0`), if both branches have work, or a loop
+repeats it. Silent on the choice of one thread of a warp.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from frx_graph.evidence.cuda.source import Access, Branch, Call, CudaSource, Ker
 
 
 def detect(source: CudaSource) -> Iterator[Occurrence]:
-    """One sight for a condition."""
+    """Yield one occurrence per condition."""
     for kernel in source.kernels:
         chains: set[int] = set()
         for event in kernel.events:
             if not isinstance(event, Branch):
                 continue
             if event.arms >= MANY or any((chain, 1) in event.step.arms for chain in chains):
-                # A chain is said once, by `excessive_branching`.
+                # A chain is reported once, by `excessive_branching`.
                 chains.add(event.number)
                 continue
             condition = event.condition

@@ -1,9 +1,14 @@
-"""Threads of a warp are taken to run in step, which they need not since compute capability 7.0.
+"""Detect code that expects the threads of a warp to run in step, which they need not since compute capability 7.0.
 
-Certain of three: shuffles and votes without a mask (`__shfl_down`), which are gone there; those with the mask of a
-whole warp below a condition that holds for a part of it, as `i < n` does for the last; and memory that is `volatile` so
-that a warp sees the writes of its other threads, without `__syncwarp()` between the write and the read. Silent
-behind an early `return`, and on the arm of an `#if` whose other arm has a mask.
+Certain in three cases:
+
+- Shuffles and votes without a mask (`__shfl_down`), which no longer exist there.
+- Shuffles and votes with the mask of a whole warp below a condition that holds for a part of it, as `i < n` does for
+  the last warp.
+- Memory that is `volatile` so that a warp sees the writes of other threads in it, without `__syncwarp()` between the
+  write and the read.
+
+Silent after an early `return`, and on the arm of an `#if` whose other arm has a mask.
 """
 
 from __future__ import annotations
@@ -16,7 +21,7 @@ from frx_graph.evidence.cuda.source import CudaSource, WarpOperation
 
 
 def detect(source: CudaSource) -> Iterator[Occurrence]:
-    """One sight for a kernel and kind."""
+    """Yield one occurrence per kernel and kind."""
     for kernel in source.kernels:
         operations = [event for event in kernel.events if isinstance(event, WarpOperation)]
         legacy = next(
@@ -41,7 +46,7 @@ def detect(source: CudaSource) -> Iterator[Occurrence]:
 
 
 def _has_masked_alternative(legacy: WarpOperation, operations: Sequence[WarpOperation]) -> bool:
-    """Return True if the other arm of an `#if` or `if` has one with a mask, for the devices that need it."""
+    """Return True if the other arm of an `#if` or `if` has a call with a mask, for the devices that need it."""
     other = {(branch, 1 - arm) for branch, arm in legacy.step.arms}
     return any(one.mask is not None and other & set(one.step.arms) for one in operations)
 

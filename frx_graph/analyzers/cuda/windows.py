@@ -1,4 +1,4 @@
-"""Find out if a loop over a window leads a thread to what its neighbours have written, by trying a few widths."""
+"""Find out if a loop over a window leads a thread to its neighbours' elements, by trying a few widths."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from frx_graph.evidence.cuda.source import Access, Kernel
 from frx_graph.evidence.cuda.values import WARP
 
 _WIDTHS = (2, 3, 5, 1_000)
-"""What holds for all of these depends on none."""
+"""Widths to try; a result that is equal for all of them counts as independent of the width."""
 _BLOCK = 64
 """Threads of a block along x and y."""
 _SIZES = frozenset(["blockDim.x", "blockDim.y"])
 _MOST_LOOPS = 2
-"""Around a window; each multiplies what is tried."""
+"""Limit on loops around a window; each multiplies the trials."""
 _MOST_TURNS = 32_000
-"""That are tried of a kernel; a pair of accesses takes 324 at most."""
+"""Limit on iterations to try in a kernel; a pair of accesses takes 324 at most."""
 
 
 @dataclass(slots=True)
@@ -30,8 +30,8 @@ class ParameterWindows:
     _left: int = field(init=False, default=_MOST_TURNS)
 
     def lead_to_neighbours(self, write: Access, read: Access, apart: Polynomial) -> bool:
-        """Return True if a loop leads from a thread's own element to its neighbours', for any width of the
-        window: what is written at `x + r` is read at `x + j`, with `j` up to `2 * r`. `apart` is their distance."""
+        """Return True if a loop leads from a thread's own element to its neighbours', for any width of the window. The
+        code writes `x + r` and reads `x + j`, with `j` up to `2 * r`. `apart` is their distance."""
         own = [self.kernel.loops[one] for one in read.step.loops if one not in write.step.loops]
         loops = {
             f"loop:{one.step.line}": one.condition for one in own if f"loop:{one.step.line}" in apart.iterate_symbols()
@@ -39,7 +39,7 @@ class ParameterWindows:
         tests = [one.tests for one in loops.values() if one is not None and isinstance(one.tests, Test)]
         if not 0 < len(tests) == len(loops) <= _MOST_LOOPS:
             return False
-        # How far is what the loops ask for: of two parameters nothing is known together.
+        # The loops' bounds must give the distance: nothing relates two parameters.
         asked = {symbol for one in tests for symbol in self._find_parameters(one.difference)}
         far = self._find_parameters(apart)
         if None in asked or not far or not far - _SIZES <= asked:
@@ -54,7 +54,8 @@ class ParameterWindows:
         )
 
     def _are_neighbours(self, turns: Mapping[str, int], tests: Sequence[Test], apart: Polynomial, width: int) -> bool:
-        """Return True if the turns lead from one thread's element to another's, and each parameter is `width`."""
+        """Return True if the iterations lead from one thread's element to another's, with each parameter equal to
+        `width`."""
         place = {**turns, **dict.fromkeys(_SIZES, _BLOCK)}
         thread = Threads(place, self.kernel.made, {}, frozenset(), lambda one: width if one.isidentifier() else None)
         worth = thread.evaluate(apart)
@@ -62,7 +63,7 @@ class ParameterWindows:
         return near and all(thread.check(one) is True for one in tests)
 
     def _find_parameters(self, value: Polynomial) -> set[str | None]:
-        """Return the parameters in a value, without turns of loops; None stands for any other symbol."""
+        """Return the parameters in a value, without loop counters; None represents any other symbol."""
         found = set[str | None]()
         waiting = list(value.iterate_symbols())
         while waiting:
@@ -76,6 +77,6 @@ class ParameterWindows:
 
 
 def _choose_turns(width: int) -> set[int]:
-    """Return turns to try for a window of this width: its ends and its middle."""
+    """Return iterations to try for a window of this width: its ends and its middle."""
     middles = (width, width // 2)
     return {0, 1, *(one + near for one in middles for near in (-1, 0, 1)), 2 * width}

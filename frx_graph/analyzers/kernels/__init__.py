@@ -1,1 +1,1 @@
-"""Analyse single kernels: the limit that each has reached, and what to do about it."""
+"""Analyse single kernels: the limit of each, and the advice that follows."""

@@ -23,7 +23,7 @@ from frx_graph.rules.gpu_profile import GpuProfile
 
 _CERTAIN, MEASURED, _UNSURE = 1.0, 0.9, 0.6
 _NAMED = 5
-"""Kernels of a bottleneck that are named, those that it weighs most in."""
+"""Limit on the kernels named for a bottleneck, those with the largest weight."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +38,14 @@ class LabelledKernel:
 
 @dataclass(frozen=True, slots=True)
 class KernelAnalysis:
-    """All kernels of an export, the most promising first. `timed`: shares are of time; else of launches."""
+    """All kernels of an export, the most promising first. With `timed`, shares are of time; otherwise of launches."""
 
     kernels: tuple[LabelledKernel, ...]
     bottlenecks: tuple[Bottleneck, ...]
     recommendations: tuple[Recommendation, ...]
     timed: bool
     with_stalls: int
-    """Kernels of which warp stalls were measured."""
+    """Kernels with measured warp stalls."""
 
     @property
     def launches(self) -> int:
@@ -54,7 +54,7 @@ class KernelAnalysis:
 
     @property
     def tells(self) -> bool:
-        """Return True if anything is known of a kernel, even that nothing holds it back."""
+        """Return True if anything is known about a kernel, even that nothing limits it."""
         return any(
             (kernel.gpu is not None and kernel.gpu.tells) or all(label.label != INSUFFICIENT for label in kernel.labels)
             for kernel in self.kernels
@@ -62,12 +62,12 @@ class KernelAnalysis:
 
     @property
     def primary(self) -> Bottleneck | None:
-        """Return the bottleneck with the highest score; None if there is none, or nothing is known."""
+        """Return the bottleneck with the highest score; None if none is known."""
         return next((found for found in self.bottlenecks if found.label != INSUFFICIENT), None)
 
 
 def analyze_kernels(summaries: Sequence[KernelSummary], gpu: GpuProfile | None = None) -> KernelAnalysis:
-    """Analyse counters, and the GPU: `gpu`, or the one that the export names."""
+    """Analyse counters, and the GPU: `gpu`, or the GPU named in the export."""
     views = [(summary, view_gpu(summary, gpu)) for summary in summaries]
     labelled = [(summary, label_kernel(summary, _extract_estimates(view)), view) for summary, view in views]
     known = {id(summary): (labels, view) for summary, labels, view in labelled}
@@ -90,7 +90,7 @@ def _extract_estimates(view: GpuView | None) -> Estimates:
 
 
 def _grade_confidence(label: KernelLabel, kernel: LabelledKernel) -> float:
-    """Lower the confidence of labels that were not measured, or have no verdict, as in an export of few metrics."""
+    """Lower the confidence of labels without measured values or a verdict, as in an export of few metrics."""
     if label.label == INSUFFICIENT:
         return _CERTAIN
     unsure = label.estimated or judge_speed_of_light(kernel.summary.values).bound is Bound.UNKNOWN
@@ -124,14 +124,15 @@ def _rank_bottlenecks(kernels: Sequence[LabelledKernel]) -> tuple[Bottleneck, ..
 
 
 _LEAST_PCT = 1.0
-"""Percent of a peak below which a bound of a hundred times and more says nothing."""
+"""Percent of a peak below which the bound would be a factor of a hundred or more, and says nothing."""
 
 
 def bound_speedup(label: str, values: Mapping[str, float]) -> float | None:
-    """Return the percent of speed that removing this bottleneck alone can add at most; None if nothing bounds it.
+    """Return the highest speed-up in percent from removing this bottleneck alone; None if unbounded.
 
-    A kernel that computes at `c` and moves memory at `m` percent of the peaks takes `max(c, m)` percent of its time for
-    the one. Fewer bytes leave compute as the limit; whole sectors move that many fewer bytes.
+    A kernel at `c` percent of the compute peak and `m` percent of the memory peak spends `max(c, m)` percent of the
+    time on the busier one. Fewer bytes leave compute as the limit; with whole sectors, the kernel moves proportionally
+    fewer bytes.
     """
     bound = _BOUNDS.get(label)
     return None if bound is None else bound(values)

@@ -1,8 +1,7 @@
-"""Rank kernels by their share of the time and how much of it they could lose.
+"""Rank kernels by their share of the time and the part of it that they could save.
 
-`opportunity_score` is share x severity x gap: the kernel's share of the measured time, the severity of its limit, and
-the unused part of the device's arithmetic. Without times there is no share, and scores of different kernels do not
-compare.
+`opportunity_score` is share x severity x gap: the share of the measured time, the severity of the limit, and the unused
+part of the device's arithmetic. Without times there is no share, and scores of different kernels do not compare.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _HIGH, _MEDIUM, _LOW = 0.3, 0.1, 0.02
 
 
 class Opportunity(enum.StrEnum):
-    """The score in a word."""
+    """A word for the score."""
 
     HIGH = "high"
     MEDIUM = "medium"
@@ -30,9 +29,9 @@ class Opportunity(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Attribution:
-    """One kernel. `runtime_share_pct` is None if times were not measured of all, `mfu_pct` where its arithmetic,
-    tensor cores' among it, was not counted whole, or the device's peak is not known. `from_datasheet` says that
-    utilisation or region rest on peaks of a data sheet, where the export has no counters for them."""
+    """One kernel. `runtime_share_pct` is None unless all times were measured. `mfu_pct` is None if some arithmetic,
+    including that of tensor cores, was not counted, or the device's peak is unknown. `from_datasheet` means that
+    utilisation or region use peaks of a data sheet, because the export has no counters for them."""
 
     kernel: KernelSummary
     runtime_share_pct: float | None
@@ -83,7 +82,7 @@ def _name_region(bound: Bound) -> str:
 
 
 def _find_datasheet_region(gpu: GpuView) -> str | None:
-    """Return the data sheet's roofline region. Without counted arithmetic only DRAM can be seen to be the limit."""
+    """Return the data sheet's roofline region. Without counted arithmetic, only DRAM can show as the limit."""
     if gpu.region is not None:
         return gpu.region
     return _name_region(Bound.MEMORY) if gpu.dram_pct is not None and gpu.dram_pct >= LATENCY_BELOW_PCT else None
@@ -98,9 +97,9 @@ def _classify_opportunity(score: float) -> Opportunity:
 
 
 def compute_fp32_utilisation(values: Mapping[str, float]) -> float | None:
-    """Return single-precision arithmetic over the device's peak, in percent, counted as in Nsight Compute's
-    roofline: additions, multiplications, and twice the fused ones, each cycle. None if they were not counted, or
-    there were none."""
+    """Return single-precision arithmetic over the device's peak, in percent. It is counted as in Nsight Compute's
+    roofline: additions, multiplications, and twice the fused ones, per cycle. None if nothing was counted or
+    executed."""
     names = ("fp32_add_per_cycle", "fp32_mul_per_cycle", "fp32_fma_per_cycle", "fp32_peak_fma_per_cycle")
     if any(name not in values for name in names):
         return None

@@ -1,6 +1,6 @@
-"""Add what is known of a kernel's GPU to its counters: possible occupancy, arithmetic, and its place on the roofline.
+"""Add the GPU's data to a kernel's counters: possible occupancy, arithmetic, and its place on the roofline.
 
-The GPU is the one that the user names, else the one in the file, else the architecture of the file's compute
+The GPU is the one that the user names, or the one in the file. Otherwise it is the architecture of the file's compute
 capability, which has limits and no peaks. An unlisted GPU is reported as unknown.
 """
 
@@ -24,14 +24,14 @@ _FLOAT32 = ("fp32_add", "fp32_mul", "fp32_fma")
 _TENSOR = MappingProxyType(
     {"fp16": "tensor_fp16_operations", "bf16": "tensor_bf16_operations", "tf32": "tensor_tf32_operations"}
 )
-"""By the format of the operands; all of them accumulate in float32, as the peaks of data sheets do."""
+"""Counters by operand format; all accumulate in float32, as the peaks of data sheets do."""
 _BUSY = ("tensor_pipe", "tensor_instructions")
 
 
 @dataclass(frozen=True, slots=True)
 class Arithmetic:
-    """Operations of all launches by format, `float32` and those of tensor cores. `complete`: the kernel computes
-    nothing else."""
+    """Operations of all launches by format: `float32`, and the formats of tensor cores. `complete` means that the
+    kernel computes nothing else."""
 
     operations: Mapping[str, float]
     complete: bool
@@ -43,7 +43,7 @@ class Arithmetic:
 
 
 def count_arithmetic(kernel: str, values: Mapping[str, float]) -> Arithmetic | None:
-    """Return the counted arithmetic of the kernel of that name; None if nothing was counted."""
+    """Return the counted arithmetic of the named kernel; None if nothing was counted."""
     operations = {of: values[name] for of, name in _TENSOR.items() if values.get(name, 0.0) > 0}
     complete = bool(operations) or not has_other_arithmetic(kernel, values)
     if all(name in values for name in _FLOAT32):
@@ -53,8 +53,8 @@ def count_arithmetic(kernel: str, values: Mapping[str, float]) -> Arithmetic | N
 
 
 def has_other_arithmetic(kernel: str, values: Mapping[str, float]) -> bool:
-    """Return True if float32 instructions are not all that the kernel computes: tensor cores work, or may, going by its
-    name; or it multiplies doubles."""
+    """Return True if the kernel may compute more than float32 instructions: by tensor cores, also judged by its name,
+    or in double precision."""
     if values.get("fp64_instructions", 0.0) > 0:
         return True
     known = [values[name] for name in _BUSY if name in values]
@@ -68,10 +68,13 @@ BY_CAPABILITY = "the file's compute capability"
 
 @dataclass(frozen=True, slots=True)
 class GpuView:
-    """One kernel on that GPU. Everything but the first two is None, or not there, where a metric that it needs was not
-    measured, or a number of the GPU is not known. `peak_pct` is arithmetic over the peak of its format; `mfu_pct` the
-    part of the time that all of it would take at these peaks; `flops_per_byte` all of it over DRAM traffic; `ridge` the
-    same where both would take as long; `dram_pct` traffic over the bandwidth, `launch_bytes` that of a launch."""
+    """One kernel on that GPU. All fields but the first two are None or empty if a metric was not measured, or the GPU's
+    value is unknown.
+
+    `peak_pct` is arithmetic over its format's peak. `mfu_pct` is the part of the time that all arithmetic would
+    take at these peaks. `flops_per_byte` is all arithmetic over DRAM traffic, and `ridge` the same ratio if both would
+    take equally long. `dram_pct` is traffic over the bandwidth, `launch_bytes` the traffic of a launch.
+    """
 
     profile: GpuProfile
     known_by: str
@@ -91,14 +94,14 @@ class GpuView:
 
     @property
     def region(self) -> str | None:
-        """Return the roof above the kernel by its intensity, if arithmetic was counted."""
+        """Return the roofline's limit for the kernel's intensity, if arithmetic was counted."""
         if self.flops_per_byte is None or self.ridge is None:
             return None
         return "memory_bound" if self.flops_per_byte < self.ridge else "compute_bound"
 
 
 def view_gpu(kernel: KernelSummary, given: GpuProfile | None) -> GpuView | None:
-    """Return what the GPU adds; None if it is unknown. `given` is the one that the user names."""
+    """Return the GPU's data; None if the GPU is unknown. `given` is the one that the user names."""
     known = _find_profile(kernel, given)
     if known is None:
         return None
@@ -140,7 +143,7 @@ def _find_profile(kernel: KernelSummary, given: GpuProfile | None) -> tuple[GpuP
 
 
 def _find_block_needs(kernel: KernelSummary) -> tuple[int, int, int] | None:
-    """Return threads of a block, registers of a thread and shared bytes of a block; None if one is unknown."""
+    """Return a block's threads, a thread's registers, and a block's shared bytes; None if one is unknown."""
     names = ("registers_per_thread", "static_shared_memory", "dynamic_shared_memory")
     if kernel.block is None or any(name not in kernel.values for name in names):
         return None
@@ -151,21 +154,21 @@ def _find_block_needs(kernel: KernelSummary) -> tuple[int, int, int] | None:
 
 
 def _compute_peak_seconds(counted: Arithmetic, profile: GpuProfile) -> Mapping[str, float]:
-    """Return the seconds of each format's arithmetic at the data sheet's peak, as far as known."""
+    """Return the seconds for each format's arithmetic at the data sheet's peak, if known."""
     return {
         of: done / peak for of, done in counted.operations.items() if (peak := profile.get_peak_flops(of)) is not None
     }
 
 
 def _sum_peak_seconds(counted: Arithmetic | None, by_format: Mapping[str, float]) -> float | None:
-    """Return the seconds of all formats, one after the other; None if a part is unknown."""
+    """Return the seconds for all formats in turn; None if a part is unknown."""
     if counted is None or not counted.complete or counted.operations.keys() != by_format.keys():
         return None
     return sum(by_format.values())
 
 
 def count_dram_bytes(values: Mapping[str, float]) -> float | None:
-    """Return bytes read and written, as counted; None if they were not."""
+    """Return the counted bytes read and written; None without a count."""
     if "dram_bytes" in values:
         return values["dram_bytes"]
     if "dram_bytes_read" in values and "dram_bytes_written" in values:

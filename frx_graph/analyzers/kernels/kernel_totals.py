@@ -18,8 +18,8 @@ _MOST_RULES = 20
 
 @dataclass(frozen=True, slots=True)
 class KernelSummary:
-    """All launches of a kernel. `seconds` is None unless each was timed. `limiters` has the share of time, or of
-    launches, of each."""
+    """All launches of a kernel. `seconds` is None unless every launch was timed. `limiters` has the share of time, or
+    of launches, for each limiter."""
 
     kernel: str
     device: str
@@ -36,7 +36,7 @@ class KernelSummary:
 
 @dataclass(slots=True)
 class _MetricTotal:
-    """A metric of all launches, folded as Nsight Compute's metrics are: a mean, a sum, or the value that all share."""
+    """A metric over all launches, combined as in Nsight Compute: a mean, a sum, or the value that all share."""
 
     fold: Fold
     first: float
@@ -62,14 +62,14 @@ class _MetricTotal:
             return self.total
         if self.fold is Fold.FIRST:
             return self.first if self.same else None
-        # A value that was measured once stays as it is: a product and quotient would round it.
+        # A value measured once stays unchanged: a product and quotient would round it.
         by_time = self.count > 1 and self.timed == self.count and self.weight > 0
         return self.weighted / self.weight if by_time else self.total / self.count
 
 
 @dataclass(slots=True)
 class _LimiterShares:
-    """Time and launches of each limiter; time counts only if all were timed."""
+    """Time and launches of each limiter; time counts only if every launch was timed."""
 
     seconds: dict[Limiter, float] = field(default_factory=dict)
     launches: dict[Limiter, int] = field(default_factory=dict)
@@ -127,7 +127,7 @@ class KernelTotals:
                 kernel.rules.setdefault((rule.name, rule.text), rule)
 
     def summarize_kernels(self) -> tuple[KernelSummary, ...]:
-        """Return one summary for each kernel: the longest first, then in order of their first launch."""
+        """Return one summary per kernel: the longest first, then in order of their first launch."""
         found = [_summarize_kernel(kernel) for kernel in self._kernels.values()]
         return tuple(sorted(found, key=lambda summary: -(summary.seconds or 0.0)))
 
@@ -139,7 +139,7 @@ def _choose_fold(name: str) -> Fold:
 
 
 def _is_partial(name: str, folded: _MetricTotal, launches: int) -> bool:
-    """Return True for a sum over some launches only. Of samples of stalls only shares are used."""
+    """Return True for a sum over only some launches. For stall samples, only shares are used."""
     return folded.fold is Fold.SUM and folded.count < launches and name in BY_NAME
 
 

@@ -1,7 +1,7 @@
 """Label the bottlenecks of one kernel, each with its score and evidence.
 
-A label needs its own evidence, and a verdict that lets it matter: a low hit rate slows no kernel that computes at its
-peak. What was not measured gives no label.
+A label needs evidence and a verdict that makes it matter: a low hit rate slows no kernel that computes at its peak.
+Without a measurement there is no label.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from frx_graph.analyzers.kernels.speed_of_light import (
 )
 
 DRAM_SATURATED_PCT = 60.0
-"""Nsight Compute's own line between a kernel that waits for memory and one that waits for something else."""
+"""Nsight Compute's own line between a kernel limited by memory latency and one limited by something else."""
 STALL_SHARE = 0.2
-"""Of the time that warps are resident; below that the largest reason is one among several."""
+"""Share of the warps' resident time; below it, the largest reason is one among several."""
 L1_HIT_PCT = 40.0
 L2_HIT_PCT = 50.0
 COALESCED_SECTORS = 4.0
 """A warp's 32 neighbouring 4-byte words fill four sectors of 32 bytes."""
 VECTOR_SECTORS = (8.0, 16.0)
-"""The same for 8 and 16 bytes a thread: more sectors, and none of them wasted."""
+"""The same for 8 and 16 bytes per thread: more sectors, and none of them wasted."""
 _VECTOR_WITHIN = 0.02
 MOST_SECTORS = 32.0
 TENSOR_PIPE_PCT = 30.0
 OCCUPANCY_PCT = 50.0
 ADEQUATE_OCCUPANCY_PCT = 25.0
-"""With a quarter of the warps a kernel of large tiles keeps the tensor cores busy."""
+"""With a quarter of the warps, a kernel of large tiles keeps the tensor cores busy."""
 REACHED = 0.75
-"""Part of the theoretical occupancy; what reaches less is limited by the grid, or by blocks of unequal length."""
+"""Part of the theoretical occupancy; the grid, or blocks of unequal length, limit a kernel below it."""
 ELIGIBLE_WARPS = 1.0
 SCHEDULER_ACTIVE_PCT = 50.0
 ISSUE_PCT = 40.0
@@ -49,7 +49,7 @@ _MATRIX_PRODUCT = re.compile(
     r"gemm|gemv|conv(?!ert|ersion)|(?<![a-z])(?:wg|[wxhibdq])?mma(?![a-z])|cutlass|cublas|fmha|attention|matmul",
     re.IGNORECASE,
 )
-"""Not what converts, nor the gamma of a normalisation."""
+"""Names that are not conversions, nor the gamma of a normalisation."""
 _TENSOR_WORK = ("tensor_instructions", "tensor_fp16_operations", "tensor_bf16_operations", "tensor_tf32_operations")
 _MATTERS = frozenset({Bound.LATENCY, Bound.UNKNOWN})
 
@@ -87,8 +87,8 @@ _NOTHING_KNOWN = Estimates()
 
 
 def label_kernel(kernel: KernelSummary, estimates: Estimates = _NOTHING_KNOWN) -> tuple[KernelLabel, ...]:
-    """Return the labels of a kernel, the highest score first; `INSUFFICIENT` alone if nothing can be said. Counters
-    come before `estimates`."""
+    """Return the labels of a kernel, the highest score first; only `INSUFFICIENT` if nothing is known. Counters come
+    before `estimates`."""
     seen = _KernelEvidence(
         kernel, kernel.values, judge_speed_of_light(kernel.values), compute_warp_stalls(kernel.values), estimates
     )
@@ -136,7 +136,7 @@ def _detect_cache_thrashing(seen: _KernelEvidence) -> Iterator[KernelLabel]:
     if not _is_waiting_for_memory(seen):
         return
     l1_low, l2_low = l1 is not None and l1 < L1_HIT_PCT, l2 is not None and l2 < L2_HIT_PCT
-    # What neither cache has held before is read for the first time: a stream, which no cache helps.
+    # Data in neither cache is read for the first time: caches do not help a stream.
     if l1_low and l2_low:
         return
     if l1 is not None and l1_low:
@@ -146,8 +146,8 @@ def _detect_cache_thrashing(seen: _KernelEvidence) -> Iterator[KernelLabel]:
 
 
 def _is_waiting_for_memory(seen: _KernelEvidence) -> bool:
-    """Return False if caches do not matter: a product of matrices that stages tiles in shared memory misses L1 with
-    each load, as it should."""
+    """Return False if caches do not matter: a matrix product that stages tiles in shared memory misses L1 with each
+    load, by design."""
     if seen.sol.bound is Bound.LATENCY:
         return seen.stalls is not None and seen.stalls.dominant in MEMORY
     return seen.sol.bound is not Bound.COMPUTE
@@ -169,7 +169,7 @@ def count_load_sectors(values: Mapping[str, float]) -> float | None:
 
 
 def count_store_sectors(values: Mapping[str, float]) -> float | None:
-    """Return the same for stores."""
+    """Return the same count for stores."""
     return _count_sectors(values, "store")
 
 
@@ -182,7 +182,7 @@ def _count_sectors(values: Mapping[str, float], what: str) -> float | None:
 
 
 def is_matrix_product(kernel: str, values: Mapping[str, float]) -> bool:
-    """Return True if the kernel's name, or what it executes, says so."""
+    """Return True if the kernel's name, or its instructions, say so."""
     return _MATRIX_PRODUCT.search(kernel) is not None or any(values.get(name, 0.0) > 0 for name in _TENSOR_WORK)
 
 
@@ -201,7 +201,7 @@ def _detect_limited_occupancy(seen: _KernelEvidence) -> Iterator[KernelLabel]:
     estimated = theoretical is None
     if theoretical is None:
         theoretical, limiters = seen.estimates.occupancy_pct, limiters or list(seen.estimates.limiters)
-    # No more can be achieved than is possible.
+    # Achieved occupancy cannot exceed the possible one.
     achieved = theoretical if measured is None else measured
     if achieved is None or achieved >= OCCUPANCY_PCT or seen.sol.bound not in _MATTERS:
         return
@@ -217,7 +217,7 @@ def _detect_limited_occupancy(seen: _KernelEvidence) -> Iterator[KernelLabel]:
         if limiter is Limiter.SHARED_MEMORY
         else "occupancy_limited_by_block_size": limiter
         for limiter in limiters
-        # Where registers are as scarce, a block of another size has as few of them.
+        # If registers are as scarce, a block of another size has as few of them.
         if limiter not in BLOCK_SIZE or set(limiters) <= BLOCK_SIZE
     }
     for name, limiter in names.items():

@@ -22,7 +22,7 @@ class Level(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MetricLevel:
-    """One metric; `value` is in `unit`, None if not measured. `line` names the line that grades it."""
+    """One metric; `value` is in `unit`, None if not measured. `line` names the threshold for the grade."""
 
     name: str
     title: str
@@ -39,7 +39,7 @@ class _MetricLine:
     doubtful: float
     bad: float
     unit: str = "%"
-    """Where `bad` is below `doubtful`, low values are the bad ones."""
+    """Thresholds; if `bad` is below `doubtful`, low values are bad."""
 
     def grade_value(self, value: float | None) -> Level:
         if value is None:
@@ -67,11 +67,11 @@ _LINES = (
 )
 _TENSOR_PIPE = _MetricLine("tensor_pipe", "Tensor pipe", labels.TENSOR_PIPE_PCT, labels.TENSOR_PIPE_PCT / 3)
 _FIGURES = (("compute_throughput", "Compute throughput"), ("memory_throughput", "Memory throughput"))
-"""Neither high nor low is bad of these: the verdict is made of both."""
+"""Metrics of which neither high nor low is bad: the verdict comes from both."""
 
 
 def add_derived_values(values: Mapping[str, float]) -> Mapping[str, float]:
-    """Add values that follow from others, if they were not measured."""
+    """Add values that follow from others, unless they were measured."""
     derived = {
         "sectors_per_load": count_load_sectors(values),
         "sectors_per_store": count_store_sectors(values),
@@ -81,8 +81,8 @@ def add_derived_values(values: Mapping[str, float]) -> Mapping[str, float]:
 
 
 def grade_metrics(kernel: str, values: Mapping[str, float]) -> tuple[MetricLevel, ...]:
-    """Grade the headline metrics of the kernel of that name, those of the verdict first; the tensor pipe last, if it
-    multiplies matrices."""
+    """Grade the headline metrics of the named kernel, those of the verdict first. The tensor pipe comes last, if the
+    kernel multiplies matrices."""
     values = add_derived_values(values)
     figures = tuple(
         MetricLevel(name, title, values.get(name), "%", Level.GOOD if name in values else Level.UNMEASURED, "verdict")

@@ -1,8 +1,8 @@
-"""Calculate how many blocks of a kernel fit on a multiprocessor, from the needs of one block.
+"""Calculate the number of blocks that fit on a multiprocessor, from the needs of one block.
 
-As in `cuda_occupancy.h`: warps get registers in units, from one of four schedulers with a quarter of them each; blocks
-get shared memory in units, with what CUDA reserves. The split between L1 and shared memory is taken to be the best for
-the kernel.
+As in `cuda_occupancy.h`, warps get registers in units, from one of four schedulers with a quarter of them each. Blocks
+get shared memory in units, in addition to CUDA's own reserve. The split between L1 and shared memory is assumed to be
+the best for the kernel.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LIMITS = {
     Limiter.BARRIERS: "block_limit_barriers",
 }
 BLOCK_SIZE = frozenset({Limiter.WARPS, Limiter.BLOCKS, Limiter.BARRIERS})
-"""Limits that only another size of the block moves."""
+"""Limits that only another block size changes."""
 FULL_PCT = 99.0
 """Theoretical occupancy from which nothing limits it; exports round to a hundredth."""
 
@@ -50,15 +50,15 @@ def find_limiters(values: Mapping[str, float]) -> tuple[Limiter, ...]:
 
 WARP = 32
 SCHEDULERS = 4
-"""Of a multiprocessor, from Volta on (`cudaOccSubPartitionsPerMultiprocessor`)."""
+"""Schedulers of a multiprocessor, since Volta (`cudaOccSubPartitionsPerMultiprocessor`)."""
 
 
 def compute_block_limits(limits: SmLimits, threads: int, registers: int, shared_bytes: int) -> Mapping[Limiter, int]:
-    """Return the blocks that fit by each resource alone. `registers` are a thread's, `shared_bytes` a block's, static
-    and dynamic."""
+    """Return the blocks that fit by each resource alone. `registers` are per thread; `shared_bytes` are static and
+    dynamic bytes per block."""
     warps = _round_up(threads, WARP) // WARP
     shared = _round_up(shared_bytes + limits.reserved_shared_bytes, limits.shared_unit)
-    # What needs no shared memory is not limited by it, where nothing is reserved.
+    # Without a reserve, a kernel that needs no shared memory is not limited by it.
     by_shared = limits.shared_bytes // shared if shared else limits.blocks
     return {
         Limiter.REGISTERS: count_register_warps(limits, registers) // warps,
@@ -75,20 +75,20 @@ def compute_theoretical_occupancy(limits: SmLimits, threads: int, registers: int
 
 
 def count_register_warps(limits: SmLimits, registers: int) -> int:
-    """Return the warps for which there are registers; all, for a kernel that uses none."""
+    """Return the warps with enough registers; all warps, for a kernel without registers."""
     if registers <= 0:
         return limits.threads // WARP
     return limits.registers // SCHEDULERS // _round_up(registers * WARP, limits.register_unit) * SCHEDULERS
 
 
 def compute_register_occupancy(limits: SmLimits, registers: int) -> float:
-    """Return the most occupancy, in percent, that so many registers a thread allow."""
+    """Return the highest occupancy, in percent, with this many registers per thread."""
     most = limits.threads // WARP
     return 100.0 * min(most, count_register_warps(limits, registers)) / most
 
 
 def compute_most_registers(limits: SmLimits) -> int:
-    """Return the registers a thread up to which every warp fits."""
+    """Return the registers per thread up to which every warp fits."""
     warps = limits.threads // WARP // SCHEDULERS
     return limits.registers // SCHEDULERS // warps // limits.register_unit * limits.register_unit // WARP
 

@@ -1,10 +1,10 @@
-"""Analyse a PTX file: the GPU that it is for, and the risks of each kernel.
+"""Analyse a PTX file: the GPU that it targets, and the risks of each kernel.
 
 Registers and spills come from the assembler. Without it only virtual registers are known; a kernel may have hundreds
 and need sixteen, so they have little confidence.
 
-PTX for `sm_80` can be assembled for every later architecture; for `sm_90a` only for that one; for `sm_100f` for its
-family, which has the same first digits.
+PTX for `sm_80` can be assembled for every later architecture, PTX for `sm_90a` only for that one, and PTX for `sm_100f`
+only for its family, which shares the first digits.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from frx_graph.evidence.ptx.ptxas import Assembled
 from frx_graph.rules.gpu_profile import GpuProfile, find_architecture, list_features
 
 MOST_REGISTERS = 255
-"""That a thread can have, from compute capability 3.5 on."""
+"""Limit for a thread, since compute capability 3.5."""
 MANY_REGISTERS = 64
-"""With which half of the threads of a multiprocessor of 2,048 fit beside its 65,536 registers."""
+"""Registers per thread at which half of a multiprocessor's 2,048 threads fit beside its 65,536 registers."""
 MANY_VIRTUAL = 408
-"""As many for 64 physical ones as 339 real kernels had in the median: 102 for 16."""
+"""Virtual registers for 64 physical ones, by the median of 339 real kernels: 102 for 16."""
 GLOBAL_SHARE = 0.3
 BRANCH_SHARE = 0.15
 _FEW = 20
-"""Instructions of a kernel that is too short for shares to say anything."""
+"""Instructions below which a kernel is too short for meaningful shares."""
 _GLOBAL = (Kind.GLOBAL_LOAD, Kind.GLOBAL_STORE)
 _MEASURED, _STATIC, _GUESSED = 0.95, 0.6, 0.2
 
@@ -45,7 +45,7 @@ class PtxLabel:
 
 
 def label_ptx_kernel(kernel: Function, assembled: Assembled | None) -> tuple[PtxLabel, ...]:
-    """Return the labels of a kernel, the highest score first; `assembled` is None if no assembler has seen it."""
+    """Return the labels of a kernel, the highest score first; `assembled` is None if no assembler has run."""
     found = [label for rule in _RULES for label in rule(kernel, assembled)]
     return tuple(sorted(found, key=lambda label: (-label.score, label.label)))
 
@@ -117,7 +117,7 @@ _ARCHITECTURE = re.compile(r"sm_(\d{1,4})(?!\d)([af]?)")
 
 @dataclass(frozen=True, slots=True)
 class PtxGpu:
-    """`target` is what the assembler is given. `features` can be used there, `missing` only with a target of that
+    """A target and its GPU. The assembler gets `target`. It supports `features`; `missing` ones need a target of that
     architecture alone (`sm_90a`)."""
 
     profile: GpuProfile
@@ -153,13 +153,13 @@ def _can_run(architecture: str, least: int, suffix: str) -> bool:
 
 
 _NAMED = 5
-"""Kernels of a risk that are named, the worst."""
+"""Limit on the kernels named for a risk, the worst ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class StaticKernel:
-    """An entry with the assembler's answer, if there is one, and its labels. `register_occupancy_pct` is the most that
-    its registers allow, None if unknown."""
+    """An entry with the assembler's result, if any, and its labels. `register_occupancy_pct` is the highest occupancy
+    that its registers allow, None if unknown."""
 
     function: Function
     assembled: Assembled | None
@@ -170,7 +170,7 @@ class StaticKernel:
 @dataclass(frozen=True, slots=True)
 class PtxAnalysis:
     """All entries of a file, in order. `gpu` is None if the target is not listed. Every warp fits up to
-    `full_occupancy_registers` a thread."""
+    `full_occupancy_registers` per thread."""
 
     kernels: tuple[StaticKernel, ...]
     bottlenecks: tuple[Bottleneck, ...]
@@ -180,7 +180,7 @@ class PtxAnalysis:
 
 
 def analyze_ptx_module(module: PtxModule, assembled: Mapping[str, Assembled], gpu: PtxGpu | None = None) -> PtxAnalysis:
-    """Analyse the instructions, the assembler's answers and the GPU's limits; `assembled` may be empty."""
+    """Analyse the instructions, the assembler's results and the GPU's limits; `assembled` may be empty."""
     limits = None if gpu is None else gpu.profile.architecture.limits
     kernels = []
     for function in module.kernels:
@@ -204,7 +204,7 @@ def _rank_bottlenecks(kernels: Sequence[StaticKernel]) -> tuple[Bottleneck, ...]
         bottlenecks.append(
             Bottleneck(
                 label=name,
-                # How often each kernel runs is not in the file, so the worst one counts.
+                # The file does not give the number of runs, so the worst kernel counts.
                 score=worst.score,
                 evidence=tuple(label.evidence for label, _ in seen[:_NAMED]),
                 kernels=tuple(one.function.name for _, one in seen[:_NAMED]),

@@ -1,4 +1,4 @@
-"""Choose the recommendation cards that bottlenecks call for, with the measured metrics of each."""
+"""Choose the recommendation cards for bottlenecks, with the measured metrics of each."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def get_label_title(label: str) -> str:
 
 _HIGH, _MEDIUM = 0.5, 0.25
 _PREFERRED = 0.1
-"""Where scores are about equal, a change of the launch comes before one of the kernel, and that before an algorithm."""
+"""If scores are about equal, a change of the launch comes before one of the kernel, and that before an algorithm."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bottleneck:
-    """A label of all kernels together; `score` is 0..1, its kernels' scores by their share of the time. `values` are
-    those of the kernel that it weighs most in."""
+    """A label of all kernels together; `score` is 0..1, the kernels' scores weighted by their share of the time.
+    `values` come from the kernel with the largest weight."""
 
     label: str
     score: float
@@ -66,7 +66,7 @@ class Bottleneck:
     values: Mapping[str, float]
     most_speedup_pct: float | None
     confidence: float
-    """0..1, of the kernel that it weighs most in."""
+    """Value of 0..1, from the kernel with the largest weight."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +79,8 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """A card that something calls for. `most_speedup_pct` bounds what it can do for the kernels named, from their
-    counters; None if nothing bounds it."""
+    """A recommended card. `most_speedup_pct` bounds its effect on the named kernels, from their counters; None if
+    unbounded."""
 
     card: RecommendationCard
     score: float

@@ -1,7 +1,8 @@
-"""Judge a kernel by how near compute and memory come to the device's peak, and by what its warps wait for.
+"""Judge a kernel by its use of the compute and memory peaks, and by its warps' stalls.
 
-As in Nsight Compute's rule `SOLBottleneck`: below 60 % of both, the limit is latency; within ten points, both; else the
-higher one. The memory figure is that of its busiest part, which need not be DRAM.
+As in Nsight Compute's rule `SOLBottleneck`, the limit is latency if both are below 60 %, and both if they are within
+ten points. Otherwise it is the higher one. The memory figure shows the busiest part of the memory system, which need
+not be DRAM.
 
 Stalls are shares, or parts of a sum of cycles or samples; see
 https://docs.nvidia.com/nsight-compute/ProfilingGuide/index.html#warp-scheduler-states
@@ -14,31 +15,31 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 MEMORY = frozenset({"long_scoreboard", "lg_throttle", "tex_throttle", "drain"})
-"""Global, local, surface and texture memory. What waits for shared memory is not in there: other fixes help."""
+"""Global, local, surface and texture memory. Waits for shared memory are separate: they need other fixes."""
 SYNCHRONISATION = frozenset({"barrier", "membar", "sleeping"})
-"""Not `wait`: that is the fixed latency of an instruction before, and no other warp has anything to do with it."""
+"""All but `wait`, the fixed latency of an earlier instruction, which other warps cannot affect."""
 NO_STALL = frozenset({"selected", "not_selected"})
-"""A warp that issues, and one that could have."""
+"""A warp that issues, and one that could have issued."""
 
 
 @dataclass(frozen=True, slots=True)
 class WarpStalls:
-    """`shares` are fractions of the time that warps are resident, by reason, the largest first."""
+    """Reasons for stalls. `shares` are fractions of the time that warps are resident, by reason, the largest first."""
 
     shares: Mapping[str, float]
 
     @property
     def dominant(self) -> str | None:
-        """Return the reason of most waiting; None if nothing waits."""
+        """Return the reason for most waiting; None if nothing waits."""
         return next((reason for reason, share in self.shares.items() if reason not in NO_STALL and share > 0), None)
 
     def sum_shares(self, reasons: frozenset[str]) -> float:
-        """Return the fraction of these reasons together."""
+        """Return the combined fraction of these reasons."""
         return sum(share for reason, share in self.shares.items() if reason in reasons)
 
 
 def compute_warp_stalls(values: Mapping[str, float]) -> WarpStalls | None:
-    """Return the stalls; None if none or only some were measured."""
+    """Return the stalls; None if some or all were not measured."""
     shares = {reason: value / 100.0 for reason, value in _select_reasons(values, "stall_share").items()}
     if not shares:
         counted = _select_reasons(values, "stall_cycles") or _select_reasons(values, "stall_samples")
@@ -73,8 +74,8 @@ class Bound(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SpeedOfLight:
-    """`compute_pct` and `memory_pct` of the peak, None if not measured. `part` is the part of the memory system with
-    that figure."""
+    """The verdict. `compute_pct` and `memory_pct` are percent of the peak, None if not measured. `part` is the part of
+    the memory system with that figure."""
 
     bound: Bound
     compute_pct: float | None
@@ -83,12 +84,12 @@ class SpeedOfLight:
 
     @property
     def near_peak(self) -> bool:
-        """Return True if one of both is at 80 % or more."""
+        """Return True if either is at 80 % or more."""
         return max(self.compute_pct or 0.0, self.memory_pct or 0.0) >= NEAR_PEAK_PCT
 
 
 def judge_speed_of_light(values: Mapping[str, float]) -> SpeedOfLight:
-    """Judge what was measured of a kernel, in percent of the peak."""
+    """Judge the measured values of a kernel, in percent of the peak."""
     compute = values.get("compute_throughput")
     memory, part = _find_busiest_memory(values)
     return SpeedOfLight(_classify_bound(compute, memory), compute, memory, part)
@@ -96,7 +97,7 @@ def judge_speed_of_light(values: Mapping[str, float]) -> SpeedOfLight:
 
 def _classify_bound(compute: float | None, memory: float | None) -> Bound:
     if compute is None or memory is None:
-        # One alone can be the limit, but low it proves nothing of the other.
+        # One alone can be the limit, but a low value proves nothing about the other.
         if compute is not None and compute >= NEAR_PEAK_PCT:
             return Bound.COMPUTE
         return Bound.MEMORY if memory is not None and memory >= NEAR_PEAK_PCT else Bound.UNKNOWN
@@ -112,7 +113,7 @@ def _find_busiest_memory(values: Mapping[str, float]) -> tuple[float | None, str
     busiest = max(parts, key=lambda part: parts[part], default=None)
     whole = values.get("memory_throughput")
     if whole is None:
-        # L1's figure is of its active cycles, not of all, and only DRAM's and L2's are part of the whole as they are.
+        # L1's figure covers its active cycles, not all; only those of DRAM and L2 are comparable without scaling.
         rest = {part: pct for part, pct in parts.items() if part != "L1"}
         if len(rest) < 2:
             return None, None

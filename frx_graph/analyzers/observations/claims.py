@@ -1,4 +1,4 @@
-"""Turn findings into claims about operator calls, in the terms of files of a run."""
+"""Turn findings into claims about operator calls, in the terms that files of a run use."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ from frx_graph.facts.operator_families import get_profiler_names
 from frx_graph.records import Copy, CopyKind, Finding, OperandRole
 
 _OF_OPERATORS = frozenset({"FRX004", "FRX008", "FRX010", "FRX015"})
-"""Rules that say of whole operators that their layout costs time, and claim no copy by itself."""
+"""Rules for whole operators whose layout costs time; by themselves they claim no copy."""
 _CLONE = frozenset({"aten::clone"})
-"""Operators that a compiler sees for any copy."""
+"""Operators that a compiler shows for any copy."""
 _PRODUCTS = frozenset(f"aten::{name}" for name in ("matmul", "linear", "einsum", "tensordot", "bilinear"))
-"""What a program calls, and folds its operands, where the graph has products of two or three dimensions."""
+"""Operators that a program calls, and whose operands it folds; the graph has products of two or three dimensions
+instead."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """That an operator call copies, or (without `role` and `kind`) that it runs in a layout that costs time.
+    """A claim that an operator call copies, or (without `role` and `kind`) runs in a layout that costs time.
 
-    `operators` are the names under which a profiler may show the call, `operands` its tensors, scalars left out, empty
-    where its names stand for calls of different operands. `copied` is the tensor before the copy. `finding` is the
-    position of the finding that says so.
+    `operators` are the names that a profiler may show for the call. `operands` are its tensors without scalars, empty
+    if its names cover calls with different operands. `copied` is the tensor before the copy. `finding` is the position
+    of the finding that makes the claim.
     """
 
     finding: int
@@ -61,7 +62,7 @@ def _claim_copy(number: int, copy: Copy, facts: GraphFacts) -> Claim:
     return Claim(
         finding=number,
         operators=_list_operator_names(copy, op),
-        # A copy that was asked for is a clone in the graph, and stands under what has asked for it in a run.
+        # A requested copy is a clone in the graph; in a run it appears under the operator that requested it.
         operands=_list_operands(op, facts) if inside else (),
         site=copy.site,
         phase=copy.phase,

@@ -1,6 +1,6 @@
-"""Change findings by what files of a run show: add evidence, raise or lower confidence, and keep every finding.
+"""Adjust findings by the files of a run: add evidence, raise or lower confidence, and keep every finding.
 
-`passes.confidence` defines the steps. A finding that no file mentions stays as it is.
+`passes.confidence` defines the steps. A finding that no file mentions stays unchanged.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class _Match:
 def corroborate_findings(
     findings: Sequence[Finding], graphs: Mapping[str, GraphFacts], files: Sequence[RunFile], setting: RunSetting
 ) -> tuple[list[Finding], list[Refusal]]:
-    """Return the findings in order, changed by `files`, and a refusal for each piece of work that belongs to none.
-    `setting` is that of the advice; `graphs` are by id."""
+    """Return the findings in order, adjusted by `files`, and a refusal for each piece of work without a finding.
+    `setting` is the setting of the advice; `graphs` are by id."""
     claimed = derive_claims(findings, graphs)
     seen: dict[int, list[_Match]] = defaultdict(list)
     possible: set[int] = set()
@@ -76,7 +76,7 @@ def _confirm_finding(finding: Finding, seen: Sequence[_Match]) -> Finding:
 
 
 def _is_conclusive(observation: Observation) -> bool:
-    """Return False for mere consequences of a layout, and for kernels of unknown origin: any program with a
+    """Return False for mere consequences of a layout, and for kernels of unknown origin. Any program with a
     convolution, or a copy of that size, has the same."""
     return observation.work is not Work.UNCOALESCED and bool(observation.calls or observation.ranges)
 
@@ -115,7 +115,7 @@ def _format_work(observation: Observation) -> str:
 
 
 def _format_kernels(observation: Observation) -> str:
-    """Name the kernels and the operator around them; the operator alone if it copies by itself."""
+    """Name the kernels and the operator around them; only the operator if it copies by itself."""
     operator = observation.calls[0].operator if observation.calls else ""
     # Only demangled names have return types and arguments.
     names = dict.fromkeys(
@@ -126,7 +126,7 @@ def _format_kernels(observation: Observation) -> str:
 
 
 def _format_extent(observation: Observation) -> str:
-    """Format count, time and bytes, a step if the file marks steps."""
+    """Format count, time and bytes, per step if the file marks steps."""
     steps = observation.steps or 1
     unit = " a step" if observation.steps is not None else " in the file"
     parts = [f"{observation.count / steps:g}×{unit}"]
@@ -191,14 +191,14 @@ def _is_claimed(quiet: QuietCall, claim: Claim) -> bool:
         return False
     if claim.operands:
         return do_operands_agree(quiet.call, claim.operands, is_same_tensor)
-    # A program gets the copies that it asks for; a folded operand shows in the operand itself.
+    # A program gets the copies that it requests; a folded operand shows in the operand itself.
     copied = claim.copied
     inside = claim.kind is CopyKind.OPERATOR and copied is not None
     return inside and any(is_same_tensor(operand, copied) for operand in quiet.call.operands if copied is not None)
 
 
 def _has_similar_observation(own: Sequence[Claim], file: RunFile) -> bool:
-    """Return True if calls that look the same did such work: its line is unknown."""
+    """Return True if similar calls did such work: its line is unknown."""
     return any(
         call.operator in claim.operators
         and (not claim.operands or do_operands_agree(call, claim.operands, is_same_tensor))

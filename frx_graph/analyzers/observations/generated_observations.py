@@ -14,7 +14,7 @@ _COPIES: frozenset[CopyKind | None] = frozenset({CopyKind.EXPLICIT, CopyKind.RES
 
 
 def observe_generated_code(code: GeneratedCode, source: str) -> RunFile:
-    """Observe all copies; conversions inside libraries are not in the code, and fused copies are none."""
+    """Observe all copies. Conversions inside libraries are not in the code, and fused copies do not count."""
     alike: dict[object, list[GeneratedCopy]] = defaultdict(list)
     for copy in code.copies:
         target = copy.target

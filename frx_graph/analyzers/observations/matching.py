@@ -1,7 +1,7 @@
-"""Match an observation with the finding that explains it, or say why that would be a guess.
+"""Match an observation with the finding that explains it, or explain why a match would be a guess.
 
-An observation belongs to a finding if operator, shapes, dtypes, strides, direction, line and role agree, as far as both
-have them, and no other finding agrees as well. An operator's name alone is not enough.
+An observation belongs to a finding if operator, shapes, dtypes, strides, direction, line and role agree, if both have
+them, and no other finding agrees equally well. An operator's name alone is not enough.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ _NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class FindingMatch:
-    """The position of the finding that an observation belongs to. If there is none, `reason` says why, and `possible`
-    are the candidates."""
+    """The position of the matching finding. Without one, `reason` explains why, and `possible` lists the candidates."""
 
     finding: int | None
     reason: str = ""
@@ -32,7 +31,7 @@ class FindingMatch:
 
 
 def match_finding(observation: Observation, claims: Sequence[Claim], findings: Sequence[Finding]) -> FindingMatch:
-    """Return the finding that the observation belongs to; `claims` are those of `findings`."""
+    """Return the finding that the observation belongs to; `claims` come from `findings`."""
     left = [claim for claim in claims if claim.kind in observation.kinds]
     if observation.calls:
         left, reason = _filter_by_call(observation, left)
@@ -55,7 +54,7 @@ def match_finding(observation: Observation, claims: Sequence[Claim], findings: S
 
 
 def _filter_by_kernel(observation: Observation, claims: Sequence[Claim]) -> tuple[list[Claim], str]:
-    """Keep the claims that a kernel alone may belong to: a conversion to a convolution, a copy to equal sizes."""
+    """Keep the claims that may apply to a kernel alone: a conversion for a convolution, or a copy of equal size."""
     if observation.work is Work.CONVERSION:
         return [claim for claim in claims if claim.operators & _CONVOLUTIONS], "no finding covers a convolution"
     if observation.elements is not None:
@@ -104,7 +103,7 @@ def _is_same_strides(observation: Observation, claim: Claim) -> bool:
 def do_operands_agree(
     call: ObservedCall, operands: Sequence[Operand], same: Callable[[Operand, Operand], bool]
 ) -> bool:
-    """Return True if `same` holds for all operands that the call has, or it has none."""
+    """Return True if `same` holds for all operands of the call, or it has none."""
     if call.operands is None:
         return True
     if call.complete and len(call.operands) != len(operands):
@@ -117,7 +116,7 @@ def _is_same_shape(seen: Operand, claimed: Operand) -> bool:
 
 
 def is_same_tensor(seen: Operand, claimed: Operand) -> bool:
-    """Return True for the same shape, and the same dtype and strides as far as known; strides of size-1 dimensions mean
+    """Return True for the same shape, and the same dtype and strides if known; strides of size-1 dimensions mean
     nothing."""
     if seen.shape != claimed.shape or (seen.dtype and claimed.dtype and seen.dtype != claimed.dtype):
         return False
@@ -154,7 +153,7 @@ def _is_same_place(observation: Observation, claim: Claim) -> bool:
 
 
 def _is_same_file(one: str, other: str) -> bool:
-    """Compare names and folders, as far as both are known: profilers cut paths, and other machines have others."""
+    """Compare the known names and folders: profilers cut paths, and they differ between machines."""
     ours, theirs = PurePath(one).parts, PurePath(other).parts
     shared = min(len(ours), len(theirs), 2)
     return shared > 0 and ours[-shared:] == theirs[-shared:]
@@ -180,11 +179,11 @@ _FACTS: tuple[tuple[_Agrees, Callable[[Observation], str]], ...] = (
     (_is_same_place, lambda seen: f"no finding covers {_format_call(seen)} in {_format_place(seen.site)}"),
     (_is_same_role, lambda seen: f"no finding covers the {' or '.join(sorted(seen.roles))} of {_format_call(seen)}"),
 )
-"""What has to agree, in this order, and what is said where nothing does."""
+"""Facts that must agree, in this order, and the message if none agrees."""
 
 
 def _select_owners(claims: Sequence[Claim]) -> list[Claim]:
-    """Keep the claims of the finding that owns the copy; of several or none, those on the whole operator."""
+    """Keep the claims of the single finding that owns the copy, or else those on the whole operator."""
     owners = [claim for claim in claims if claim.role is not None]
     others = [claim for claim in claims if claim.role is None]
     if len({claim.finding for claim in owners}) == 1 or not others:

@@ -1,8 +1,8 @@
 """Read layout work from Nsight Compute exports: conversions, copies, and uncoalesced kernels.
 
-NVTX ranges name the operator of a kernel: those of `torch.autograd.profiler.emit_nvtx(record_shapes=True)` have its
-shapes, others may name modules. Without them a kernel's name tells its purpose and, for ATen's elementwise kernels, the
-number of elements.
+NVTX ranges name the operator of a kernel. Those of `torch.autograd.profiler.emit_nvtx(record_shapes=True)` have its
+shapes; others may name modules. Without ranges, a kernel's name gives its purpose and, for ATen's elementwise kernels,
+the number of elements.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ _TORCH_RANGE = re.compile(
     r"(?P<name>[A-Za-z_]\w*::\w+(?:\.\w+)?)(?:, seq = \d+)?(?:, op_id = \d+)?(?:, sizes = (?P<sizes>\[.*\]))?"
     r"(?:, input_op_ids = \[.*\])?"
 )
-"""As `getNvtxStr` of torch/csrc/profiler/util.cpp writes it: `aten::conv2d, seq = 3, sizes = [[8, 3, 9, 9], []]`."""
+"""Format of `getNvtxStr` in torch/csrc/profiler/util.cpp: `aten::conv2d, seq = 3, sizes = [[8, 3, 9, 9], []]`."""
 _LONGEST = 4096
-"""Characters of a name that is looked into: an operator of a hundred operands has as many."""
+"""Characters of a name that are parsed; an operator with a hundred operands has as many."""
 _ONE_SHAPE = r"\[(?:[0-9]{1,18}(?:, [0-9]{1,18})*)?\]"
 _SIZES = re.compile(rf"\[(?:{_ONE_SHAPE}(?:, {_ONE_SHAPE})*)?\]")
 _SHAPE = re.compile(r"\[([0-9, ]*)\]")
@@ -49,12 +49,12 @@ _BACKWARD = re.compile(r"autograd::engine::evaluate_function: .*|\w+Backward\d+(
 _ELEMENTWISE = re.compile(
     r"(?:^|[ :])(?:elementwise|unrolled_elementwise)_kernel<(?P<threads>\d{1,4}), (?P<each>\d{1,3}),"
 )
-"""`elementwise_kernel<nt, vt, …>` of ATen's CUDALoops.cuh: a block of `nt` threads takes `nt * vt` elements, and there
-are as many blocks as that needs."""
+"""`elementwise_kernel<nt, vt, …>` of ATen's CUDALoops.cuh: each block of `nt` threads takes `nt * vt` elements, and the
+grid is just large enough."""
 _TOLD = frozenset(
     {"duration", "sectors_per_load", "load_sectors", "load_requests", "dram_bytes_read", "dram_throughput"}
 )
-"""Metrics that become facts of a finding, where they were measured."""
+"""Metrics that become facts of a finding, if they were measured."""
 _COPIES: frozenset[CopyKind | None] = frozenset({CopyKind.EXPLICIT, CopyKind.RESHAPE, CopyKind.OPERATOR})
 
 _Alike: TypeAlias = tuple[
@@ -69,7 +69,7 @@ class _LaunchGroup:
 
 
 class NcuObserver:
-    """Gather launches as they are read; memory grows with kinds of launches, not with their number."""
+    """Gathers launches as they are read; memory grows with kinds of launches, not with their number."""
 
     def __init__(self) -> None:
         self._alike: dict[_Alike, _LaunchGroup] = {}
@@ -86,7 +86,7 @@ class NcuObserver:
         self._compiled = self._compiled or launch.kernel.startswith("triton_")
 
     def build_run_file(self, source: str) -> RunFile:
-        """Return all observations. An export may have left launches out, so nothing in it is quiet."""
+        """Return all observations. An export may have left launches out, so silence in it proves nothing."""
         found = [_observe_launches(key, launches) for key, launches in self._alike.items()]
         seen = tuple(observation for observation in found if observation is not None)
         return RunFile(source, RunSetting("cuda", True if self._compiled else None), seen)
@@ -127,7 +127,7 @@ def _classify_work(kernel: str, uncoalesced: bool) -> Work | None:
 
 
 def _sum_seconds(launches: _LaunchGroup) -> float | None:
-    """Return None unless all were timed."""
+    """Return the total time; None unless all launches were timed."""
     times = [summary.seconds for summary in launches.totals.summarize_kernels()]
     known = [time for time in times if time is not None]
     return sum(known) if len(known) == len(times) else None
@@ -156,7 +156,7 @@ def _split_ranges(names: tuple[str, ...]) -> tuple[tuple[ObservedCall, ...], tup
 
 
 def _parse_operands(sizes: str | None) -> tuple[Operand, ...] | None:
-    """Return the shapes of tensors; None if there are none, or lists of tensors among them."""
+    """Return the shapes of tensors; None without any, or if a list of tensors is among them."""
     if sizes is None or _SIZES.fullmatch(sizes) is None:
         return None
     shapes = [tuple(int(size) for size in text.split(", ") if size) for text in _SHAPE.findall(sizes)]
@@ -164,7 +164,7 @@ def _parse_operands(sizes: str | None) -> tuple[Operand, ...] | None:
 
 
 def _find_copied(calls: tuple[ObservedCall, ...]) -> Operand | None:
-    """Return the tensor that the innermost operator copies, if it only copies."""
+    """Return the tensor that the innermost operator copies, if it does nothing else."""
     operands = calls[0].operands if calls else None
     if operands is None or calls[0].operator not in EXPLICIT | {COPY}:
         return None
@@ -193,7 +193,7 @@ def _list_kinds(work: Work, calls: tuple[ObservedCall, ...]) -> frozenset[CopyKi
 
 
 def _derive_roles(kernel: str, phase: Phase | None) -> frozenset[OperandRole]:
-    """Derive roles from a conversion's direction; in a backward pass gradients are converted, too."""
+    """Derive roles from a conversion's direction; a backward pass also converts gradients."""
     kind = classify_kernel(kernel)
     if phase is Phase.FORWARD and kind is KernelClass.TO_CHANNELS_LAST:
         return frozenset({OperandRole.INPUT, OperandRole.WEIGHT})

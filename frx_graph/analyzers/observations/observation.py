@@ -1,4 +1,4 @@
-"""Records of layout work that a file of a run shows: copies, conversions, and the operators around them."""
+"""Records of layout work in files of a run: copies, conversions, and the operators around them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from frx_graph.records import CopyKind, OperandRole
 
 ANY_ROLE = frozenset(OperandRole)
 CONVERSIONS: frozenset[CopyKind | None] = frozenset({CopyKind.REORDER, CopyKind.OPERATOR, None})
-"""Kinds that findings may give to a library's work inside its operator; None: the whole operator."""
+"""Kinds that findings may give to a library's work inside its operator; None means the whole operator."""
 ANY_KIND: frozenset[CopyKind | None] = frozenset({*CopyKind, None})
 
 
@@ -30,8 +30,8 @@ class Work(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ObservedCall:
-    """A call of an operator, by the profiler's name. `operands` are its tensors, scalars left out, None if shapes
-    were not recorded; without `complete` they are the first ones only."""
+    """A call of an operator, by the profiler's name. `operands` are its tensors without scalars, None if shapes were
+    not recorded. Without `complete`, they are only the first ones."""
 
     operator: str
     operands: tuple[Operand, ...] | None = None
@@ -48,7 +48,7 @@ class ElementCount:
 
 @dataclass(frozen=True, slots=True)
 class RunSetting:
-    """The device type of a program, and whether Inductor compiled it, None if unknown."""
+    """The device type of a program, and whether Inductor compiled it; None if unknown."""
 
     device: str
     compiled: bool | None
@@ -61,14 +61,15 @@ class RunSetting:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """The same work of one operator at one place, all times that it was seen.
+    """The same work of one operator at one place, over all occurrences.
 
-    `kernels` are what did it, most frequent first, none where an operator copies by itself; `calls` the operators
-    around it, innermost first, empty where the file does not tell; `ranges` what else the program has named around it.
-    `copied` is the tensor as it was before. `kinds` are what a finding may call it, `roles` what the tensor may be to
-    the operator. `site` and `phase` are None if they were not recorded. `count`, `seconds` (of kernels, or of the
-    copying operators on a CPU) and `bytes` (traffic) are of all `steps`, and of the whole file where that is None; what
-    is not known is None. `where` is the place of the first of them in the file.
+    `kernels` did the work, the most frequent first; there are none if an operator copies by itself. `calls` are the
+    operators around it, innermost first, empty if the file does not record them. `ranges` are other names that the
+    program gave. `copied` is the tensor before the copy. `kinds` are names that a finding may use; `roles` are possible
+    roles of the tensor. `site` and `phase` are None unless recorded.
+
+    `count`, `seconds` (of kernels, or of the copying operators on a CPU) and `bytes` (traffic) cover all `steps`, or
+    the whole file if that is None. Unknown values are None. `where` is the place of the first occurrence in the file.
     """
 
     work: Work
@@ -88,7 +89,7 @@ class Observation:
     bytes: int | None = None
     measurements: tuple[Measurement, ...] = ()
     detail: str = ""
-    """What else there is to say of it, for people."""
+    """Further remarks for people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +103,7 @@ class QuietCall:
 
 @dataclass(frozen=True)
 class RunFile:
-    """A file of a run. `shows` are the kinds of copies that would be seen in it."""
+    """A file of a run. `shows` are the kinds of copies that are visible in it."""
 
     source: str
     setting: RunSetting

@@ -1,4 +1,4 @@
-"""Read layout work from oneDNN's verbose log: reorders around convolutions, and convolutions without any."""
+"""Read layout work from oneDNN's verbose log: reorders around convolutions, and convolutions without reorders."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _Alike: TypeAlias = tuple[ObservedCall, Phase | None, tuple[int, ...], str, str,
 
 
 def observe_onednn_log(primitives: Sequence[Primitive], source: str) -> RunFile:
-    """Observe all reorders; `primitives` are all of the log `source`, in order."""
+    """Observe all reorders; `primitives` are all primitives of the log `source`, in order."""
     alike: dict[_Alike, list[LayoutReorder]] = defaultdict(list)
     reorders = find_layout_reorders(primitives)
     for reorder in reorders:
@@ -73,7 +73,7 @@ def _observe_reorders(key: _Alike, reorders: Sequence[LayoutReorder], source: st
 
 
 def _identify_call(primitive: Primitive | None) -> tuple[ObservedCall, Phase | None]:
-    """Return the convolution of a primitive and its pass; other primitives are only named, since their operands
+    """Return the convolution of a primitive and its pass. Other primitives only give a name, since their operands
     differ."""
     if primitive is None or primitive.kind != "convolution":
         return ObservedCall(f"onednn::{'reorder' if primitive is None else primitive.kind}"), None
@@ -81,7 +81,7 @@ def _identify_call(primitive: Primitive | None) -> tuple[ObservedCall, Phase | N
     if image is None or weight is None:
         return ObservedCall("aten::convolution"), None
     if primitive.prop_kind not in _BACKWARD:
-        # Whether there is a bias the log tells, too, but not always in the shape of the operator's.
+        # The log also shows if there is a bias, but not always in the operator's shape.
         return ObservedCall("aten::convolution", (image, weight), complete=False), Phase.FORWARD
     gradient = _make_operand(primitive, "dst")
     operands = None if gradient is None else (gradient, image, weight)
@@ -97,7 +97,7 @@ def _make_operand(primitive: Primitive, argument: str) -> Operand | None:
 
 
 def _merge_groups(shape: tuple[int, ...], argument: str, primitive: Primitive | None) -> tuple[int, ...]:
-    """Return the shape as torch has it: oneDNN makes groups a dimension of their own."""
+    """Return the shape as torch has it; oneDNN gives groups their own dimension."""
     image = None if primitive is None else primitive.get_argument("src")
     if not argument.startswith("wei") or image is None or image.dims is None or len(shape) != len(image.dims) + 1:
         return shape
@@ -109,14 +109,13 @@ def _convert_dtype(descriptor: MemoryDescriptor | None) -> DType | None:
 
 
 def _find_quiet_calls(primitives: Sequence[Primitive], served: set[int]) -> tuple[QuietCall, ...]:
-    """Return convolutions without a reorder on plain or channels-last operands; blocked formats were converted
-    before."""
+    """Return convolutions without a reorder on plain or channels-last operands; blocked ones were converted earlier."""
     counts: Counter[tuple[ObservedCall, Phase]] = Counter()
     for primitive in primitives:
         call, phase = _identify_call(primitive)
         if call.operands is None or phase is None or primitive.line in served:
             continue
-        # The operands of a backward and of its primitive differ in order.
+        # The operands of a backward call and those of the primitive differ in order.
         names = ("dst", "src", "wei") if phase is Phase.BACKWARD else ("src", "wei")
         strides = [
             _parse_strides(primitive.get_argument(name), operand)

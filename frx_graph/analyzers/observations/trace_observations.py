@@ -29,10 +29,10 @@ from frx_graph.evidence.trace.tree import NONE
 from frx_graph.records import CopyKind, OperandRole
 
 OUTSIDE = "what runs outside of operators"
-"""Replaces the operator of a kernel that none launched, in a trace that has operators."""
+"""Replaces the operator of a kernel without a launching operator, in a trace that has operators."""
 _Alike: TypeAlias = tuple[object, ...]
 _SHOWN_ON_HOST: frozenset[CopyKind | None] = frozenset({CopyKind.EXPLICIT, CopyKind.RESHAPE, CopyKind.OPERATOR})
-"""What a CPU's libraries convert inside their operators is in no trace."""
+"""Work that no trace shows: conversions of a CPU's libraries inside their operators."""
 
 
 def observe_trace(analysis: TraceAnalysis) -> RunFile:
@@ -42,7 +42,7 @@ def observe_trace(analysis: TraceAnalysis) -> RunFile:
         alike[_make_key(analysis, copy)].append(copy)
     return RunFile(
         source=str(analysis.tree.trace.path),
-        # torch calls AMD's devices "cuda", too.
+        # torch also calls AMD devices "cuda".
         setting=RunSetting("cuda" if analysis.on_device else "cpu", analysis.compiled),
         observations=tuple(_observe_copies(analysis, copies) for copies in alike.values()),
         quiet=tuple(_find_quiet_calls(analysis)),
@@ -131,7 +131,7 @@ def _list_calls(analysis: TraceAnalysis, copy: TraceCopy) -> tuple[ObservedCall,
     tree = analysis.tree
     calls: list[ObservedCall] = []
     if any(is_compiled_copy(tree.activities[index].name) for index in copy.activities):
-        # Inductor's copies are what it has left of the clones of the program.
+        # Inductor's copies are the clones of the program that it kept.
         calls.append(ObservedCall("aten::clone"))
     operator = copy.maker
     if operator == NONE and analysis.scanned:
@@ -149,7 +149,7 @@ def _describe_call(analysis: TraceAnalysis, operator: int) -> ObservedCall:
 
 
 def _select_tensors(operands: Sequence[Operand | None] | None) -> tuple[Operand, ...] | None:
-    """Return the tensors; None if none is known: lists of tensors have no shapes in a trace."""
+    """Return the tensors; None if none is known, since lists of tensors have no shapes in a trace."""
     return tuple(one for one in operands or () if one is not None and one.shape) or None
 
 
@@ -191,8 +191,8 @@ def _find_site(analysis: TraceAnalysis, copy: TraceCopy) -> CallSite | None:
 
 
 def _find_quiet_calls(analysis: TraceAnalysis) -> Iterator[QuietCall]:
-    """Yield operators without layout work in, above or below them. On a device only those count that launched
-    kernels."""
+    """Yield operators without layout work inside, above or below them. On a device, only operators that launched
+    kernels count."""
     tree = analysis.tree
     makers = {copy.maker for copy in analysis.copies}
     loud = {operator for maker in makers for operator in _iterate_upwards(analysis, maker)}

@@ -1,16 +1,15 @@
 """Weigh the evidence of several layers for a diagnosis. All rules for that are here.
 
-    one layer, with a hint                     low        a hint goes with other things, too
-    one layer that is certain of the code      medium     so it is written; what it costs only a run tells
-    one that has counted or measured it        high       by one tool, which may be misread, or of another build
-    one layer more that agrees                 one more,  a parser, a compiler and a counter are mistaken in
-                                               to high    different ways
-    a counter, and another that is certain     confirmed  the cause is in the code, the effect was measured
+- One layer with a hint: low, since other conditions cause the same hint.
+- One layer that is certain about the code: medium, since only a run shows the cost.
+- One layer that has counted or measured it: high, since one tool may be misread, or see another build.
+- Each further layer that agrees: one step up, at most to high, since tools are wrong in different ways.
+- A counter, and another layer that is certain: confirmed, since one shows the effect and one the cause.
 
 Evidence against a diagnosis has the same grades. If it is weaker, it takes one step of confidence. If it is as strong,
 the layers disagree, and the diagnosis is disputed. If it is stronger, the diagnosis is refuted: a counter of whole
-sectors refutes source that looks strided. Layers meet only on the same side (`Signal.about`): a counter of loads says
-nothing of stores.
+sectors refutes source that looks strided. Layers are compared only on the same side (`Signal.about`): a counter of
+loads says nothing about stores.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ class Standing(enum.StrEnum):
     """The evidence against it is as strong as that for it."""
     REFUTED = "refuted"
     UNSUPPORTED = "unsupported"
-    """What was seen has other causes, too, and no layer says that it is this one."""
+    """The evidence also has other causes, and no layer points to this one."""
 
 
 _ORDER = (Standing.HOLDS, Standing.DISPUTED, Standing.REFUTED, Standing.UNSUPPORTED)
@@ -78,12 +77,12 @@ class Judgement:
 
     @property
     def standing(self) -> Standing:
-        """Return that of the surest side."""
+        """Return the standing of the surest side."""
         return self.sides[0].standing
 
     @property
     def confidence(self) -> Confidence | None:
-        """Return that of the surest side; None if none holds."""
+        """Return the confidence of the surest side; None if none holds."""
         return self.sides[0].confidence
 
     @property

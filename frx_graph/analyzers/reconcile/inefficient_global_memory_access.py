@@ -1,16 +1,17 @@
-"""Warps fetch or write more sectors of global memory than their words need.
+"""Diagnose warps that fetch or write more sectors of global memory than their words need.
 
-    source    + elements of neighbouring threads lie apart (certain); narrow loads, no tiles (hints)
-              - all accesses are of neighbours (certain)
-    PTX       + much of it is access of global memory (hint)
-              - it has none (certain)
-    ncu       + more sectors a request than words need (measured); warps wait for memory, if another layer says why
-              - whole sectors (measured)
+- Source, for: neighbouring threads access distant elements (certain); narrow loads, no tiles (hints).
+- Source, against: all accesses are adjacent (certain).
+- PTX, for: many instructions access global memory (hint).
+- PTX, against: no instruction does (certain).
+- Counters, for: more sectors per request than words need (measured); warps wait for memory, if another layer gives the
+  cause.
+- Counters, against: whole sectors (measured).
 
-Loads and stores are told apart: what the source says of a store only the counter of stores confirms or refutes. A warp
-needs as many sectors as its words have bytes, which the source tells, or the types in the kernel's name; where neither
-does, 8 and 16 sectors may be whole ones of wide words, or every second and fourth of narrow ones. One sector more than
-that is a row of words that does not begin with a sector.
+Loads and stores are separate sides: only the counter of stores confirms or refutes the source's findings on stores. A
+warp needs as many sectors as its words have bytes, which come from the source, or from the types in the kernel's name.
+If neither gives them, 8 and 16 sectors may be whole ones of wide words, or every second and fourth of narrow ones. One
+sector more is a row of words that does not begin at a sector.
 """
 
 from __future__ import annotations
@@ -49,10 +50,10 @@ _WIDE = {
     **dict.fromkeys(("double", "long", "longlong", "unsignedlong", "unsignedlonglong", "float2", "int2", "uint2"), 8),
     **dict.fromkeys(("double2", "longlong2", "ulonglong2", "float4", "int4", "uint4"), 16),
 }
-"""Bytes of types of which a warp's words need more than four sectors."""
+"""Bytes of types whose words need more than four sectors per warp."""
 _KINDS = (Kind.GLOBAL_LOAD, Kind.GLOBAL_STORE, Kind.ATOMIC)
 _WITHIN = 0.02
-"""Of a number of sectors, as for the label `uncoalesced_access`."""
+"""Ratio of sectors, as for the label `uncoalesced_access`."""
 
 
 def collect_signals(kernel: MatchedKernel) -> Iterator[Signal]:
@@ -113,7 +114,7 @@ def _judge_sectors(kernel: MatchedKernel, labelled: LabelledKernel, about: str, 
     whole = max(COALESCED_SECTORS, word or 0)
     if sectors <= whole * (1 + _WITHIN):
         if about == LOADS and _has_shared_elements(kernel.source):
-            # Some loads take one sector, as they should: an average of four may hide others that take 32.
+            # Some loads rightly take one sector, so an average of four may hide others that take 32.
             said += ", an average with those that are the same for all threads"
             return Signal(Layer.NCU, label, False, Grade.HINT, said, about)
         return signal_counter(label, said, supports=False, about=about)
@@ -135,8 +136,8 @@ def _find_word_bytes(source: SourceKernel | None, about: str) -> int | None:
 
 
 def _parse_word_bytes(name: str) -> int | None:
-    """Return the bytes of the widest wide type among template arguments and pointers of a kernel's name; None if there
-    is none: a name need not tell how a pointer is read."""
+    """Return the bytes of the widest wide type among template arguments and pointers of a kernel's name. None without
+    one: a name need not show how a pointer is read."""
     signature = parse_kernel_signature(name)
     types = [text or "" for text in signature.arguments or ()]
     types += [text.rstrip("*") for text in signature.parameters or () if text is not None and text.endswith("*")]
@@ -144,7 +145,7 @@ def _parse_word_bytes(name: str) -> int | None:
 
 
 def _list_global_accesses(source: SourceKernel | None) -> tuple[Access, ...]:
-    """Return accesses that are of global memory, or may be."""
+    """Return accesses that use, or may use, global memory."""
     if source is None or source.kernel is None:
         return ()
     return tuple(one for one in source.kernel.accesses if one.space in (Space.GLOBAL, Space.UNKNOWN))

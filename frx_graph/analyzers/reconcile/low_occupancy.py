@@ -1,13 +1,13 @@
-"""Too few warps are resident to hide what single ones wait for: the grid, the block, or shared memory is the reason.
+"""Diagnose too few resident warps to hide latency, because of the grid, the block, or shared memory.
 
-    source    + the launch leaves half a multiprocessor empty, or a part of each warp (certain); odd blocks, much shared
-                memory (hints)
-    ncu       + occupancy below 50 % where latency is what the kernel waits for (measured); few warps are ready, if
-                another layer says why
-              - occupancy is there, or does not matter (measured)
-    profiler  + each launch is of one block, or of blocks of half a warp (certain)
+- Source, for: the launch leaves half a multiprocessor, or a part of each warp, empty (certain); odd blocks, much shared
+  memory (hints).
+- Counters, for: occupancy below 50 % in a kernel limited by latency (measured); few warps are ready, if another layer
+  gives the cause.
+- Counters, against: occupancy is high, or does not matter (measured).
+- Profiler, for: each launch has one block, or blocks of half a warp (certain).
 
-What registers limit is `register_pressure_and_spills`.
+`register_pressure_and_spills` covers limits by registers.
 """
 
 from __future__ import annotations

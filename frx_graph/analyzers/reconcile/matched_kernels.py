@@ -1,7 +1,7 @@
 """Match the kernels of all layers of a program.
 
-Layers name kernels differently (`parse_kernel_signature`). Two are matched only if no other could be meant: a
-profiler's bare `copy` is neither `copy<4>` nor `copy<8>` if PTX has both. The source of a template is that of all its
+Layers name kernels differently (`parse_kernel_signature`). Two are matched only if no other match is possible: a
+profiler's bare `copy` is neither `copy<4>` nor `copy<8>` if PTX has both. The source of a template belongs to all its
 instances.
 """
 
@@ -24,15 +24,15 @@ from frx_graph.evidence.mangled_name import Texts
 from frx_graph.evidence.trace.events import ActivityKind
 
 _MOST = 500
-"""Names with the same function and template arguments that are compared with each other. Beyond that number, which no
-program has, each is a kernel of its own."""
+"""Names with the same function and template arguments that are compared with each other. No program has more; beyond
+this number each is a separate kernel."""
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
 class SourceKernel:
-    """A kernel in the source; `kernel` is None if only its launch is there, or several have its name. `overloaded`: its
-    findings may be of several."""
+    """A kernel in the source; `kernel` is None if only its launch is known, or several have its name. `overloaded`
+    means that its findings may belong to several."""
 
     name: str
     signature: KernelSignature
@@ -43,8 +43,8 @@ class SourceKernel:
 
 @dataclass(frozen=True, slots=True)
 class RunKernel:
-    """A kernel in a trace. `share` is its part of the time of all kernels, 0..1. `most_blocks` and `most_threads` of a
-    block are the largest of its launches, None if one is missing."""
+    """A kernel in a trace. `share` is its part of the time of all kernels, 0..1. `most_blocks`, and `most_threads` per
+    block, are the maxima over its launches, None if one is missing."""
 
     total: KernelTotal
     share: float
@@ -81,7 +81,7 @@ class MatchedKernel:
 
 @dataclass(frozen=True, slots=True)
 class _LayerName:
-    """A name and the layers that have it."""
+    """A name and the layers that use it."""
 
     text: str
     signature: KernelSignature
@@ -94,7 +94,7 @@ class _LayerName:
         return None if arguments is None or None in arguments else arguments
 
     def is_rival(self, other: _LayerName) -> bool:
-        """Return True for another name of the same layer that tells as much."""
+        """Return True for another name of the same layer with as much detail."""
         return self is not other and bool(self.layers & other.layers) and self.signature.told >= other.signature.told
 
 
@@ -117,7 +117,7 @@ class _NameGroup:
 
 
 def match_kernels(layers: Layers) -> tuple[MatchedKernel, ...]:
-    """Match the kernels of all layers, those of most time first, then by name."""
+    """Match the kernels of all layers, those with the most time first, then by name."""
     ptx: dict[str, list[StaticKernel]] = defaultdict(list)
     ncu: dict[str, list[LabelledKernel]] = defaultdict(list)
     for static in layers.ptx.analysis.kernels if layers.ptx is not None else ():
@@ -147,7 +147,7 @@ def match_kernels(layers: Layers) -> tuple[MatchedKernel, ...]:
 
 
 def _group_names(layers: Sequence[Collection[str]]) -> list[_NameGroup]:
-    """Group the names that are of one kernel."""
+    """Group the names that belong to one kernel."""
     by_function: dict[str, list[_LayerName]] = defaultdict(list)
     for text in sorted({text for layer in layers for text in layer}):
         name = _LayerName(
@@ -158,8 +158,8 @@ def _group_names(layers: Sequence[Collection[str]]) -> list[_NameGroup]:
 
 
 def _group_alike(names: Sequence[_LayerName]) -> list[_NameGroup]:
-    """Group names with one function. The most explicit come first, so that a vague one is not taken for the first that
-    it fits. Names with other template arguments are skipped: a program may have thousands."""
+    """Group names with one function. The most explicit come first, so that a vague name does not take the first match.
+    Names with other template arguments are skipped: a program may have thousands."""
     known: dict[Texts | None, list[_LayerName]] = defaultdict(list)
     for name in names:
         known[name.arguments].append(name)
@@ -180,13 +180,13 @@ def _group_alike(names: Sequence[_LayerName]) -> list[_NameGroup]:
 
 
 def _find_near(known: Mapping[Texts | None, Sequence[_T]], name: _LayerName) -> Iterator[_T]:
-    """Yield what may have the template arguments of this name; all, if it has none."""
+    """Yield names that may have this name's template arguments; all, if it has none."""
     wanted = known if name.arguments is None else dict.fromkeys((name.arguments, None))
     return (one for arguments in wanted for one in known.get(arguments, ()))
 
 
 def _find_owner(group: _NameGroup, source: Sequence[SourceKernel]) -> SourceKernel | None:
-    """Return the source kernel of a group; None if two could be, or one name is that of several."""
+    """Return the source kernel of a group; None if two match, or several kernels share a name."""
     fitting = [one for one in source if group.can_take(one.signature)]
     return fitting[0] if len(fitting) == 1 and not fitting[0].overloaded else None
 
@@ -218,7 +218,7 @@ def _list_source_kernels(layer: SourceLayer) -> tuple[SourceKernel, ...]:
         names[signature].add(kernel.name)
     unclear: set[KernelSignature] = set()
     for name in _list_launched(layer):
-        # A launch has the kernel's name as it is written there: some of its namespaces, and template arguments.
+        # A launch writes the kernel's name with only some namespaces, and with template arguments.
         spelled = parse_kernel_signature(name)
         fitting = [one for one in by_function.get(spelled.function, ()) if one.can_match(spelled)]
         owner = fitting[0] if len(fitting) == 1 else spelled

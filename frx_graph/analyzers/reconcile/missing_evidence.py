@@ -1,6 +1,6 @@
 """Name the evidence that would make a diagnosis surer, and the command that collects it.
 
-A counter decides. If it is known, a layer that says why is missing.
+A counter decides. If it is known, the missing evidence is a layer that explains it.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _CAPABILITY = re.compile(r"(\d{1,2})\.(\d)", re.ASCII)
 class MissingEvidence:
     """Evidence that one layer would add to one diagnosis of one kernel.
 
-    `confidence` is None if the diagnosis does not hold yet, `confirmed` the confidence with that evidence. `command` is
-    for a shell, for a trace it is Python; None: nothing to run. `fallback` collects more than is needed.
+    `confidence` is None if the diagnosis does not hold yet; `confirmed` is the confidence with that evidence. `command`
+    is for a shell, or Python for a trace; None if there is nothing to run. `fallback` collects more than necessary.
     """
 
     rule: DiagnosisRule
@@ -50,8 +50,8 @@ class MissingEvidence:
 def find_missing_evidence(
     rule: DiagnosisRule, kernel: MatchedKernel, signals: Sequence[Signal], judgement: Judgement, layers: Layers
 ) -> Iterator[MissingEvidence]:
-    """Yield the counters that decide, if they were not measured and would make it surer; else each layer that would.
-    Nothing follows for a diagnosis that is confirmed, or refuted for good."""
+    """Yield the deciding counters, if they were not measured and would make it surer; else each layer that would. A
+    diagnosis that is confirmed, or refuted for good, needs nothing."""
     wanted = () if _is_measured(rule, kernel) else (Layer.NCU,)
     surer = {layer: _judge_with(layer, rule, signals) for layer in wanted}
     if not any(_is_surer(one, judgement) for one in surer.values()):
@@ -63,7 +63,7 @@ def find_missing_evidence(
 
 
 def build_ncu_command(rule: DiagnosisRule, function: str) -> str:
-    """Return the command that measures just that, for kernels with this function."""
+    """Return the command that measures only this, for kernels with this function."""
     words = ["ncu", "--metrics", ",".join(rule.decides.counters), "--kernel-name", escape_kernel_name(function)]
     words += ["--csv", "--page", "raw", YOUR_PROGRAM]
     return f"{shlex.join(words)} > missing_{rule.decides.name}.csv"
@@ -132,13 +132,13 @@ def _build_nvcc_command(kernel: MatchedKernel, layers: Layers) -> str:
     words = ["nvcc", "-ptx"]
     if (target := _find_target(kernel)) is not None:
         words.append(f"-arch={target}")
-    # What begins with a dash would be an option.
+    # A name with a leading dash would be an option.
     path = f"./{source}" if source.startswith("-") else source
     return shlex.join([*words, "-o", f"./{PurePath(source).stem}.ptx", path])
 
 
 def _find_target(kernel: MatchedKernel) -> str | None:
-    """Return the architecture that it was measured on; None if unknown."""
+    """Return the architecture of the measurement; None if unknown."""
     for one in kernel.ncu:
         if known := _CAPABILITY.fullmatch(one.summary.compute_capability):
             return f"sm_{known[1]}{known[2]}"

@@ -35,22 +35,22 @@ class Diagnosis:
 
 
 class Why(enum.StrEnum):
-    """Reasons why a layer's finding is in no diagnosis."""
+    """Reasons why no diagnosis includes a layer's finding."""
 
     REFUTED = "refuted"
-    """A layer that knows better says otherwise."""
+    """A more reliable layer contradicts it."""
     DISPUTED = "disputed"
-    """A layer that knows as much says otherwise."""
+    """An equally reliable layer contradicts it."""
     SYMPTOM = "symptom"
-    """It has several causes, and no layer tells which."""
+    """It has several possible causes, and no layer identifies one."""
     ONE_LAYER = "one_layer"
     """No diagnosis of several layers covers it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unreconciled:
-    """A finding without support, or contradicted. `diagnosis` is what it would have been, None if only its layer can
-    tell; `kernel` is None for the whole run."""
+    """A finding without support, or contradicted. `diagnosis` is the unsupported diagnosis, None if only its layer can
+    make it; `kernel` is None for the whole run."""
 
     why: Why
     layer: Layer
@@ -64,7 +64,7 @@ class Unreconciled:
 
 @dataclass(frozen=True, slots=True)
 class Reconciliation:
-    """Diagnoses, the surest first, then those of most time."""
+    """Diagnoses, the surest first, then those with the most time."""
 
     diagnoses: tuple[Diagnosis, ...]
     unreconciled: tuple[Unreconciled, ...]
@@ -86,7 +86,7 @@ def reconcile(layers: Layers) -> Reconciliation:
         for rule in DIAGNOSES:
             signals = tuple(rule.signals(kernel))
             judgement = judge(signals)
-            # Counters that mean nothing by themselves are no findings.
+            # Counters that mean nothing by themselves are not findings.
             if judgement is None or _is_silent(judgement, labels):
                 continue
             told |= {(one.layer, one.label) for one in signals if one.supports}
@@ -127,7 +127,7 @@ def _is_silent(judgement: Judgement, labels: set[tuple[Layer, str]]) -> bool:
 def _list_unheld(
     rule: DiagnosisRule, kernel: MatchedKernel, judgement: Judgement, labels: set[tuple[Layer, str]]
 ) -> Iterator[Unreconciled]:
-    """Yield findings of sides that do not hold, unless one that holds has them."""
+    """Yield findings of sides that do not hold, unless a side that holds has them."""
     agreeing = judgement.agreeing
     for side in judgement.sides:
         if side.confidence is not None:

@@ -1,13 +1,13 @@
-"""A thread needs more registers than it gets, so that values go to memory, or so many that few warps fit.
+"""Diagnose a thread with too few registers, so that values go to memory, or with so many that few warps fit.
 
-    source    + arrays of a thread are larger than its registers (certain)
-    PTX       + ptxas counts spills (counted), or 64 registers (certain); many virtual ones (hint)
-              - ptxas: no local memory, fewer registers (counted)
-    ncu       + registers limit the occupancy; local memory is used (measured)
-              - neither (measured)
+- Source, for: a thread's arrays are larger than its registers (certain).
+- PTX, for: ptxas counts spills (counted), or 64 registers (certain); many virtual ones (hint).
+- PTX, against: ptxas counts no local memory and fewer registers (counted).
+- Counters, for: registers limit the occupancy; local memory is used (measured).
+- Counters, against: neither (measured).
 
-Registers and local memory are told apart: a kernel may spill at 32 registers. A frame in local memory is no spill; it
-is what arrays that the source has look like.
+Registers and local memory are separate sides: a kernel may spill at 32 registers. A frame in local memory is not a
+spill; arrays in the source look the same.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from frx_graph.evidence.ncu.presets import Preset
 
 REGISTERS, LOCAL_MEMORY = "registers", "local memory"
 MUCH = 0.1
-"""Of the sectors of global and local memory together that are local: a tenth, as Nsight Compute draws the line for bank
+"""Share of local sectors among those of global and local memory: a tenth, as Nsight Compute draws the line for bank
 conflicts. Fixing less gains little."""
 
 

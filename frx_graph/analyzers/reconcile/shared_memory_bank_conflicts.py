@@ -1,10 +1,10 @@
-"""Threads of a warp want different words of one bank of shared memory, which serves one at a time.
+"""Diagnose threads of a warp that need different words of one bank of shared memory, which serves one at a time.
 
-source    + the stride between threads is a multiple of an even one (certain)
-          - all accesses are free of conflicts (certain)
-PTX       - the compiled kernel has no access of shared memory (certain)
-ncu       + conflicts in a tenth of the wavefronts, or its own rule says so (measured); a count alone (hint)
-          - fewer, or none (measured)
+- Source, for: the stride between threads is a multiple of an even one (certain).
+- Source, against: no access has conflicts (certain).
+- PTX, against: the compiled kernel does not access shared memory (certain).
+- Counters, for: conflicts in a tenth of the wavefronts, or Nsight Compute's own rule (measured); a count alone (hint).
+- Counters, against: fewer conflicts, or none (measured).
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from frx_graph.evidence.ncu.presets import Preset
 from frx_graph.evidence.ptx.instruction import Kind
 
 MUCH = 0.1
-"""Conflicts a wavefront: the line of Nsight Compute's own rule `SharedMemoryConflicts`."""
+"""Conflicts per wavefront: the threshold of Nsight Compute's own rule `SharedMemoryConflicts`."""
 _OWN_RULES = frozenset({"SharedMemoryConflicts", "UncoalescedSharedAccess"})
 _BETTER = "OPT"
-"""The kind of a rule that says what can be done better."""
+"""The kind of a rule that suggests an improvement."""
 _COUNTER = "shared_bank_conflicts"
 _PARTS = ("shared_load_bank_conflicts", "shared_store_bank_conflicts")
 _KINDS = (Kind.SHARED_LOAD, Kind.SHARED_STORE, Kind.ATOMIC)
@@ -70,7 +70,7 @@ def _inspect_counters(kernel: LabelledKernel) -> Iterator[Signal]:
     for rule in own:
         yield signal_counter(rule.name, f"Nsight Compute's own rule: {rule.text}", supports=True)
     whole, wavefronts = values.get(_COUNTER), values.get("shared_wavefronts")
-    # Of loads and stores alone: atomics may have more.
+    # For loads and stores alone: atomics may have more.
     conflicts = sum(values.get(name, 0.0) for name in _PARTS) if whole is None else whole
     if own or (whole is None and conflicts <= 0):
         return

@@ -16,7 +16,7 @@ GradeLabel = Literal["hint", "certain", "counted", "measured"]
 
 
 class Layer(enum.StrEnum):
-    """Sources of evidence, from what is written to what has run."""
+    """Sources of evidence, from source code to runs."""
 
     SOURCE = "source"
     PTX = "ptx"
@@ -29,13 +29,13 @@ class Grade(enum.IntEnum):
     """Weights of a signal."""
 
     HINT = 1
-    """It often goes with the defect, and with other things."""
+    """It often occurs with the defect, but also with other conditions."""
     CERTAIN = 2
-    """It follows from the code, or from a kernel's name; not that it costs anything."""
+    """It follows from the code, or from a kernel's name, but does not prove a cost."""
     COUNTED = 3
-    """The assembler has counted the thing itself."""
+    """The assembler has counted it."""
     MEASURED = 4
-    """The hardware has, while the kernel ran."""
+    """The hardware has counted it while the kernel ran."""
 
     @property
     def label(self) -> GradeLabel:
@@ -44,13 +44,13 @@ class Grade(enum.IntEnum):
 
 
 EVERYTHING = ""
-"""What a signal is about that knows no more than the diagnosis."""
+"""Side of a signal that does not distinguish more than the diagnosis."""
 
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """One statement of one layer on one kernel. `label` is its rule, label or counter; `about` the side of the defect:
-    a counter of loads says nothing of stores. A signal that is not `alone` makes no diagnosis by itself."""
+    """One statement by one layer about one kernel. `label` is its rule, label or counter; `about` is the side of the
+    defect: a counter of loads says nothing about stores. A signal that is not `alone` makes no diagnosis by itself."""
 
     layer: Layer
     label: str
@@ -64,8 +64,8 @@ class Signal:
 
 @dataclass(frozen=True, slots=True)
 class DiagnosisRule:
-    """One diagnosis. `told_by` are the layers that can give more than a hint; `decides` is what Nsight Compute has to
-    measure."""
+    """One diagnosis. `told_by` are the layers that can give more than a hint; `decides` lists the metrics that Nsight
+    Compute must measure."""
 
     name: str
     title: str
@@ -77,7 +77,7 @@ class DiagnosisRule:
 def signal_source_findings(
     source: SourceKernel | None, grades: Mapping[str, Grade], about: str = EVERYTHING
 ) -> Iterator[Signal]:
-    """Yield the findings of these rules of CUDA source."""
+    """Yield the findings of these rules for CUDA source."""
     for finding in source.findings if source is not None else ():
         grade = grades.get(finding.card.id)
         if grade is not None:
@@ -90,5 +90,5 @@ def signal_label(layer: Layer, label: KernelLabel | PtxLabel, grade: Grade, abou
 
 
 def signal_counter(label: str, evidence: str, *, supports: bool, about: str = EVERYTHING, alone: bool = True) -> Signal:
-    """Return a signal of a counter of Nsight Compute."""
+    """Return a Nsight Compute counter as a signal."""
     return Signal(Layer.NCU, label, supports, Grade.MEASURED, evidence, about, alone)

@@ -1,12 +1,12 @@
-"""Warps wait at barriers for the others of their block.
+"""Diagnose warps that wait at barriers for the others of their block.
 
-    source    + a barrier in a loop that does next to nothing, or that nothing depends on (certain)
-              - there is no barrier, and no call that may have one (certain)
-    PTX       - the compiled kernel has no barrier (certain)
-    ncu       + barriers are the largest stall (measured)
-              - warps hardly wait for others (measured)
+- Source, for: a barrier in a loop with next to no work, or one that nothing depends on (certain).
+- Source, against: no barrier, and no call that may have one (certain).
+- PTX, against: the compiled kernel has no barrier (certain).
+- Counters, for: barriers are the largest stall (measured).
+- Counters, against: warps hardly wait for others (measured).
 
-That the host waits for the device is another matter, and not counted in here.
+Waits of the host for the device do not count here.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from frx_graph.analyzers.reconcile.signal import (
 from frx_graph.evidence.ncu.presets import Preset
 
 LITTLE = 0.05
-"""Of the time that warps are resident: a quarter of the line for the label."""
+"""Share of the warps' resident time: a quarter of the label's threshold."""
 _RULES = {"sync_inside_tight_loop": Grade.CERTAIN, "unnecessary_syncthreads": Grade.CERTAIN}
 
 

@@ -1,14 +1,14 @@
-"""A product of matrices is computed past the tensor cores, or by few of them.
+"""Diagnose a product of matrices that does not use the tensor cores, or uses few of them.
 
-source    + matrices are multiplied term by term (certain); of sizes that tensor cores do not take (hint)
-          - it calls wmma or mma (certain)
-PTX       + no tensor instruction (certain), if another layer says that matrices are multiplied
-          - tensor instructions (certain)
-ncu       + a product of matrices, and the tensor pipe below 30 % (measured); that of any kernel, if another layer
-            says that it is one
-          - the pipe at 30 % and more (measured)
-profiler  + the name of a library's kernel past the tensor cores (certain)
-          - the name of one for them (certain)
+- Source, for: matrices are multiplied term by term (certain); sizes that tensor cores do not support (hint).
+- Source, against: it calls wmma or mma (certain).
+- PTX, for: no tensor instruction (certain), if another layer sees a product of matrices.
+- PTX, against: tensor instructions (certain).
+- Counters, for: a product of matrices with the tensor pipe below 30 % (measured); the pipe of any kernel, if another
+  layer sees a product.
+- Counters, against: the pipe at 30 % or more (measured).
+- Profiler, for: the name of a library kernel without tensor cores (certain).
+- Profiler, against: the name of one for them (certain).
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Analyse the record of a run: the time of its steps from batch to batch, and what holds it back."""
+"""Analyse the record of a run: its step times from batch to batch, and its bottlenecks."""

@@ -1,6 +1,6 @@
-"""Measure the framework abstraction tax: device time lost to launching work in small pieces.
+"""Measure the framework abstraction tax: device time lost because work is launched in small pieces.
 
-Idle time that waits for input, copies or synchronisation explain is subtracted first. The rest is multiplied by the
+Idle time explained by waits for input, copies or synchronisation is subtracted first. The rest is multiplied by the
 share of small kernels.
 """
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from frx_graph.analyzers.run.figures import ScopeFigures
 
 HIGH_TAX, MEDIUM_TAX = 50.0, 100.0 * HOST_BOUND
-"""Half of the device's time; and as much as makes a run launch-bound. Reasoned, and not calibrated by speed-ups."""
+"""Half of the device's time, the line at which a run is launch-bound. Reasoned, not calibrated by speed-ups."""
 UNFUSED = 0.5
-"""Half of the kernels compute elementwise, and could be in one with what is before or behind them."""
+"""Half of the kernels compute elementwise, and could be fused with the kernels before or after them."""
 _FUSIBLE = (KernelFamily.ELEMENTWISE, KernelFamily.NORMALIZATION, KernelFamily.REDUCTION)
 _GRAPH_LAUNCHES = ("cudaGraphLaunch", "hipGraphLaunch")
 
@@ -36,7 +36,7 @@ class TaxSeverity(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Contributor:
-    """A possible source of the tax. `inferred`: an opportunity, not an observation."""
+    """A possible source of the tax. `inferred` means an opportunity, not an observation."""
 
     name: str
     inferred: bool
@@ -45,8 +45,8 @@ class Contributor:
 
 @dataclass(frozen=True, slots=True)
 class AbstractionTax:
-    """`score` is 0..100. Shares are 0..1: idle and explained of device time, fragmentation of kernels that are small.
-    `sampled`: from samples and totals, not from a profiler's timeline."""
+    """The tax. `score` is 0..100. Shares are 0..1: idle and explained shares of device time, and the fragmentation by
+    small kernels. `sampled` means that it comes from samples and totals, not from a profiler's timeline."""
 
     score: float
     severity: TaxSeverity
@@ -80,7 +80,7 @@ def compute_abstraction_tax(figures: ScopeFigures) -> AbstractionTax | None:
 def _compute_tax(
     figures: ScopeFigures, idle: float, unexplained: float, fragmentation: float, *, sampled: bool
 ) -> AbstractionTax:
-    # Rounded, so that what is a band's line in percent is it here, too.
+    # Rounded, so that a band's limit in percent is the same limit here.
     score = round(min(100.0, 100.0 * unexplained * fragmentation), 6)
     severity = TaxSeverity.HIGH if score >= HIGH_TAX else TaxSeverity.MEDIUM if score >= MEDIUM_TAX else TaxSeverity.LOW
     contributors = tuple(_find_contributors(figures, fragmentation)) if score >= MEDIUM_TAX else ()

@@ -1,4 +1,4 @@
-"""Analyse the record of a run: all its steps, and those in a steady state."""
+"""Analyse the record of a run: all its steps, and its steady state."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ _PHASES = (Part.FORWARD, Part.BACKWARD, Part.OPTIMIZER, Part.ZERO_GRAD)
 
 
 def convert_trace(trace: Timeline) -> tuple[RunEvent, ...]:
-    """Return the events of a trace whose program wrote none, at the trace's own times. Copies are left out: the program
-    goes on meanwhile."""
+    """Return the events of a trace whose program wrote none, at the trace's times. Copies are left out, since the
+    program continues meanwhile."""
     return tuple(sorted(_generate_events(trace), key=lambda event: event.at_ns))
 
 
@@ -53,7 +53,7 @@ def _generate_events(trace: Timeline) -> Iterator[RunEvent]:
 
 
 _ZONE_NS = 15 * 60 * 1_000_000_000
-"""By which time zones differ at least."""
+"""Smallest difference between time zones."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,8 @@ class ScopeAnalysis:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """A run. `from_trace`: the program wrote no steps, so a profiler's are used. `clock_changes` counts clocks that
-    went back, `unfinished` steps that did not end."""
+    """A run. `from_trace` means that the program wrote no steps, so a profiler's are used. `clock_changes` counts
+    clocks that were set back; `unfinished` counts steps that did not end."""
 
     event_count: int
     from_trace: bool
@@ -83,13 +83,12 @@ class RunRecord:
 
     @property
     def automatic(self) -> ScopeAnalysis:
-        """Return the steady state if it has steps; else the whole run."""
+        """Return the steady state if it has steps; otherwise the whole run."""
         return self.steady_state if self.steady_state.figures.timed else self.run
 
 
 def analyze_record(events: Sequence[RunEvent], samples: Sequence[GpuSample], trace: RunAnalysis | None) -> RunRecord:
-    """Analyse `events` in the order of writing, `samples` of devices outside of them, and the `trace` of a part of the
-    run."""
+    """Analyse `events` in writing order, `samples` of devices from outside, and the `trace` of a part of the run."""
     records = group_by_process(events)
     from_trace = not records and trace is not None
     timeline = None if trace is None else trace.timeline
@@ -99,10 +98,10 @@ def analyze_record(events: Sequence[RunEvent], samples: Sequence[GpuSample], tra
     known = collect_layouts(events)
     sampled = (*samples, *(event for event in events if isinstance(event, GpuSample)))
     kernels = select_kernel_figures([event for event in events if isinstance(event, ProfilerWindow)])
-    # A profiler's schedule has its own warm-up, and its window leaves a step out that is unlike the others.
+    # A profiler's schedule has its own warm-up, and its window leaves out an unusual step.
     selector = Selector(skip_first_n=0) if from_trace else Selector()
 
-    # Samples can be told from those before and after the steps.
+    # Samples before and after the steps can be recognised.
     placed = not from_trace and _is_on_one_clock(steps, sampled)
 
     def analyze_scope(name: Scope, chosen: Sequence[RunStep]) -> ScopeAnalysis:

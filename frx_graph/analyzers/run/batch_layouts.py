@@ -14,14 +14,14 @@ from frx_graph.records import Severity
 
 RULE = "FRX006"
 OFTEN = 0.30
-"""Of the steps, as for shapes: what changes as often is never compiled for, nor tuned, once and for all."""
+"""Share of the steps, as for shapes: with so many changes, one compilation or tuning never lasts."""
 STEPS_NAMED = 10
 
 
 @dataclass(frozen=True, slots=True)
 class StrideChange:
     """A tensor whose strides, in elements, changed while its shape did not. `steps` are the first `STEPS_NAMED` step
-    numbers; `among` is how many could have changed."""
+    numbers; `among` counts the steps that could have changed."""
 
     of: SnapshotOf
     tensor: str
@@ -56,7 +56,7 @@ class Layouts:
 
 
 def collect_layouts(events: Sequence[RunEvent]) -> Layouts:
-    """Collect all snapshots; later ones of a number count."""
+    """Collect all snapshots; a later one replaces an earlier one of the same number."""
     numbered, by_step, parameters = {}, {}, []
     for event in events:
         if not isinstance(event, ShapeSnapshot):
@@ -71,7 +71,7 @@ def collect_layouts(events: Sequence[RunEvent]) -> Layouts:
 
 
 def count_shape_changes(known: Layouts, steps: Sequence[RunStep]) -> ShapeChanges | None:
-    """Count steps whose batch has other shapes than the step before. None if fewer than `FEWEST_STEPS` are known."""
+    """Count steps whose batch shapes differ from the step before. None if fewer than `FEWEST_STEPS` are known."""
     pairs = [(one, other) for one, other, _ in _pair_neighbours(known, steps)]
     if len(pairs) + 1 < FEWEST_STEPS:
         return None
@@ -79,8 +79,8 @@ def count_shape_changes(known: Layouts, steps: Sequence[RunStep]) -> ShapeChange
 
 
 def find_stride_changes(known: Layouts, steps: Sequence[RunStep]) -> tuple[StrideChange, ...]:
-    """Return tensors that changed their strides and not their shape, the most frequent first. Strides of size-1
-    dimensions do not count."""
+    """Return tensors whose strides changed, but not their shape, the most frequent first. Strides of size-1 dimensions
+    do not count."""
     found: dict[tuple[SnapshotOf, str, tuple[int, ...], tuple[int, ...], tuple[int, ...]], list[int | None]]
     found = defaultdict(list)
     pairs = list(_pair_neighbours(known, steps))

@@ -15,15 +15,14 @@ from frx_graph.analyzers.timeline.labels import INPUT_WAIT, INSUFFICIENT, UNPRIC
 from frx_graph.passes import confidence
 
 FEW_STEPS = 3
-"""Of fewer, one that is unlike the others decides."""
+"""With fewer steps, a single unusual one decides."""
 CLOSE = 0.05
-"""Scores that differ by less may change places in the next run: step times of a run that nothing disturbs vary by some
-percent."""
+"""Smaller score differences may reverse in the next run: step times of an undisturbed run vary by some percent."""
 
 
 @dataclass(frozen=True, slots=True)
 class WhyNot:
-    """A label that is not the diagnosis, and why."""
+    """A label that is not the diagnosis, and the reason."""
 
     label: str
     answer: Answer
@@ -32,8 +31,9 @@ class WhyNot:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """`primary` is the label of the highest score, symptoms included; `user_facing` the cause that costs most, else the
-    symptom. None: nothing known holds the run back. `confidence` is 0..1, None without a label."""
+    """A diagnosis. `primary` is the label of the highest score, including symptoms. `user_facing` is the cause with the
+    highest cost, or else the symptom. None means that no bottleneck is known. `confidence` is 0..1, None without a
+    label."""
 
     primary: RunLabel | None
     user_facing: RunLabel | None
@@ -68,14 +68,14 @@ def _explain_diagnosis(
     figures: ScopeFigures, found: RunLabel | None, others: Sequence[RunLabel]
 ) -> tuple[float | None, str]:
     if found is None:
-        return None, f"nothing that was recorded holds the run back{_suggest_recording(figures)}"
+        return None, f"no recorded activity holds the run back{_suggest_recording(figures)}"
     sure, reasons = found.confidence, []
     if found.label == INSUFFICIENT:
         return sure, found.evidence
     rivals = [label for label in others if not label.symptom]
     if found.symptom:
         sure = min(sure, confidence.ASSUMED)
-        reasons.append("a symptom, whose cause nothing that was recorded tells")
+        reasons.append("a symptom whose cause was not recorded")
     elif not rivals:
         reasons.append("the only cause that was found")
     elif found.score - rivals[0].score < CLOSE:
@@ -84,7 +84,7 @@ def _explain_diagnosis(
     else:
         reasons.append(f"it costs most; next is {rivals[0].label}")
     if figures.dominant_stall == found.label:
-        reasons.append("of all waits it takes most of the time of steps")
+        reasons.append("of all waits it takes most of the step time")
     if figures.steps and len(figures.timed) < FEW_STEPS:
         sure = min(sure, confidence.ASSUMED)
         reasons.append(f"but {len(figures.timed)} steps are few to tell by")
@@ -97,7 +97,7 @@ def _suggest_recording(figures: ScopeFigures) -> str:
         return ""
     return (
         f", but {figures.between:.1%} of the time passes between steps, where a loop waits for its batch, and no such "
-        "wait was recorded: `frx_graph.instrument_dataloader(loader)` does"
+        "wait was recorded: use `frx_graph.instrument_dataloader(loader)`"
     )
 
 
@@ -106,7 +106,7 @@ def _collect_evidence(figures: ScopeFigures, found: RunLabel, told: Sequence[Run
     shares = (
         ()
         if figures.unexplained is None or not figures.means
-        else (f"{figures.unexplained:.1%} of the time of steps is in nothing that was recorded",)
+        else (f"{figures.unexplained:.1%} of the step time is in no recorded activity",)
     )
     return (found.evidence, *symptoms, *shares)
 

@@ -25,12 +25,12 @@ class DeviceUse:
     memory_busy: float | None
     """Time in which memory was read or written."""
     peak_memory: float | None
-    """The most of its memory that was taken, by whatever program."""
+    """Peak of the used memory, over all programs."""
 
 
 def measure_devices(samples: Sequence[GpuSample], begin_ns: int | None, end_ns: int | None) -> tuple[DeviceUse, ...]:
-    """Return devices by number, between two times; None leaves an end open. Of several devices those that never worked
-    are left out: a sampler sees all of the machine's."""
+    """Return devices by number, between two times; None leaves an end open. If there are several, devices that never
+    worked are left out, since a sampler sees all of the machine's."""
     gathered: dict[int | None, list[GpuSample]] = defaultdict(list)
     worked = {sample.device for sample in samples if sample.busy_pct}
     for sample in samples:
@@ -64,7 +64,7 @@ def _average_percent(percents: Sequence[float | None]) -> float | None:
 STALLS = (Activity.LOADER, Activity.H2D, Activity.SYNC)
 STALL_LABELS = {Activity.LOADER: "input_bound", Activity.H2D: "copy_bound", Activity.SYNC: "sync_bound"}
 _FEW = 0.5
-"""Processes with fewer steps than this part of the most do something else, such as evaluation, and hold none up."""
+"""Processes with fewer steps than this part of the maximum do other work, such as evaluation, and delay none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class KernelFigures:
 
 @dataclass(frozen=True, slots=True)
 class ProcessShare:
-    """A share of the time of one process' steps, 0..1."""
+    """A share of the time of one process's steps, 0..1."""
 
     process: int | None
     share: float
@@ -86,8 +86,8 @@ class ProcessShare:
 
 @dataclass(frozen=True)
 class ScopeFigures:
-    """The steps of a scope and their devices. `trace` is a profiler's record of a part of the run. Times and shares are
-    of whole steps that did not fail; None: not recorded."""
+    """The steps of a scope and their devices. `trace` is a profiler's record of a part of the run. Times and shares
+    cover complete steps that did not fail; None: not recorded."""
 
     steps: tuple[RunStep, ...]
     devices: tuple[DeviceUse, ...]
@@ -107,7 +107,7 @@ class ScopeFigures:
 
     @cached_property
     def walls_ms(self) -> tuple[float, ...]:
-        """Return the time of each, sorted."""
+        """Return the time of each step, sorted."""
         return tuple(sorted(step.wall_ns / 1e6 for step in self.timed))
 
     @property
@@ -132,8 +132,8 @@ class ScopeFigures:
 
     @cached_property
     def means(self) -> Mapping[Activity, float]:
-        """Return shares of the steps' time, 0..1, of processes that recorded them. Without steps, of all that a
-        profiler recorded."""
+        """Return shares of the steps' time, 0..1, for processes that recorded them. Without steps, they are shares of
+        the profiler's record."""
         found: dict[Activity, float] = {}
         if not self.steps and self.trace is not None:
             whole = {Activity.LOADER: self.trace.loading_share, Activity.SYNC: self.trace.waiting_share}
@@ -151,14 +151,14 @@ class ScopeFigures:
 
     @property
     def between(self) -> float | None:
-        """Return the share of the steps' time before the program marked them that no record covers."""
+        """Return the share of the steps' time before the program's mark that no record covers."""
         known = [step for step in self.timed if step.between_ns is not None]
         if not known:
             return None
         return sum(step.between_ns or 0 for step in known) / sum(step.wall_ns for step in known)
 
     def find_worst(self, activity: Activity) -> ProcessShare | None:
-        """Return the share of the process that does most of it: the others wait for it."""
+        """Return the share of the process with the largest one, since the others wait for it."""
         parts = group_steps(self.timed)
         most = max(map(len, parts.values()), default=0)
         shares = [
@@ -192,12 +192,12 @@ class ScopeFigures:
 
     @property
     def peak_memory(self) -> float | None:
-        """Return the share taken of the fullest device, by samples; else allocated, by a profiler."""
+        """Return the used memory share of the fullest device, by samples; else the allocated one, by a profiler."""
         sampled = max((device.peak_memory for device in self.devices if device.peak_memory is not None), default=None)
         return self.trace.memory_share if sampled is None and self.trace is not None else sampled
 
     def collect_values(self) -> Mapping[str, float]:
-        """Return the metrics of cards by name; shares in percent. The whole run's come before a profiler's."""
+        """Return the metrics of cards by name; shares in percent. Those of the whole run come before a profiler's."""
         shares = {
             "dataloader_wait_pct": self.means.get(Activity.LOADER),
             "h2d_pct": self.means.get(Activity.H2D),

@@ -1,7 +1,7 @@
-"""Label what holds a run back, from its own record and a profiler's trace.
+"""Label the bottlenecks of a run, from its own record and a profiler's trace.
 
-The lines are the published ones of `frx_graph/analyzers/timeline/labels.py`. Events show the whole run from the host; a
-profiler sees devices, but only a part of the run. `_OF_TRACES` lists what it tells better.
+The thresholds are the published ones in `frx_graph/analyzers/timeline/labels.py`. Events show the whole run from the
+host. A profiler sees devices, but only a part of the run; `_OF_TRACES` lists the labels that it judges better.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from frx_graph.passes import confidence
 _OF_TRACES = frozenset(
     {"copy_bound", "sync_bound", "launch_bound", "communication_bound", "layout_churn", "underutilized_gpu"}
 )
-"""What a profiler tells better: whether a device has work meanwhile, and which."""
+"""Labels that a profiler judges better: they depend on the device's work at the same time."""
 
 
 def label_run(figures: ScopeFigures, of_trace: Sequence[RunLabel]) -> tuple[RunLabel, ...]:
-    """Return all labels: those that hold first, by score; causes before symptoms. `of_trace` are a profiler's, if there
-    is one."""
+    """Return all labels: present ones first, by score; causes before symptoms. `of_trace` are a profiler's, if there is
+    one."""
     own: dict[str, RunLabel] = {}
     for rule in _RULES:
         found = rule(figures, own)
@@ -53,7 +53,7 @@ def label_run(figures: ScopeFigures, of_trace: Sequence[RunLabel]) -> tuple[RunL
 
 
 def _choose_label(own: RunLabel | None, traced: RunLabel | None) -> RunLabel:
-    """Choose between the labels of the whole run and of a profiler, and mention the other."""
+    """Choose between the label of the whole run and that of a profiler, and mention the other."""
     if own is None or traced is None:
         found = own or traced
         assert found is not None
@@ -70,17 +70,17 @@ def _choose_label(own: RunLabel | None, traced: RunLabel | None) -> RunLabel:
 
 def _judge_input_bound(run: ScopeFigures, _: Mapping[str, RunLabel]) -> RunLabel:
     between = "" if not run.between else f"; {run.between:.1%} of the time passes between steps"
-    said = "the program waits for its DataLoader {share} of the time of its steps"
+    said = "the program waits for its DataLoader during {share} of the step time"
     return _judge_stall(run, Activity.LOADER, INPUT_WAIT, said, f"no wait for a DataLoader was recorded{between}")
 
 
 def _judge_copy_bound(run: ScopeFigures, _: Mapping[str, RunLabel]) -> RunLabel:
-    said = "copies from the host take {share} of the time of steps"
+    said = "copies from the host take {share} of the step time"
     return _judge_stall(run, Activity.H2D, COPY_TIME, said, "no copy from the host was recorded")
 
 
 def _judge_sync_bound(run: ScopeFigures, _: Mapping[str, RunLabel]) -> RunLabel:
-    said = "the program waits for devices {share} of the time of its steps"
+    said = "the program waits for devices during {share} of the step time"
     return _judge_stall(run, Activity.SYNC, SYNC_WAIT, said, "no wait for a device was recorded")
 
 
@@ -128,8 +128,7 @@ def _judge_gpu_utilization(run: ScopeFigures, _: Mapping[str, RunLabel]) -> RunL
 
 
 def _judge_launch_bound(run: ScopeFigures, others: Mapping[str, RunLabel]) -> RunLabel:
-    """Conclude from an idle device that nothing else explains: without a trace nothing shows what kernels waited
-    for."""
+    """Conclude from an idle device without another explanation: only a trace shows why kernels waited."""
     name = "launch_bound"
     known = run.kernels
     if known is None or known.kernels is None or known.median_us is None or known.small is None:
@@ -143,7 +142,7 @@ def _judge_launch_bound(run: ScopeFigures, others: Mapping[str, RunLabel]) -> Ru
     if known.median_us >= SMALL_KERNEL_US or known.small < SMALL_KERNELS:
         return make_absent(name, f"{said}: they are not small")
     if others["shape_instability"].answer is Answer.PRESENT:
-        return make_absent(name, f"{said}, but shapes change, which has a cost of its own")
+        return make_absent(name, f"{said}, but shapes change, which costs time by itself")
     stall = next((one for one in _STALLS if others[one].answer is Answer.PRESENT), None)
     if stall is not None:
         return make_absent(name, f"{said}, but the device waits since the run is {stall}")
@@ -176,4 +175,4 @@ _RULES: tuple[Callable[[ScopeFigures, Mapping[str, RunLabel]], RunLabel], ...] =
     _judge_launch_bound,
     _judge_telemetry,
 )
-"""In this order: kernels that are too small are only concluded from what the others leave over."""
+"""Judges in this order: small kernels are concluded only from time that the other labels do not explain."""

@@ -1,7 +1,7 @@
 """Time the steps of a run from batch to batch: from the end of one to the end of the next in the same process.
 
-In a loop over a DataLoader the wait for a batch comes before the step that the program marks; timed from inside the
-step it would be missing. Processes do not share steps, and a clock that went back divides one in two.
+In a loop over a DataLoader, the wait for a batch comes before the step that the program marks, so a time inside the
+step would miss it. Processes do not share steps, and a clock that was set back divides one in two.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _OF_NO_PROCESS = (GpuSample, SystemInfo)
 
 @dataclass(frozen=True, slots=True)
 class ProcessEvents:
-    """Events of one process by one clock, in order of time. `clock` is 0, and one more each time it went back."""
+    """Events of one process by one clock, in order of time. `clock` is 0, plus one for each time it was set back."""
 
     process: int | None
     clock: int
@@ -40,7 +40,7 @@ class ProcessEvents:
 
 
 def group_by_process(events: Sequence[RunEvent]) -> tuple[ProcessEvents, ...]:
-    """Group the events of processes that end steps, in order of appearance. `events` are in the order of writing."""
+    """Group the events of processes that end steps, in order of appearance. `events` are in writing order."""
     written: dict[int | None, list[RunEvent]] = defaultdict(list)
     for event in events:
         if not isinstance(event, _OF_NO_PROCESS):
@@ -54,8 +54,8 @@ def group_by_process(events: Sequence[RunEvent]) -> tuple[ProcessEvents, ...]:
 
 
 def _split_clocks(events: list[RunEvent]) -> list[list[RunEvent]]:
-    """Split events where the clock was set back: steps are numbered in the order of writing, and not in that of time.
-    Threads may write out of order."""
+    """Split events where the clock was set back: steps are numbered in writing order, not in order of time. Threads may
+    write out of order."""
     ends = [(index, event) for index, event in enumerate(events) if isinstance(event, StepEnd)]
     numbers = [event.step for _, event in ends]
     sorted_numbers = [event.step for _, event in sorted(ends, key=lambda end: end[1].at_ns)]
@@ -74,11 +74,11 @@ def _is_rising(numbers: Sequence[int | None]) -> bool:
 
 
 SKIP_FIRST = 5
-"""Steps of a process in which it compiles, tunes, starts workers and fills queues; as many as a trial warms up with."""
+"""Steps of a process in which it compiles, tunes, starts workers and fills queues; a trial warms up for as many."""
 SKIP_AT_MOST = 5
-"""One of as many steps may be skipped: of a short run most is used."""
+"""At most one of this many steps may be skipped, so that most of a short run is used."""
 LAST = 1000
-"""Of a long run, how it is now: its last steps of each process."""
+"""For a long run, its current state: the last steps of each process."""
 
 
 class Scope(enum.StrEnum):
@@ -91,14 +91,14 @@ class Scope(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """Choice of the steady state of each process: `skip_first_n` steps are skipped, a fifth of them at most, and the
-    `last_k` of the others used."""
+    """Selection of each process's steady state: `skip_first_n` steps are skipped, at most a fifth of them, and the
+    `last_k` others used."""
 
     skip_first_n: int = SKIP_FIRST
     last_k: int = LAST
 
     def select(self, steps: Sequence[RunStep]) -> tuple[RunStep, ...]:
-        """Return the steps in a steady state, from steps in order of time."""
+        """Return the steady-state steps from steps in order of time."""
         found: list[RunStep] = []
         for here in group_steps(steps).values():
             skipped = min(self.skip_first_n, len(here) // SKIP_AT_MOST)
@@ -125,7 +125,7 @@ class Activity(enum.StrEnum):
     OPTIMIZER = "optimizer"
     SYNC = "sync"
     OTHER = "other"
-    """Parts of a step, and copies, that have no place above."""
+    """Parts of a step, and copies, without a place above."""
 
 
 _PHASES = {"forward": Activity.FORWARD, "backward": Activity.BACKWARD, "optimizer": Activity.OPTIMIZER}
@@ -135,10 +135,13 @@ _COMPUTING = (Activity.FORWARD, Activity.BACKWARD, Activity.OPTIMIZER)
 
 @dataclass(frozen=True, slots=True)
 class RunStep:
-    """One step. It lasts from `begin_ns`, where the one before it ended, to `end_ns`; the program marked it from
-    `start_ns`, None if it did not say. `times` has what was recorded of the process at all, 0 where not in this step;
-    they may overlap. What none of them covers is `unexplained_ns`, of which `between_ns` is before the mark. Where it
-    is not `whole` events are missing since the step before, whole steps perhaps: its times are none."""
+    """One step. It lasts from `begin_ns`, the end of the step before, to `end_ns`. The program marked it from
+    `start_ns`, None if unknown.
+
+    `times` has an entry for each activity that the process recorded, 0 if not in this step; activities may overlap.
+    `unexplained_ns` is the time that none covers; `between_ns` of it is before the mark. A step that is not `whole`
+    lacks events since the step before, perhaps whole steps, so its times are not used.
+    """
 
     process: int | None
     clock: int
@@ -173,7 +176,7 @@ def extract_steps(record: ProcessEvents) -> tuple[RunStep, ...]:
     lengths = {activity: measure_within(windows, here) for activity, here in spans.items()}
     known = merge_spans(span for here in spans.values() for span in here)
     explained = measure_within(windows, known)
-    # Steps that overlap, or are marked from before the last one ended, have nothing between them.
+    # Overlapping steps, or steps marked before the last one ended, have no time between them.
     before = [
         (begin, begin if start is None else max(begin, start)) for begin, start in zip(begins, starts, strict=True)
     ]
@@ -200,7 +203,7 @@ def extract_steps(record: ProcessEvents) -> tuple[RunStep, ...]:
 
 
 def count_unfinished_steps(record: ProcessEvents) -> int:
-    """Count steps that began and did not end. Numbers may restart in every epoch, and a dropped event may have been the
+    """Count steps that began but did not end. Numbers may restart in every epoch, and a dropped event may have been the
     end."""
     lost = max((gap.until_ns for gap in _find_gaps(record.events)), default=-1)
     marks = {event for event in record.events if isinstance(event, (StepStart, StepEnd)) and event.at_ns >= lost}
@@ -210,7 +213,7 @@ def count_unfinished_steps(record: ProcessEvents) -> int:
 
 
 def measure_within(windows: Sequence[Span], spans: Sequence[Span]) -> list[int]:
-    """Return how long the merged spans run in each of the windows, which are in order and do not overlap."""
+    """Return the time of the merged spans in each of the windows, which are in order and do not overlap."""
     found = []
     first = 0
     for begin, end in windows:
@@ -226,7 +229,7 @@ def measure_within(windows: Sequence[Span], spans: Sequence[Span]) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class _EventGap:
-    """A time of which events are missing: from the first of them to the last, as far as that was told."""
+    """A time with missing events: from the first of them to the last, if known."""
 
     since_ns: int
     until_ns: int
@@ -261,14 +264,14 @@ def _collect_spans(events: Iterable[RunEvent]) -> dict[Activity, tuple[Span, ...
         gathered[activity].append((event.at_ns - event.duration_ns, event.at_ns))
     spans = {activity: merge_spans(here) for activity, here in gathered.items()}
     if Activity.LOADER in spans:
-        # A thread that waits for a batch while another computes holds nothing up.
+        # A thread that waits for a batch while another computes delays nothing.
         computing = merge_spans(span for activity in _COMPUTING for span in spans.get(activity, ()))
         spans[Activity.LOADER] = subtract_spans(spans[Activity.LOADER], computing)
     return spans
 
 
 def _find_starts(events: Iterable[RunEvent], ends: Sequence[StepEnd]) -> list[int | None]:
-    """Return when each step began: by its duration, or else the last event that says so."""
+    """Return the start of each step, from its duration, or else from the last event that gives one."""
     marked: dict[int | None, list[int]] = defaultdict(list)
     for event in events:
         if isinstance(event, StepStart):
@@ -283,7 +286,7 @@ def _find_starts(events: Iterable[RunEvent], ends: Sequence[StepEnd]) -> list[in
 
 
 def _find_first_begin(end: StepEnd, start: int | None, spans: Mapping[Activity, Sequence[Span]]) -> int:
-    """Return when the first step began: with the wait before it, or at its mark. If neither is known it lasts no time,
+    """Return the start of the first step: at the wait before it, or at its mark. If neither is known, it takes no time
     and does not count."""
     if start is None:
         return end.at_ns

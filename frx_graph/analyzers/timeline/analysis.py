@@ -34,8 +34,8 @@ from frx_graph.records import Finding
 
 @dataclass(frozen=True)
 class Timeline:
-    """A measured run. Shares are 0..1: of devices, means over the windows; of the host, over the used steps. None: not
-    in the trace."""
+    """A measured run. Shares are 0..1: for devices, means over the windows; for the host, over the used steps. None:
+    not in the trace."""
 
     windows: Windows
     devices: tuple[DeviceTime, ...]
@@ -46,7 +46,7 @@ class Timeline:
     layout: LayoutTotals
     shapes: ShapeChanges | None
     memory_share: float | None
-    """The most of a device's memory that was allocated."""
+    """Peak of a device's allocated memory."""
 
     @property
     def busy_share(self) -> float | None:
@@ -75,7 +75,7 @@ class Timeline:
 
     @property
     def exposed_communication_share(self) -> float | None:
-        """Return the time of communication with no computation beside it: on devices, or on the host without
+        """Return the time of communication without simultaneous computation: on devices, or on the host without
         devices."""
         if self.devices:
             return self._divide_by_devices([device.exposed_communication_ns for device in self.devices])
@@ -97,8 +97,8 @@ class Timeline:
 
     @cached_property
     def idle_after_waits_share(self) -> float | None:
-        """Return idle time of devices that begins while the host waits for them, waits for input aside: the host could
-        not launch before it knew that the device was done."""
+        """Return idle time of devices that begins while the host waits for them, apart from waits for input. The host
+        could not launch before it knew that the device was done."""
         if self.host.waiting is None:
             return None
         loading, waiting = self.host.loading or (), self.host.waiting
@@ -149,7 +149,7 @@ class Timeline:
 
 
 def measure_timeline(analysis: TraceAnalysis, findings: Sequence[Finding]) -> Timeline:
-    """Measure a trace; `findings` are those of `find_layout_copies` on it, in order."""
+    """Measure a trace; `findings` is the ordered result of `find_layout_copies` for it."""
     windows = find_windows(analysis)
     parts = classify_operators(analysis.tree)
     devices = measure_devices(analysis, windows)
@@ -173,12 +173,12 @@ def _compute_memory_share(trace: TorchTrace) -> float | None:
 
 
 _NAMED = 5
-"""Kernels of a bottleneck that are named."""
+"""Limit on the kernels named for a bottleneck."""
 
 
 @dataclass(frozen=True)
 class RunAnalysis:
-    """A timeline with all its labels, those that hold first."""
+    """A timeline with all its labels, present ones first."""
 
     timeline: Timeline
     labels: tuple[RunLabel, ...]
@@ -186,22 +186,22 @@ class RunAnalysis:
 
     @property
     def present(self) -> tuple[RunLabel, ...]:
-        """Return the labels that hold."""
+        """Return the labels that are present."""
         return tuple(label for label in self.labels if label.answer is Answer.PRESENT)
 
     @property
     def primary(self) -> RunLabel | None:
-        """Return the cause that costs most, or a symptom without a known cause; None if nothing is known."""
+        """Return the cause with the highest cost, or a symptom without a known cause; None if nothing is known."""
         return next((label for label in self.present if label.label != INSUFFICIENT), None)
 
     @property
     def symptom(self) -> RunLabel | None:
-        """Return the symptom of the cause, if it is seen."""
+        """Return the symptom of the cause, if it is present."""
         return next((label for label in self.present if label.symptom and label.label != INSUFFICIENT), None)
 
 
 def analyze_timeline(analysis: TraceAnalysis, findings: Sequence[Finding]) -> RunAnalysis:
-    """Analyse a trace; `findings` are those of `find_layout_copies` on it, in order."""
+    """Analyse a trace; `findings` is the ordered result of `find_layout_copies` for it."""
     run = measure_timeline(analysis, findings)
     labels = label_timeline(run)
     values = run.collect_values()

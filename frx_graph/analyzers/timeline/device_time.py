@@ -1,4 +1,4 @@
-"""Measure how long each device was busy, and with what, by unions of intervals: nothing counts twice."""
+"""Measure the busy time of each device, and its activities, by unions of intervals: nothing counts twice."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from frx_graph.records import Finding
 
 @dataclass(frozen=True, slots=True)
 class StreamTime:
-    """One stream of a device: what it ran within the windows."""
+    """One stream of a device: its activities within the windows."""
 
     stream: str
     kernels: int
     copies: int
     communication: int
-    """Of the kernels, those of NCCL, RCCL and their like."""
+    """Kernels of NCCL, RCCL and similar libraries."""
     busy_ns: int
 
 
@@ -70,7 +70,7 @@ class DeviceTime:
 
 @dataclass(frozen=True, slots=True)
 class TransferTotal:
-    """All copies of one kind that were launched within the steps. `bytes` is None if the size of one is unknown."""
+    """All copies of one kind that were launched within the steps. `bytes` is None if a size is unknown."""
 
     direction: str | None
     host_memory: str | None
@@ -179,7 +179,7 @@ def sum_transfers(analysis: TraceAnalysis, windows: Windows) -> tuple[TransferTo
 @dataclass(frozen=True, slots=True)
 class LayoutWork:
     """Copies and conversions of one operator at one place, launched within the used steps. `bytes` is traffic, None if
-    a size is unknown; `finding` is that of the same trace."""
+    a size is unknown; `finding` is the finding from the same trace."""
 
     operator: str
     finding: Finding
@@ -191,15 +191,15 @@ class LayoutWork:
 
 @dataclass(frozen=True, slots=True)
 class LayoutTotals:
-    """All of them, the longest first; `device_ns` is of their union on each device."""
+    """All layout work, the longest first; `device_ns` is the union on each device."""
 
     work: tuple[LayoutWork, ...]
     device_ns: int
 
 
 def measure_layout_work(analysis: TraceAnalysis, windows: Windows, findings: Sequence[Finding]) -> LayoutTotals:
-    """Return device time that changes layouts; `findings` are those of `find_layout_copies` on the same analysis, in
-    order. Copies on the host are left out."""
+    """Return device time that changes layouts; `findings` is the ordered result of `find_layout_copies` for the same
+    analysis. Copies on the host are left out."""
     launched = set(windows.launched)
     rows: list[LayoutWork] = []
     spans: dict[int | None, list[tuple[int, int]]] = defaultdict(list)

@@ -19,13 +19,13 @@ from frx_graph.evidence.trace.steps import Steps
 from frx_graph.evidence.trace.tree import NONE, TraceTree, find_innermost
 
 _LOADER = re.compile(r"enumerate\(Data(?:Loader|Pipe)\)#.*|.*DataLoader.*__next__", re.DOTALL)
-"""`enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__`, as torch names the wait for a batch."""
+"""`enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__`, torch's name for the wait for a batch."""
 _ENGINE = "autograd::engine::"
 
 
 class Part(enum.StrEnum):
-    """A part of a step. `FORWARD` is every operator outside the other parts: the forward, the loss, and other calls;
-    `OTHER` are ranges that the program named."""
+    """A part of a step. `FORWARD` is every operator outside the other parts: the forward, the loss, and other calls.
+    `OTHER` covers ranges that the program named."""
 
     LOADING = "dataloader"
     FORWARD = "forward"
@@ -36,7 +36,7 @@ class Part(enum.StrEnum):
 
 
 _CLOSED = frozenset({Part.LOADING, Part.BACKWARD, Part.OPTIMIZER, Part.ZERO_GRAD})
-"""What is called within these belongs to them."""
+"""Calls within these parts belong to them."""
 
 
 def classify_operators(tree: TraceTree) -> tuple[Part, ...]:
@@ -69,10 +69,10 @@ def _classify_part(name: str, annotation: bool, backward: bool) -> Part:
 
 
 FEWEST_STEPS = 3
-"""Of two, one change would be all there is."""
+"""With two steps, there is at most one change."""
 _WAITS = re.compile(
     r"(?:cuda|hip)(?:Stream|Device|Event)Synchronize(?:_\w+)?|cu(?:Ctx|Stream|Event)Synchronize"
-    # Copies that return when they are done, as ROCm's torch uses them.
+    # Copies that return after completion, as ROCm's torch uses them.
     r"|(?:cuda|hip)Memcpy(?:2D|3D)?(?:_\w+)?|hipMemcpyWithStream"
 )
 _ALLOCATIONS = re.compile(
@@ -84,8 +84,8 @@ _COLLECTIVE = re.compile(r"(?:gloo|nccl|mpi|ucc|rccl):\w+")
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """All calls of one kind that were made from one place. `asker` is the outermost operator around them, None if
-    the program called itself; `site` is known with it."""
+    """All calls of one kind from one place. `asker` is the outermost operator around them, None if the program itself
+    called; `site` is known with it."""
 
     call: str
     asker: str | None
@@ -106,7 +106,7 @@ class CallTotal:
 @dataclass(frozen=True, slots=True)
 class HostTime:
     """Times within the used steps, as unions over all threads. `loading` is None without a range or frame of a
-    DataLoader, `waiting` and `allocating_ns` without recorded runtime calls. `collectives` are ranges of communication
+    DataLoader, `waiting` and `allocating_ns` without recorded runtime calls. `collectives` are communication ranges
     on the host."""
 
     loading: tuple[Span, ...] | None
@@ -114,10 +114,10 @@ class HostTime:
     waits: tuple[Waits, ...]
     allocating_ns: int | None
     calls: tuple[CallTotal, ...]
-    """Of the runtime and driver, the longest first."""
+    """Calls of the runtime and driver, the longest first."""
     collectives: tuple[Span, ...]
     computing: tuple[Span, ...]
-    """Dispatched operators that are no waiting for input."""
+    """Dispatched operators that do not wait for input."""
     part_spans: dict[Part, tuple[Span, ...]]
 
     @property
@@ -216,14 +216,14 @@ def _group_waits(analysis: TraceAnalysis, calls: Sequence[RuntimeCall]) -> tuple
 
 @dataclass(frozen=True, slots=True)
 class ShapeChanges:
-    """Among `steps` used ones, the count of those that ran other operators or shapes than the step before."""
+    """Among `steps` used ones, the number with other operators or shapes than the step before."""
 
     steps: int
     changes: int
 
     @property
     def share(self) -> float:
-        """Return the part of the steps that have one before them."""
+        """Return the number of changes over the steps with a predecessor."""
         return self.changes / (self.steps - 1)
 
 

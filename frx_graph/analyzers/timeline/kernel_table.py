@@ -17,12 +17,12 @@ from frx_graph.evidence.trace.events import ActivityKind
 from frx_graph.evidence.trace.tree import NONE, TraceTree
 
 _NAMED = 5
-"""Operators of a kernel that are named, those of most time."""
+"""Limit on the operators named for a kernel, those with the most time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Launcher:
-    """The dispatched operators around a launch: the innermost and the outermost, the same where there is one."""
+    """The dispatched operators around a launch: the innermost and the outermost, equal if there is one."""
 
     inner: str
     outer: str
@@ -30,7 +30,7 @@ class Launcher:
 
 @dataclass(frozen=True, slots=True)
 class KernelTotal:
-    """All launches of one kernel within the steps. `operators` are those of most time, with that time."""
+    """All launches of one kernel within the steps. `operators` lists those with the most time, and that time."""
 
     name: str
     family: KernelFamily
@@ -43,8 +43,8 @@ class KernelTotal:
 
 @dataclass(frozen=True, slots=True)
 class OperatorTotal:
-    """All kernels that one pair of operators launched in one part of the step. `site` is the place of most time,
-    `sites` how many places there are."""
+    """All kernels that one pair of operators launched in one part of the step. `site` is the place with the most time,
+    `sites` the number of places."""
 
     launcher: Launcher
     part: Part
@@ -68,7 +68,7 @@ class KernelTable:
     count: int
     total_ns: int
     attributed: int
-    """Kernels that an operator is known to have launched."""
+    """Kernels with a known launching operator."""
     attributed_ns: int
 
 
@@ -125,13 +125,13 @@ def tabulate_kernels(analysis: TraceAnalysis, windows: Windows, parts: Sequence[
 
 
 def _find_launcher(tree: TraceTree, operator: int) -> Launcher | None:
-    """Return the dispatched operators around an operator, or else autograd's nodes; None if it is at most in a range
-    that the program named."""
+    """Return the dispatched operators around an operator, or else autograd's nodes; None if only a range that the
+    program named is around it."""
     above = []
     while operator != NONE:
         above.append(tree.operators[operator])
         operator = tree.parents[operator]
-    # Older traces do not tell ranges from operators, but for the names that torch gives them.
+    # In older traces, only torch's names distinguish ranges from operators.
     called = [one for one in above if not one.annotation and "#" not in one.name]
     dispatched = [one for one in called if is_operator(one)] or called
     return Launcher(dispatched[0].name, dispatched[-1].name) if dispatched else None

@@ -1,7 +1,7 @@
-"""Label what holds a run back, from its timeline.
+"""Label the bottlenecks of a run from its timeline.
 
-Each label is present, absent, or undecidable if the trace lacks what it needs. Lines are those of the published label
-set (20 % of a step waiting for input, 15 % copying, 10 % waiting for devices, 35 % of a device used), unless stated.
+Each label is present, absent, or undecidable if the trace lacks the data. Thresholds come from the published label set
+unless stated: 20 % of a step waiting for input, 15 % copying, 10 % waiting for devices, 35 % of a device used.
 """
 
 from __future__ import annotations
@@ -24,40 +24,40 @@ INSUFFICIENT = "insufficient_telemetry"
 REMOVABLE = frozenset(
     {"input_bound", "copy_bound", "sync_bound", "communication_bound", "launch_bound", "layout_churn"}
 )
-"""Labels whose score is a part of the time that nothing else fills, so that a run cannot gain more than that."""
+"""Labels whose score is a part of the time without other work, so that a run cannot gain more."""
 INPUT_WAIT = 0.20
 COPY_TIME = 0.15
 SYNC_WAIT = 0.10
 LEAST_BUSY = 0.35
 IDLE = 0.05
-"""A host that waits while devices have work costs nothing: this much of their time must be lost with it. Half of the
-lowest line for waits, and well above what is idle anyway: 2 % in a trace of which the queues never run dry."""
+"""A host that waits while devices have work costs nothing, so this much device time must be lost with the wait. It is
+half of the lowest threshold for waits, and well above usual idle time: 2 % in a trace whose queues never run dry."""
 COMMUNICATION = 0.10
-"""As much as for waiting, which exposed communication is: the device waits for other devices."""
+"""As for waiting, since exposed communication is a wait for other devices."""
 LEAST_COMPUTING = 0.01
-"""Of the steps, that operators take on the host: with less the trace does not show what the program computes."""
+"""Share of the steps that operators take on the host; with less, the trace does not show the program's computation."""
 MEMORY = 0.90
 CHANGES = 0.30
-"""The published lines, of a device's memory, and of steps."""
+"""Published thresholds for a device's memory, and for steps."""
 FEWEST_CHANGES = 2
-"""One is what the last batch of a data set, or the first of another phase, makes."""
+"""A single change comes from the last batch of a data set, or the first of another phase."""
 UNPRICED = 0.1
-"""Of what costs time only by way of something else, which the trace does not tell: it comes behind what has a price."""
+"""Score of a problem whose cost the trace does not show; it ranks behind those with a known cost."""
 LAYOUT = MEDIUM_SHARE
-"""From which on a layout finding counts as medium."""
+"""Share from which a layout finding counts as medium."""
 HOST_BOUND = 0.20
-"""As much as for input: the device has nothing to do, and it is the host that has not told it."""
+"""As for input: the device has no work, because the host has not launched any."""
 LONG_CALLS = 0.1
-"""Of the steps, in one function of the runtime: as much as for waiting."""
+"""Share of the steps in one runtime function, as for waiting."""
 _CALL = re.compile(r"(?:cu|cuda|hip)[A-Z]\w{,60}")
 """Functions of a device's runtime or driver."""
 SMALL_KERNELS = 0.5
 STARVED = 0.5
-"""Half of the kernels: what is true of most of them."""
+"""Half of the kernels, so that the statement holds for most of them."""
 SMALL_KERNEL_US = 10.0
-"""The published line for a small kernel."""
+"""Published threshold for a small kernel."""
 FEWEST_KERNELS = 30
-"""Kernels below which medians and shares of them say little: the half of 30 is known to 18 points, at two sigma."""
+"""Fewest kernels for medians and shares: half of 30 is known to within 18 points, at two sigma."""
 
 
 class Answer(enum.StrEnum):
@@ -70,8 +70,8 @@ class Answer(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RunLabel:
-    """One label. `score` is the share of time that it costs, 0..1; at most a tenth if that is unknown, and 0 if it is
-    not present. `evidence` is what was seen, or is missing. Another label causes a `symptom`."""
+    """One label. `score` is its share of the time, 0..1; at most a tenth if that is unknown, and 0 unless it is
+    present. `evidence` is the observation, or the missing data. Another label causes a `symptom`."""
 
     label: str
     answer: Answer
@@ -82,17 +82,17 @@ class RunLabel:
 
     @property
     def most_speedup_pct(self) -> float | None:
-        """Percent of speed that removing it can add at most; None if nothing bounds it."""
+        """Highest speed-up in percent from removing it; None if unbounded."""
         return 100.0 * (1 / (1 - self.score) - 1) if self.label in REMOVABLE and self.score < 1 else None
 
 
 def label_timeline(run: Timeline) -> tuple[RunLabel, ...]:
-    """Return all labels: those that hold first, by score; causes before symptoms."""
+    """Return all labels: present ones first, by score; causes before symptoms."""
     return sort_labels(rule(run) for rule in _RULES)
 
 
 def sort_labels(labels: Iterable[RunLabel]) -> tuple[RunLabel, ...]:
-    """Sort labels: those that hold first, by score; causes before symptoms."""
+    """Sort labels: present ones first, by score; causes before symptoms."""
     order = [Answer.PRESENT, Answer.UNDECIDABLE, Answer.ABSENT]
     return tuple(sorted(labels, key=lambda one: (order.index(one.answer), one.symptom, -one.score, one.label)))
 
@@ -105,12 +105,12 @@ def judge_share(label: str, share: float, line: float, said: str, price: float =
 
 
 def make_absent(label: str, said: str) -> RunLabel:
-    """Return a label that does not hold, and why."""
+    """Return a label that is absent, with the reason."""
     return RunLabel(label, Answer.ABSENT, 0.0, confidence.MEASURED, said)
 
 
 def make_undecidable(label: str, said: str) -> RunLabel:
-    """Return a label that cannot be judged, and what is missing."""
+    """Return a label that cannot be judged, and the missing data."""
     return RunLabel(label, Answer.UNDECIDABLE, 0.0, 0.0, said)
 
 
@@ -235,7 +235,7 @@ def _judge_gpu_utilization(run: Timeline) -> RunLabel:
         return make_absent(name, f"{said}; not below {LEAST_BUSY:.0%}")
     longest = next(iter(run.host.calls), None)
     if longest is not None and longest.total_ns > LONG_CALLS * run.windows.host_ns:
-        # Names in traces are strangers' words, and this text goes into briefs.
+        # Names in traces are untrusted, and this text goes into briefs.
         call = longest.name if _CALL.fullmatch(longest.name) else "one function"
         said += f"; the host spends {longest.total_ns / run.windows.host_ns:.0%} of it in {call}"
     return RunLabel(name, Answer.PRESENT, 1 - busy, confidence.MEASURED, said, symptom=True)
@@ -244,7 +244,7 @@ def _judge_gpu_utilization(run: Timeline) -> RunLabel:
 def _judge_telemetry(run: Timeline) -> RunLabel:
     if run.devices:
         return make_absent(INSUFFICIENT, "the trace holds what devices did")
-    said = "no device did anything in this trace, so what would hold one back cannot be told"
+    said = "no device did anything in this trace, so no device bottleneck can show"
     return RunLabel(INSUFFICIENT, Answer.PRESENT, 1.0, confidence.MEASURED, said, symptom=True)
 
 

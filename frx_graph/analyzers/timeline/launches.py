@@ -1,4 +1,4 @@
-"""Measure if the host keeps the device supplied with kernels."""
+"""Measure if the host supplies the device with kernels in time."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ SMALL_KERNEL_NS = 10_000
 class Launches:
     """Kernels that were launched within the steps. `per_step` is None without marked steps.
 
-    `starved` counts kernels whose stream had run dry before the host even called for them, out of `judged`, those of
-    which the call is known; `call_ns` is the time of the calls that launched, None if none was recorded. `gaps` are
-    the idle times of the devices between two activities.
+    `starved` counts kernels whose stream had run dry before the host even called for them, out of `judged` kernels with
+    a known call. `call_ns` is the time of the launching calls, None if none was recorded. `gaps` are the idle times of
+    the devices between two activities.
     """
 
     kernels: int
@@ -84,7 +84,7 @@ def _count_starved(analysis: TraceAnalysis, windows: Windows) -> tuple[int, int]
         for index in indices:
             activity = tree.activities[index]
             called = tree.launch_ns[index]
-            # Without a recorded call it is the activity's own start.
+            # Without a recorded call, this is the activity's own start.
             known = activity.kind is ActivityKind.KERNEL and called < activity.start_ns
             if known and done is not None:
                 judged += 1

@@ -1,4 +1,4 @@
-"""Choose the part of a trace that counts: its steps, without a first one that is unlike the others."""
+"""Choose the part of a trace that counts: its steps, without an unusual first one."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from frx_graph.evidence.trace.steps import Step, Steps
 
 WARM_UP_FACTOR = 2.0
 """The first step is left out if it takes longer than this many times the median of the others: it compiles, or tunes.
-Steps of the traces at hand differ by less than 1.4 times, but for one that found empty queues and was shorter."""
+Steps of the traces at hand differ by less than 1.4 times, except one that found empty queues and was shorter."""
 _FEWEST = 3
-"""Steps that it takes to say that one of them is unlike the others."""
+"""Fewest steps for one to count as unusual."""
 
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """The part that counts; without marked steps the whole trace, and `used` is empty. Spans are merged."""
+    """The part that counts; without marked steps, the whole trace, and `used` is empty. Spans are merged."""
 
     used: tuple[Step, ...]
     left_out: tuple[Step, ...]
     host_spans: tuple[Span, ...]
     """The used steps."""
     spans: tuple[Span, ...]
-    """The same, the last one up to the end of what was launched in it: devices run behind."""
+    """The same steps, the last one extended until its device work ends: devices run behind."""
     launched: tuple[int, ...]
     """Device activities that were launched in these steps."""
 
     @property
     def span_ns(self) -> int:
-        """Return the length of the spans of devices."""
+        """Return the total length of the devices' spans."""
         return sum_spans(self.spans)
 
     @property
     def host_ns(self) -> int:
-        """Return the length of the used steps together."""
+        """Return the total length of the used steps."""
         return sum_spans(self.host_spans)
 
     @property

@@ -19,8 +19,8 @@ from frx_graph.evidence.trace.tree import NONE, TraceTree, build_tree
 
 @dataclass(frozen=True)
 class TraceAnalysis:
-    """A trace, linked and cut to its steps. `copies` and `work` are those launched within a step; `work` are activities
-    of a device's memory or arithmetic, host transfers aside."""
+    """A trace, linked and cut to its steps. `copies` and `work` were launched within a step. `work` are activities of a
+    device's memory or arithmetic, except host transfers."""
 
     tree: TraceTree
     steps: Steps
@@ -35,8 +35,7 @@ class TraceAnalysis:
 
     @cached_property
     def busy_ns(self) -> int:
-        """Return the time in which a device worked, each counted by itself; without devices, in which an operator
-        ran."""
+        """Return the total working time of the devices; without devices, the time in which an operator ran."""
         if not self.on_device:
             return measure_union(
                 (operator.start_ns, operator.end_ns)
@@ -56,7 +55,7 @@ class TraceAnalysis:
 
     @cached_property
     def compiled(self) -> bool:
-        """Return True if Inductor made a part of the program: torch names its graphs, Triton its kernels."""
+        """Return True if Inductor compiled a part of the program: torch names its graphs, Triton its kernels."""
         return any("CompiledFxGraph" in operator.name for operator in self.tree.operators) or any(
             activity.name.startswith("triton_") for activity in self.tree.activities
         )
@@ -97,7 +96,7 @@ class TraceAnalysis:
 
 
 def prepare_trace(trace: TorchTrace) -> TraceAnalysis:
-    """Link the events, find the steps, and keep what happened within them."""
+    """Link the events, find the steps, and keep the events within them."""
     tree = build_tree(trace)
     steps = find_steps(trace, tree.launch_ns)
     work = tuple(
@@ -110,10 +109,10 @@ def prepare_trace(trace: TorchTrace) -> TraceAnalysis:
 
 
 def average_per_step(total: int, steps: Steps) -> int:
-    """Return an average over the steps, at least 1 if anything happened."""
+    """Return an average over the steps, at least 1 if there was any."""
     return max(1, round(total / len(steps))) if total else 0
 
 
 def count_steps_with(copies: Sequence[TraceCopy], steps: Steps) -> int:
-    """Count the steps in which any of the copies was made."""
+    """Count the steps with any of the copies."""
     return len({steps.find_position(copy.start_ns) for copy in copies} - {None})

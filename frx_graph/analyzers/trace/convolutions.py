@@ -17,22 +17,22 @@ _FORWARD = re.compile(r"aten::(?:(?:_|cudnn_|miopen_|mkldnn_)?convolution|conv[1
 _BACKWARD = "aten::convolution_backward"
 _INTEGERS = re.compile(r"-?\d{1,9}")
 _SIMILAR = 1.5
-"""Conversions of tensors whose sizes differ by less than this may take any order of times."""
+"""Relative size difference below which conversion times may have any order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Converted:
-    """The tensor that one conversion kernel reads or writes; None for what the trace does not tell."""
+    """The tensor that one conversion kernel reads or writes; None for facts missing from the trace."""
 
     role: OperandRole | None = None
     operand: Operand | None = None
 
 
 def find_converted_tensors(tree: TraceTree, operator: int, kernels: Sequence[DeviceActivity]) -> list[Converted]:
-    """Return what each of `kernels` converts; they are the conversions that `operator` launched, in order.
+    """Return the tensors that `kernels`, the ordered conversions that `operator` launched, convert.
 
-    cuDNN converts the operands in order, then the results. A tensor is told only if as many kernels of a direction ran
-    as there are tensors that need it.
+    cuDNN converts the operands in order, then the results. A tensor is identified only if the kernels of a direction
+    are as many as the tensors that need it.
     """
     found = [Converted() for _ in kernels]
     reads, writes = _list_convertible(tree, operator)
@@ -48,7 +48,7 @@ def find_converted_tensors(tree: TraceTree, operator: int, kernels: Sequence[Dev
 
 
 def _list_convertible(tree: TraceTree, operator: int) -> tuple[list[Converted], list[Converted]]:
-    """Return what a convolution in plain layout converts to channels-last, and back."""
+    """Return the tensors that a convolution in plain layout converts to channels-last, and back."""
     call = tree.operators[operator]
     operands = [operand for operand in call.operands or () if operand is not None and len(operand.shape) >= 3]
     if call.name == _BACKWARD and len(operands) == 3:
@@ -77,7 +77,7 @@ def _is_convertible(operand: Operand) -> bool:
 
 
 def _is_time_plausible(operands: Sequence[Operand | None], durations: Sequence[int]) -> bool:
-    """Return False if a clearly larger tensor is said to have been converted in less time than a smaller one."""
+    """Return False if a clearly larger tensor would have been converted in less time than a smaller one."""
     sizes = [math.prod(operand.shape) if operand is not None else 0 for operand in operands]
     return all(
         not (size > _SIMILAR * other and time < other_time)
@@ -118,7 +118,7 @@ def infer_convolution_output(tree: TraceTree, operator: int) -> Operand | None:
 
 
 def _find_gradient(tree: TraceTree, operator: int) -> Operand | None:
-    """The gradient of a convolution's result, from the autograd node that the convolution recorded."""
+    """Return the gradient of a convolution's result, from the autograd node that the convolution recorded."""
     above = operator
     while above != NONE and tree.operators[above].sequence is None and _FORWARD.fullmatch(tree.operators[above].name):
         above = tree.parents[above]

@@ -1,7 +1,7 @@
 """Find the layout copies in a trace: conversion kernels of libraries, and ATen's copies.
 
-Each belongs to one rule. Ambiguous ones are left out: a copy that changes dtype or device is no layout copy, and a bare
-`aten::copy_` fills a buffer as the program asked.
+Each belongs to one rule. Ambiguous ones are left out: a copy that changes dtype or device is not a layout copy, and a
+bare `aten::copy_` fills a buffer at the program's request.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from frx_graph.records import CopyKind, OperandRole
 
 @dataclass(frozen=True, slots=True)
 class TraceCopy:
-    """One layout copy. Operators are indices of the tree, `activities` the kernels that did it, empty on the CPU.
+    """One layout copy. Operators are indices of the tree; `activities` are its kernels, empty on the CPU.
 
-    `operator` is what the copy is blamed on, `maker` the operator that carried it out. `operand` is the tensor as it
-    was before, where the trace tells; `target` its strides afterwards. `role` is None if it is not known.
+    `operator` is blamed for the copy, `maker` carried it out. `operand` is the tensor before the copy, if the trace has
+    it; `target` has the strides afterwards. `role` is None if unknown.
     """
 
     rule: str
@@ -40,7 +40,7 @@ class TraceCopy:
 
     @property
     def bytes(self) -> int | None:
-        """Return the traffic: every element is read once and written once. None if shape or dtype are unknown."""
+        """Return the traffic, with every element read once and written once. None if shape or dtype are unknown."""
         size = self.operand.bytes if self.operand is not None else None
         return None if size is None else 2 * size
 
@@ -80,7 +80,7 @@ def _find_conversions(tree: TraceTree, culprits: Blame) -> Iterator[TraceCopy]:
 
 
 def _find_compiled_copies(tree: TraceTree) -> Iterator[TraceCopy]:
-    """Yield Inductor's kernels that only copy: the program's own copies, which no fusion removed."""
+    """Yield Inductor's kernels that only copy: the program's own copies that no fusion removed."""
     for index, activity in enumerate(tree.activities):
         if not is_compiled_copy(activity.name):
             continue
@@ -127,7 +127,8 @@ def _find_aten_copies(tree: TraceTree, culprits: Blame) -> Iterator[TraceCopy]:
 
 
 def _split_operands(operands: tuple[Operand | None, ...] | None) -> tuple[Operand | None, Operand | None]:
-    """Target and source of an `aten::copy_`. A source that is broadcast has the target's shape, in no known strides."""
+    """Return the target and source of an `aten::copy_`. A source that is broadcast has the target's shape, with unknown
+    strides."""
     if operands is None or len(operands) < 2:
         return None, None
     target, source = operands[0], operands[1]
@@ -139,12 +140,12 @@ def _split_operands(operands: tuple[Operand | None, ...] | None) -> tuple[Operan
 def _is_layout_copy(
     tree: TraceTree, asker: int, activities: list[DeviceActivity], target: Operand | None, source: Operand | None
 ) -> bool:
-    """Return False for a copy that changes the dtype or the device, or that may do so."""
+    """Return False for a copy that changes, or may change, the dtype or the device."""
     if any(activity.leaves_device for activity in activities):
         return False
     if target is not None and source is not None:
         return target.dtype == source.dtype and bool(target.shape)
-    # Only `to` may change the dtype, and without recorded types nothing says whether it did.
+    # Only `to` may change the dtype, and without recorded types that is unknown.
     return tree.operators[asker].name not in ("aten::to", "aten::_to_copy")
 
 

@@ -1,8 +1,8 @@
 """Count bytes and FLOPs of an operator call of a trace from its recorded shapes, without torch.
 
-Numbers are those of captured graphs: every distinct byte read once and every byte written (`operator_traffic`), a
-multiply-add counted as 2 (`operator_flops`). Pointwise operators are those that torch 2.15 tags, with the most
-arguments of an overload.
+Costs are counted as in captured graphs: every distinct byte read once and every byte written (`operator_traffic`), a
+multiply-add as 2 (`operator_flops`). Pointwise operators are those that torch 2.15 tags, with the most arguments of an
+overload.
 """
 
 from __future__ import annotations
@@ -19,43 +19,43 @@ from frx_graph.passes.costs.element_flops import count_element_flops
 
 _BY_ARGUMENTS = {
     1: (
-        "_conj_physical abs acos acos_ acosh acosh_ angle asin asin_ asinh asinh_ atan atan_ atanh atanh_ "
-        "bitwise_not bitwise_not_ ceil ceil_ conj_physical conj_physical_ cos cos_ cosh cosh_ deg2rad deg2rad_ "
-        "digamma digamma_ erf erf_ erfc erfc_ erfinv erfinv_ exp exp2 exp2_ exp_ expm1 expm1_ floor floor_ frac "
-        "frac_ frexp hardsigmoid hardsigmoid_ i0 i0_ isfinite isinf isnan isneginf isposinf lgamma lgamma_ log10 "
-        "log10_ log1p log1p_ log2 log2_ log_ logical_not logical_not_ mish neg neg_ positive rad2deg rad2deg_ "
-        "reciprocal reciprocal_ relu relu6 relu_ rsqrt rsqrt_ selu selu_ sgn sgn_ sigmoid sigmoid_ sign sign_ "
-        "signbit silu silu_ sin sin_ sinc sinc_ sinh sinh_ special_airy_ai special_bessel_j0 special_bessel_j1 "
-        "special_bessel_y0 special_bessel_y1 special_entr special_erfcx special_i0e special_i1 special_i1e "
-        "special_log_ndtr special_modified_bessel_i0 special_modified_bessel_i1 special_modified_bessel_k0 "
-        "special_modified_bessel_k1 special_ndtri special_scaled_modified_bessel_k0 "
-        "special_scaled_modified_bessel_k1 special_spherical_bessel_j0 sqrt sqrt_ square square_ tan tan_ tanh "
-        "tanh_ trunc trunc_"
+        "_conj_physical abs acos acos_ acosh acosh_ angle asin asin_ asinh asinh_ atan atan_ atanh atanh_",
+        "bitwise_not bitwise_not_ ceil ceil_ conj_physical conj_physical_ cos cos_ cosh cosh_ deg2rad deg2rad_",
+        "digamma digamma_ erf erf_ erfc erfc_ erfinv erfinv_ exp exp2 exp2_ exp_ expm1 expm1_ floor floor_ frac",
+        "frac_ frexp hardsigmoid hardsigmoid_ i0 i0_ isfinite isinf isnan isneginf isposinf lgamma lgamma_ log10",
+        "log10_ log1p log1p_ log2 log2_ log_ logical_not logical_not_ mish neg neg_ positive rad2deg rad2deg_",
+        "reciprocal reciprocal_ relu relu6 relu_ rsqrt rsqrt_ selu selu_ sgn sgn_ sigmoid sigmoid_ sign sign_",
+        "signbit silu silu_ sin sin_ sinc sinc_ sinh sinh_ special_airy_ai special_bessel_j0 special_bessel_j1",
+        "special_bessel_y0 special_bessel_y1 special_entr special_erfcx special_i0e special_i1 special_i1e",
+        "special_log_ndtr special_modified_bessel_i0 special_modified_bessel_i1 special_modified_bessel_k0",
+        "special_modified_bessel_k1 special_ndtri special_scaled_modified_bessel_k0",
+        "special_scaled_modified_bessel_k1 special_spherical_bessel_j0 sqrt sqrt_ square square_ tan tan_ tanh",
+        "tanh_ trunc trunc_",
     ),
     2: (
-        "atan2 atan2_ bitwise_and bitwise_and_ bitwise_left_shift bitwise_left_shift_ bitwise_or bitwise_or_ "
-        "bitwise_right_shift bitwise_right_shift_ bitwise_xor bitwise_xor_ celu celu_ clamp_max clamp_max_ "
-        "clamp_min clamp_min_ clone copysign eq equal float_power float_power_ fmax fmin fmod fmod_ gcd ge gelu gt "
-        "hardshrink heaviside hypot hypot_ igamma igamma_ igammac igammac_ lcm ldexp ldexp_ le leaky_relu "
-        "leaky_relu_ log logaddexp logaddexp2 logical_and logical_and_ logical_or logical_or_ logical_xor "
-        "logical_xor_ logit logit_ lt maximum minimum mul mul_ mvlgamma mvlgamma_ ne nextafter nextafter_ polygamma "
-        "polygamma_ pow pow_ remainder remainder_ round round_ sigmoid_backward silu_backward softshrink "
-        "special_chebyshev_polynomial_t special_chebyshev_polynomial_u special_chebyshev_polynomial_v "
-        "special_chebyshev_polynomial_w special_hermite_polynomial_h special_hermite_polynomial_he "
-        "special_laguerre_polynomial_l special_legendre_polynomial_p special_shifted_chebyshev_polynomial_t "
-        "special_shifted_chebyshev_polynomial_u special_shifted_chebyshev_polynomial_v "
-        "special_shifted_chebyshev_polynomial_w special_xlog1py special_zeta tanh_backward true_divide xlogy xlogy_"
+        "atan2 atan2_ bitwise_and bitwise_and_ bitwise_left_shift bitwise_left_shift_ bitwise_or bitwise_or_",
+        "bitwise_right_shift bitwise_right_shift_ bitwise_xor bitwise_xor_ celu celu_ clamp_max clamp_max_",
+        "clamp_min clamp_min_ clone copysign eq equal float_power float_power_ fmax fmin fmod fmod_ gcd ge gelu gt",
+        "hardshrink heaviside hypot hypot_ igamma igamma_ igammac igammac_ lcm ldexp ldexp_ le leaky_relu",
+        "leaky_relu_ log logaddexp logaddexp2 logical_and logical_and_ logical_or logical_or_ logical_xor",
+        "logical_xor_ logit logit_ lt maximum minimum mul mul_ mvlgamma mvlgamma_ ne nextafter nextafter_ polygamma",
+        "polygamma_ pow pow_ remainder remainder_ round round_ sigmoid_backward silu_backward softshrink",
+        "special_chebyshev_polynomial_t special_chebyshev_polynomial_u special_chebyshev_polynomial_v",
+        "special_chebyshev_polynomial_w special_hermite_polynomial_h special_hermite_polynomial_he",
+        "special_laguerre_polynomial_l special_legendre_polynomial_p special_shifted_chebyshev_polynomial_t",
+        "special_shifted_chebyshev_polynomial_u special_shifted_chebyshev_polynomial_v",
+        "special_shifted_chebyshev_polynomial_w special_xlog1py special_zeta tanh_backward true_divide xlogy xlogy_",
     ),
     3: (
-        "add add_ clamp clamp_ clip clip_ div div_ gelu_backward hardtanh hardtanh_ lerp lerp_ logit_backward "
-        "masked_fill max min native_dropout_backward rsub softplus sub sub_ threshold threshold_backward where"
+        "add add_ clamp clamp_ clip clip_ div div_ gelu_backward hardtanh hardtanh_ lerp lerp_ logit_backward",
+        "masked_fill max min native_dropout_backward rsub softplus sub sub_ threshold threshold_backward where",
     ),
-    4: ("addcdiv addcdiv_ addcmul addcmul_ elu elu_ nan_to_num nan_to_num_"),
-    5: ("rrelu"),
+    4: ("addcdiv addcdiv_ addcmul addcmul_ elu elu_ nan_to_num nan_to_num_",),
+    5: ("rrelu",),
 }
 
-POINTWISE_ARGUMENTS = {name: count for count, names in _BY_ARGUMENTS.items() for name in names.split()}
-"""Name, without the namespace, to the number of arguments; `out` is not counted."""
+POINTWISE_ARGUMENTS = {name: count for count, lines in _BY_ARGUMENTS.items() for line in lines for name in line.split()}
+"""Arguments by operator name without the namespace; `out` is not counted."""
 
 
 _LIKE_FIRST = {
@@ -64,19 +64,19 @@ _LIKE_FIRST = {
     "native_group_norm": 8, "native_group_norm_backward": 10, "_softmax": 3, "_log_softmax": 3,
     "_softmax_backward_data": 4, "_log_softmax_backward_data": 4, "copy_": 3,
 }  # fmt: skip
-"""Operators whose main result has the shape and dtype of their first tensor, and how many arguments they take without
+"""Operators whose main result has the shape and dtype of their first tensor, and the number of their arguments without
 `out`. Smaller results (statistics, gradients of scales) are left out of the bytes."""
 _CONVOLUTIONS = frozenset({"cudnn_convolution", "miopen_convolution", "mkldnn_convolution", "_slow_conv2d_forward"})
 _COMPARISONS = frozenset(
     {"eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "logical_and", "logical_or", "logical_not"}
 )
-"""Pointwise operators whose result is of another dtype than their operands."""
+"""Pointwise operators whose result differs in dtype from their operands."""
 _PRODUCTS = {"mm": 2, "bmm": 2, "addmm": 3, "baddbmm": 3}
-"""Number of tensors, of which the last two are the factors."""
+"""Number of tensors; the last two are the factors."""
 _TRAINING_POSITION = 5
-"""Where batch norms take `training`."""
+"""Index of the argument `training` of batch norms."""
 _LARGEST = 1 << 48
-"""Elements of a tensor that no machine holds."""
+"""More elements than any machine's memory holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,19 +137,19 @@ def _count_cost(
 
 
 def _count_arguments(name: str) -> int | None:
-    """The arguments that count: all but `out`, and of a product or convolution only its tensors."""
+    """Return the arguments that count: all but `out`, and for a product or convolution only its tensors."""
     if name in _CONVOLUTIONS:
         return 2
     return _PRODUCTS.get(name) or _LIKE_FIRST.get(name) or POINTWISE_ARGUMENTS.get(name)
 
 
 def _is_countable(operand: Operand | None) -> bool:
-    """Return True for no tensor, and for one whose dtype is known and whose size a tensor can have."""
+    """Return True for a missing tensor, and for one with a known dtype and a possible size."""
     return operand is None or (operand.dtype is not None and math.prod(operand.shape) < _LARGEST)
 
 
 def _infer_result(name: str, tensors: list[Operand]) -> Operand | None:
-    """Shape and dtype of the result; None if the operator is not known, or its operands do not fit."""
+    """Return the shape and dtype of the result; None if the operator is unknown, or its operands do not fit."""
     if not tensors:
         return None
     first = tensors[0]
@@ -173,7 +173,7 @@ def _infer_product_shape(left: tuple[int, ...], right: tuple[int, ...]) -> tuple
 
 
 def _infer_broadcast_shape(shapes: list[tuple[int, ...]]) -> tuple[int, ...] | None:
-    """The shape of a pointwise result, by torch's rules; None for shapes that do not fit."""
+    """Return the shape of a pointwise result by torch's rules; None for shapes that do not fit."""
     rank = max(map(len, shapes))
     found = []
     for sizes in zip(*((1,) * (rank - len(shape)) + shape for shape in shapes), strict=True):
@@ -203,7 +203,7 @@ def _count_flops(name: str, tensors: list[Operand], concrete: tuple[str, ...], r
 
 
 def _count_distinct_bytes(operand: Operand) -> int:
-    """Bytes of memory that a tensor covers: expanded dimensions once, overlaps at most its extent."""
+    """Return the bytes of memory that a tensor covers: expanded dimensions once, overlaps at most its extent."""
     strides = operand.strides if operand.strides is not None else make_contiguous_strides(operand.shape)
     elements = min(count_distinct_elements(operand.shape, strides), compute_storage_extent(operand.shape, strides))
     return elements * (operand.dtype.itemsize if operand.dtype is not None else 0)

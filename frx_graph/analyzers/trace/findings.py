@@ -1,7 +1,7 @@
 """Turn the layout copies of a trace into findings: one for all copies of a rule at one line of the program.
 
-A trace shows what ran, not the graph: findings are observed, their share of busy time is measured, and what was not
-recorded stays unknown.
+A trace shows operations that ran, not the graph. So findings are observed, their share of busy time is measured, and
+unrecorded facts stay unknown.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from frx_graph.records import Basis, Copy, Effort, Evidence, Finding, OperandRol
 from frx_graph.support.plain_text import format_bytes
 
 GRAPH_ID = "trace"
-"""A trace has no graph; findings and the summary of the trace refer to each other by this."""
+"""Replaces a graph's id, which a trace lacks, in findings and the summary of the trace."""
 SOURCE = "trace"
 _LISTED = 3
 """Kinds of copies that the evidence names."""
@@ -72,7 +72,7 @@ _NEEDLESS = _FindingText(
     Effort.ONE_LINE,
     Risk.MEDIUM,
 )
-"""For copies of FRX002 that change no strides."""
+"""Used for copies of FRX002 that change no strides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ def _make_finding(analysis: TraceAnalysis, group: CopiesAtSite, alone_ns: int) -
     known = sum(size for size in sizes if size is not None)
     on_device = any(copy.activities for copy in copies)
     time_ns = alone_ns if on_device else analysis.measure_host_copies(copies)
-    # The CPU's time is what there is to save only where no device sets the pace.
+    # Only without a device's work can CPU time be saved.
     share = time_ns / analysis.busy_ns if analysis.busy_ns and on_device == analysis.on_device else None
     operators = tuple(dict.fromkeys(get_operator_name(analysis, copy.operator) for copy in copies))
     needless = group.rule == "FRX002" and all(map(_is_layout_kept, copies))
@@ -157,7 +157,7 @@ def _make_finding(analysis: TraceAnalysis, group: CopiesAtSite, alone_ns: int) -
 
 
 def record_copies(analysis: TraceAnalysis, copies: Sequence[TraceCopy]) -> tuple[Copy, ...]:
-    """Return one record for all copies of a tensor kind at one call site; bytes and count are a step's. Copies of
+    """Return one record for all copies of a tensor kind at one call site; bytes and count are per step. Copies of
     unknown size or role are left out."""
     gathered: dict[tuple[object, str, str, OperandRole, Phase], list[TraceCopy]] = defaultdict(list)
     for copy in copies:
@@ -191,8 +191,8 @@ def get_operator_name(analysis: TraceAnalysis, operator: int) -> str:
 
 
 def _grade_confidence(group: CopiesAtSite) -> float:
-    """Grade a group: a conversion kernel's name is certain, the tensor that it converts follows from order and times,
-    and without operands only operators' names tell of a copy."""
+    """Grade a group. A conversion kernel's name is certain, and the converted tensor follows from order and times.
+    Without operands, only operators' names suggest a copy."""
     if group.rule == "FRX004":
         return confidence.MEASURED
     if group.rule == "FRX007":
@@ -226,7 +226,7 @@ def _collect_evidence(
 
 
 def _format_kinds(analysis: TraceAnalysis, copies: Sequence[TraceCopy]) -> str:
-    """Name what made the copies, the most frequent first."""
+    """Name the sources of the copies, the most frequent first."""
     names: Counter[str] = Counter()
     for copy in copies:
         kernels = [extract_function_name(analysis.tree.activities[index].name) for index in copy.activities]
@@ -251,13 +251,13 @@ def _format_time(analysis: TraceAnalysis, copies: Sequence[TraceCopy], time_ns: 
 
 
 def _choose_memory_format(copies: Sequence[TraceCopy]) -> str:
-    # Channels-last is another format for volumes.
+    # Channels-last has another name for volumes.
     ranks = {len(copy.operand.shape) for copy in copies if copy.operand is not None}
     return "torch.channels_last_3d" if ranks == {5} else "torch.channels_last"
 
 
 def _is_layout_kept(copy: TraceCopy) -> bool:
-    """Return True if the copy's strides are known to be those of its source."""
+    """Return True if the copy is known to keep the strides of the source."""
     return copy.operand is not None and copy.target is not None and copy.operand.strides == copy.target
 
 

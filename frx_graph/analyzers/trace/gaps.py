@@ -1,4 +1,4 @@
-"""List what a trace could not tell, so that an empty report is not taken for a clean one."""
+"""List facts missing from a trace, so that an empty report is not taken for a clean one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from frx_graph.rules.gpu_profile import GpuPeaks
 
 
 def list_gaps(analysis: TraceAnalysis, peaks: GpuPeaks | None) -> tuple[Refusal, ...]:
-    """Return one refusal for each kind of missing fact, with what would record it."""
+    """Return one refusal for each kind of missing fact, with the option that records it."""
     return tuple(_iterate_gaps(analysis, peaks))
 
 

@@ -16,12 +16,12 @@ from frx_graph.evidence.kernel_name import is_pure_copy
 
 
 class KernelClass(enum.StrEnum):
-    """Classes of kernels by what bounds them."""
+    """Classes of kernels by their limiting resource."""
 
     TO_CHANNELS_LAST = "conversion to channels-last"
     FROM_CHANNELS_LAST = "conversion from channels-last"
     TRANSPOSE = "layout conversion"
-    """A library's conversion whose name does not tell the direction."""
+    """A library's conversion without a direction in its name."""
     COPY = "copy"
     POINTWISE = "pointwise"
     NORMALIZATION = "normalization"
@@ -34,7 +34,7 @@ CONVERSIONS = frozenset({KernelClass.TO_CHANNELS_LAST, KernelClass.FROM_CHANNELS
 MEMORY_BOUND = frozenset(
     {KernelClass.COPY, KernelClass.POINTWISE, KernelClass.NORMALIZATION, KernelClass.REDUCTION, KernelClass.POOLING}
 )
-"""Kernels that do a handful of operations for each element that they read or write."""
+"""Kernels with a handful of operations for each element that they read or write."""
 
 _PLAIN, _LAST = "nc(?:d?hw|w)", "n(?:d?hw|w)c"
 _PATTERNS: tuple[tuple[re.Pattern[str], KernelClass], ...] = tuple(
@@ -61,7 +61,7 @@ _PATTERNS: tuple[tuple[re.Pattern[str], KernelClass], ...] = tuple(
 def classify_kernel(name: str) -> KernelClass:
     """Return the class of a kernel."""
     function = extract_function_name(name).lower()
-    # ATen's copies are elementwise kernels whose functor, a template argument, copies.
+    # ATen's copies are elementwise kernels with a functor, a template argument, that copies.
     if "direct_copy_kernel" in name or is_compiled_copy(name):
         return KernelClass.COPY
     return next((kind for pattern, kind in _PATTERNS if pattern.search(function)), KernelClass.OTHER)
@@ -104,7 +104,7 @@ _BY_CLASS = {
 }
 _COMMUNICATION = re.compile(r"nccl|rccl|cross_device_reduce|(?:one|two)_shot_all_?reduce|nvshmem", re.IGNORECASE)
 _GENERIC = frozenset({"kernel", "kernel2", "device_kernel", "kernel_entry"})
-"""Functions of CUTLASS and of what is made with it: the first template argument says what they do."""
+"""Functions of CUTLASS and of libraries made with it: the first template argument gives their purpose."""
 _FAMILIES = tuple(
     (re.compile(pattern), family)
     for pattern, family in (
@@ -144,7 +144,7 @@ def classify_kernel_family(name: str) -> KernelFamily:
 
 @functools.lru_cache(maxsize=4096)
 def is_on_tensor_cores(name: str) -> bool | None:
-    """Return True if a product or convolution runs on tensor (matrix) cores; None if its name does not tell."""
+    """Return True if a product or convolution runs on tensor (matrix) cores; None if its name does not show it."""
     if classify_kernel_family(name) not in (KernelFamily.GEMM, KernelFamily.CONVOLUTION, KernelFamily.ATTENTION):
         return None
     said = _extract_purpose(name)
@@ -154,7 +154,7 @@ def is_on_tensor_cores(name: str) -> bool | None:
 
 
 def _extract_purpose(name: str) -> str:
-    """Return the part of a name that tells the purpose, in lower case."""
+    """Return the part of a name that gives the purpose, in lower case."""
     function = extract_function_name(name).lower()
     if function not in _GENERIC:
         return function

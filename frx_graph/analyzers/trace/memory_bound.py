@@ -48,7 +48,7 @@ def _make_finding(analysis: TraceAnalysis, items: Sequence[Work], peaks: GpuPeak
     return Finding(
         rule=RULE,
         title=f"{title} {'wait' if len(slowest) > 1 else 'waits'} for memory",
-        # What a fusion would save of the time is not known: never HIGH.
+        # The time that a fusion would save is unknown, so this is never HIGH.
         severity=Severity.MEDIUM if share >= HIGH_SHARE else Severity.LOW,
         site=site,
         nodes=tuple(names),
@@ -59,7 +59,7 @@ def _make_finding(analysis: TraceAnalysis, items: Sequence[Work], peaks: GpuPeak
         risk=Risk.MEDIUM,
         fix="let them be fused with what produces their inputs, `torch.compile(model)`, or halve what they move with "
         "bfloat16 (`torch.autocast`)",
-        # Where the traffic is not recorded, only the kinds of the kernels say so.
+        # Without recorded traffic, only the kinds of the kernels suggest it.
         confidence=confidence.MEASURED if len(known) == len(items) else confidence.MODELLED,
         basis=Basis.OBSERVED,
         evidence=tuple(

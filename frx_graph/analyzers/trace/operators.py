@@ -1,4 +1,4 @@
-"""Decide which operators of a trace ask for a copy, and which are hot."""
+"""Decide which operators of a trace request a copy, and which are hot."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ _HOT = frozenset(
 )
 _OPERATOR = re.compile(r"(?P<namespace>[A-Za-z_]\w*)(?:[.:]+\w+)*::\w+(?:\.\w+)?")
 _LIBRARY_NAMESPACES = frozenset({"aten", "prims", "c10d", "torch", "autograd", "inductor", "profiler", "quantized"})
-"""What torch itself brings; an operator of any other namespace is a custom one."""
+"""Namespaces of torch itself; an operator of any other namespace is a custom one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Blame:
-    """By operator of a tree, `NONE` where there is none: the outermost hot operator at or above it, and the outermost
-    operator that asks for a copy, below that hot one if there is one. `other` is True at and below any operator that
-    is neither: what it copies, it copies by design."""
+    """Per operator of a tree, with `NONE` for none: the outermost hot operator at or above it, and the outermost
+    operator that requests a copy, below that hot one if there is one. `other` is True at and below any operator that
+    is neither: its copies are by design."""
 
     hot: tuple[int, ...]
     asker: tuple[int, ...]
@@ -109,5 +109,5 @@ def _parse_namespace(name: str) -> str | None:
 
 
 def classify_copy(asker: Operator) -> CopyKind:
-    """Return the kind of a copy that `asker` asked for."""
+    """Return the kind of a copy that `asker` requested."""
     return CopyKind.RESHAPE if asker.name in RESHAPES else CopyKind.EXPLICIT

@@ -1,6 +1,6 @@
-"""Find dimensions that a view reorders and a copy then moves into place, again and again (FRX003).
+"""Find dimensions that a view reorders and a copy then moves into place, repeatedly (FRX003).
 
-A view costs nothing in a trace, so order tells the pattern: the last operator of the same caller before the copy
+A view costs nothing in a trace, so order shows the pattern: the last operator of the same caller before the copy
 reorders dimensions of the same sizes. The copies belong to FRX002 or FRX001.
 """
 
@@ -21,11 +21,11 @@ from frx_graph.support.plain_text import format_bytes
 
 RULE = "FRX003"
 FEWEST_PER_STEP = 2
-"""One reordering may be what the data needs; two at the same line suggest that a producer stores the wrong order."""
+"""One reordering may be necessary; two at the same line suggest that a producer stores the wrong order."""
 
 
 def find_permutes(analysis: TraceAnalysis) -> list[Finding]:
-    """Return one finding for each line with at least two such copies a step."""
+    """Return one finding for each line with at least two such copies per step."""
     before = _find_previous(analysis.tree)
     found: list[tuple[TraceCopy, Operator]] = []
     for copy in analysis.copies:
@@ -42,7 +42,7 @@ def find_permutes(analysis: TraceAnalysis) -> list[Finding]:
 
 
 def _find_previous(tree: TraceTree) -> list[int]:
-    """Return, by operator, the one that its caller called before it."""
+    """Return, by operator, the operator that its caller called before it."""
     last: dict[int | HostThread, int] = {}
     previous: list[int] = []
     for index, (operator, parent) in enumerate(zip(tree.operators, tree.parents, strict=True)):
@@ -53,7 +53,7 @@ def _find_previous(tree: TraceTree) -> list[int]:
 
 
 def _is_same_sizes(operands: tuple[Operand | None, ...] | None, copied: Operand | None) -> bool:
-    """Return True unless recorded shapes say that the copy is of another tensor."""
+    """Return True unless recorded shapes show that the copy is of another tensor."""
     if not operands or operands[0] is None or copied is None:
         return True
     return sorted(operands[0].shape) == sorted(copied.shape)

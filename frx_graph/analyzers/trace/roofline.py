@@ -1,7 +1,7 @@
 """Place each operator of a trace on the roofline: its time, bytes and FLOPs at each call site.
 
-On a device an operator's time is that of its own kernels; on the CPU its own, without callees. Work that a layout copy
-claims is left out.
+On a device, an operator's time is the time of the kernels that it launched itself; on the CPU, its time without
+callees. Work that a layout copy claims is left out.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from frx_graph.evidence.trace.tree import NONE
 from frx_graph.rules.gpu_profile import GpuPeaks
 
 LATENCY_NS = 20_000
-"""A launched kernel, or a dispatched operator, takes up to ten microseconds for nothing, and what hundreds of GB/s move
-in twice that still fits a cache."""
+"""Traffic below which no operator counts as memory-bound. A launched kernel, or a dispatched operator, takes up to ten
+microseconds for nothing; in twice that time, hundreds of GB/s move data that still fits a cache."""
 LATENCY_RATE = 0.1
-"""Part of the peak bandwidth below which a kernel waits for something else than bandwidth."""
+"""Part of the peak bandwidth below which something other than bandwidth limits a kernel."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Device or CPU work of one operator call. `named_memory_bound`: every kernel is of a memory-bound kind. `operator`
-    is `NONE` for kernels without one; `caller` is the outermost operator above it. `tensor_cores`: a kernel is known to
-    use them."""
+    """Device or CPU work of one operator call. `named_memory_bound` means that every kernel is of a memory-bound kind.
+    `operator` is `NONE` for kernels without one; `caller` is the outermost operator above it. `tensor_cores` means
+    that a kernel is known to use them."""
 
     operator: int
     caller: int
@@ -42,7 +42,7 @@ class Work:
     tensor_cores: bool
     cost: CallCost | None
     moved_bytes: int | None
-    """Bytes of copies and fills, read and written, as the trace has them."""
+    """Bytes of copies and fills, read and written, from the trace."""
 
     @property
     def bytes(self) -> int | None:
@@ -110,7 +110,7 @@ def _measure_host_work(
 def is_memory_bound(work: Work, peaks: GpuPeaks | None) -> bool:
     """Return True if the kernels are of a memory-bound kind, or the call's intensity is below the ridge point.
 
-    False for work that is too short, or moves too little for its time, to wait for memory.
+    Returns False for work that is too short, or moves too little for its time, to wait for memory.
     """
     if work.time_ns < LATENCY_NS * work.kernels:
         return False
@@ -127,15 +127,14 @@ def is_memory_bound(work: Work, peaks: GpuPeaks | None) -> bool:
 
 
 def _choose_peak(work: Work, itemsize: int, peaks: GpuPeaks) -> float | None:
-    """Return the peak of the units that compute it: float32 on tensor cores is rounded to TF32."""
+    """Return the peak of the computing units: float32 on tensor cores is rounded to TF32."""
     if itemsize < 4:
         return peaks.tensor_flops
     return peaks.tf32_flops if work.tensor_cores else peaks.float32_flops
 
 
 def compute_roofline_points(analysis: TraceAnalysis, work: Sequence[Work]) -> tuple[RooflinePoint, ...]:
-    """Return one point for all calls of an operator at one call site, phase and dtype; counts and seconds are a
-    step's."""
+    """Return one point for all calls of an operator at one call site, phase and dtype; figures are per step."""
     groups: dict[tuple[str, object, Phase, str], list[Work]] = defaultdict(list)
     for item in work:
         if item.cost is not None and item.time_ns:

@@ -1,4 +1,4 @@
-"""`--engine`, `--address`, `--working-dir`: where trials run."""
+"""`--engine`, `--address`, `--working-dir`: select where trials run."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ AddressOption = Annotated[
 WorkingDirOption = Annotated[
     Path | None,
     typer.Option(
-        help="Folder that Ray copies to all nodes to run in. Default: this folder, which all nodes must have."
+        help="Folder that Ray copies to all nodes as working directory. Default: this folder, which every node needs."
     ),
 ]
 
 
 def check_engine(engine: EngineName, address: str | None, working_dir: Path | None) -> None:
-    """Raises `OptionError` for what only a cluster takes, and for a folder that is none."""
+    """Raise `OptionError` for options that only a cluster takes, and for a missing folder."""
     for name, given in (("--address", address), ("--working-dir", working_dir)):
         if given is not None and engine is EngineName.LOCAL:
             raise OptionError(f"{name} is for a Ray cluster", "add --engine ray, or leave it out")
@@ -40,7 +40,7 @@ def check_engine(engine: EngineName, address: str | None, working_dir: Path | No
 
 @contextlib.contextmanager
 def open_engine(name: EngineName, address: str | None, working_dir: Path | None, holding: Holding) -> Iterator[Engine]:
-    """The engine, connected while the block runs."""
+    """Yield the engine, connected while the block runs."""
     with open_cluster(name, address, working_dir, holding) as cluster:
         yield LocalEngine() if cluster is None else cluster(None)
 
@@ -54,7 +54,7 @@ def open_cluster(
     if name is EngineName.LOCAL:
         yield None
         return
-    # Not before: it hashes our code, and imports Ray.
+    # Imported late: it hashes frx's code, and imports Ray.
     from frx_graph.engines.ray_cluster import connect_ray
     from frx_graph.engines.ray_engine import RayEngine
 

@@ -19,7 +19,7 @@ RunScope = Annotated[Scope | None, typer.Option("--scope", help="Steps of a run:
 
 
 def is_bundle(path: Path) -> bool:
-    """Return True for a folder or a zip file; opening it shows if it holds a run."""
+    """Return True for a folder or a zip file. Only opening it shows if it holds a run."""
     if path.is_dir():
         return True
     if not path.is_file():
@@ -32,7 +32,7 @@ def is_bundle(path: Path) -> bool:
 
 
 def get_run_exit_code(result: RunResult, scope: Scope) -> int:
-    """Return the exit code of a scope: 0 for nothing found, 1 for findings, 2 if the record does not tell."""
+    """Return the exit code of a scope: 0 for nothing found, 1 for findings, 2 if the record is inconclusive."""
     found = result.get_scope(scope)
     if found.diagnosis.user_facing_bottleneck == INSUFFICIENT:
         return 2
@@ -57,7 +57,7 @@ GpuModel = Annotated[
 
 
 def get_kernels_exit_code(analysis: KernelAnalysis) -> int:
-    """Return the exit code of a kernel report: 0 for no bottleneck, 1 for one, 2 if its metrics do not tell."""
+    """Return the exit code of a kernel report: 0 for no bottleneck, 1 for one, 2 if its metrics are inconclusive."""
     if analysis.primary is not None:
         return 1
     return 0 if analysis.tells else 2

@@ -1,4 +1,4 @@
-"""`--dtype`, `--device` and `--shape`, checked before anything is loaded."""
+"""`--dtype`, `--device` and `--shape`, checked before any model is loaded."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SIZE = re.compile(r"\s*([A-Za-z_]\w*)\s*=\s*([0-9]{1,9})\s*")
 
 
 def check_dtype(name: str | None) -> torch.dtype | None:
-    """The type of that name. Raises `OptionError`."""
+    """Return the type of that name. Raises `OptionError`."""
     if name is None:
         return None
     if name not in DTYPES:
@@ -24,7 +24,7 @@ def check_dtype(name: str | None) -> torch.dtype | None:
 
 
 def check_device(name: str | None) -> str | None:
-    """`name`, which is that of a device that this torch can compute on. Raises `OptionError`."""
+    """Return `name` if this torch can compute on that device. Raises `OptionError`."""
     if name is None:
         return None
     try:
@@ -39,7 +39,7 @@ def check_device(name: str | None) -> str | None:
 
 
 def parse_shape(text: str) -> tuple[tuple[str, int], ...]:
-    """Sizes by name, of `batch=8,size=224`. Raises `OptionError`."""
+    """Return sizes by name, from `batch=8,size=224`. Raises `OptionError`."""
     found: dict[str, int] = {}
     for part in text.split(","):
         matched = _SIZE.fullmatch(part)

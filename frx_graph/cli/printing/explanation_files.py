@@ -1,4 +1,4 @@
-"""The three files of an explanation: all of them are written, or none."""
+"""Write the three files of an explanation: all of them, or none."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _BEGINS = {
 
 @dataclass(frozen=True, slots=True)
 class ExplanationFiles:
-    """Files in `folder`, which is made if it is not there. Those of an explanation before are replaced; others of the
-    same names only with `force`."""
+    """Files in `folder`, which is created if missing. Files of an earlier explanation are replaced; other files of
+    these names only with `force`."""
 
     folder: Path
     force: bool = False
 
     def check(self) -> None:
-        """Raise `OptionError` for what can be known to be in the way, before any long work begins."""
+        """Raise `OptionError` for obstacles that show before any long work begins."""
         if self.folder.exists() and not self.folder.is_dir():
             raise OptionError(
                 f"{self.folder} is not a folder", "explanations are three files: choose a folder for them"
@@ -41,7 +41,7 @@ class ExplanationFiles:
                 raise OptionError(f"{path} was not written by frx explain", "move it, or let --force replace it")
 
     def write(self, document: ExplainDocument) -> None:
-        """Raises `OptionError` where they cannot be written; what was there before is there then."""
+        """Write the files. Raises `OptionError` if that fails; earlier files then stay as they were."""
         self.check()
         texts = render_explanation(document)
         try:

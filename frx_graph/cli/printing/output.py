@@ -46,7 +46,7 @@ def _set_quiet(context: typer.Context, wanted: bool) -> bool:
 
 
 FormatOption = Annotated[TextOrJson, typer.Option("--format", help="Output format.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Short for --format json.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Same as --format json.")]
 OnlyJsonOption = Annotated[bool, typer.Option("--json", help="The report as JSON.")]
 QuietOption = Annotated[
     bool,
@@ -89,7 +89,7 @@ def print_result(document: BaseModel, render: Callable[..., str], *, as_document
 
 
 def print_notice(text: str) -> None:
-    """Print a line that is no error on standard error, unless `--quiet` was given."""
+    """Print a notice on standard error, unless `--quiet` was given."""
     if not is_quiet():
         typer.echo(text, err=True)
 
@@ -100,12 +100,12 @@ def show_stages() -> AbstractContextManager[Callable[[str], None]]:
 
 
 _LONGEST = 1000
-"""Characters of what was found: paths, and what others say went wrong."""
+"""Characters of a check's result: paths, and error messages of other programs."""
 _STYLES = {Status.OK: "green", Status.WARNING: "yellow", Status.ERROR: "bold red"}
 
 
 def print_checks(checks: tuple[Check, ...], console: Console) -> None:
-    """Print one line per check, with its hint, if any, below."""
+    """Print one line per check, with its hint, if any, on the next line."""
     from rich.table import Table
     from rich.text import Text
 

@@ -41,7 +41,7 @@ class ReportOptions:
     exit_zero: bool = False
 
     def check(self) -> None:
-        """Raise `OptionError` for what is wrong with the options, before any long work begins."""
+        """Raise `OptionError` for wrong options, before any long work begins."""
         parse_selection(self.select, self.ignore, _list_known_rules())
         if self.baseline is not None:
             read_baseline(self.baseline)

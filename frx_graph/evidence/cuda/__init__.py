@@ -1,1 +1,1 @@
-"""CUDA source: what kernels do in memory, thread by thread, before anything is compiled."""
+"""Read CUDA source: the memory accesses of kernels, thread by thread, without compiling them."""

@@ -1,4 +1,4 @@
-"""Finds the names that a loop changes, and the constant step of each change if it has one."""
+"""Find the names that a loop changes, and the constant step of each change if it has one."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ _LOADS = frozenset(["subscript_expression", "call_expression", "pointer_expressi
 
 @record
 class Change:
-    """`name` becomes something else. `by` is what is added (`sign` 1) or subtracted (-1) each time; None for any other
-    assignment, of `value`. `once` is True if it happens exactly once each time around."""
+    """An assignment to `name`. `by` is the number added (`sign` 1) or subtracted (-1) each time, None for any other
+    assignment of `value`. `once` is True if it happens exactly once per iteration."""
 
     sign: int
     by: Node | None
     value: Node | None
     once: bool
     one: bool = False
-    """`++` and `--`: there is no `by`, it is 1."""
+    """An assignment by `++` or `--`: `by` is always 1."""
 
 
 @record
 class _ChangeEntry:
     """A change, or a statement that may contain some, which has no `name` and no `change`. `inside` counts the
-    conditional statements around what stands in it."""
+    conditional statements around its content."""
 
     end: int
     start: int
@@ -50,7 +50,7 @@ class _ChangeEntry:
 
     @property
     def place(self) -> tuple[int, int]:
-        """In this order a node comes before all that stands in it, and these from the last to the first."""
+        """Return the sort key: in this order a node comes before its content, whose nodes come last to first."""
         return -self.end, self.start
 
 
@@ -62,7 +62,7 @@ class Changes:
         self._places = [entry.place for entry in self._entries]
 
     def find_in_loop(self, loop: Node) -> Mapping[str, list[Change]]:
-        """By name, what happens to it in a loop, its head included; declarations are not changes."""
+        """Return the changes to each name in a loop, including its head; declarations are not changes."""
         initializer = loop.child_by_field_name("initializer")
         passed = (initializer.start_byte, initializer.end_byte) if initializer is not None else (0, 0)
         start, end = loop.byte_range
@@ -82,12 +82,12 @@ class Changes:
 
 
 def collect_identifiers(text: bytes, node: Node) -> set[str]:
-    """The names in an expression."""
+    """Return the names in an expression."""
     return {get_text(text, inner) for inner in walk(node) if inner.type == "identifier"}
 
 
 def has_load(node: Node) -> bool:
-    """True of an expression whose value may come from memory, or from somewhere that is not looked into."""
+    """Return True for an expression whose value may come from memory, or from an unknown place."""
     return any(inner.type in _LOADS for inner in walk(node))
 
 
@@ -106,7 +106,7 @@ def _collect_entries(text: bytes, body: Node) -> Sequence[_ChangeEntry]:
     entries: list[_ChangeEntry] = []
     around: list[int] = []
     for negative_end, start, kind, node in found:
-        # Of conditional statements those are left behind that begin after the end of this.
+        # Drop conditional statements that begin after the end of this one.
         while around and around[-1] >= -negative_end:
             around.pop()
         if kind == "conditional":
@@ -137,7 +137,8 @@ def _parse_change(text: bytes, kind: str, node: Node) -> tuple[str, Change] | No
 
 
 def _find_root_name(text: bytes, node: Node | None) -> str | None:
-    """The name that an assignment changes; of an element of an array none, of a structure's part the structure."""
+    """Return the name that an assignment changes: for an element of an array none, for a structure's part the
+    structure."""
     while node is not None and node.type in ("parenthesized_expression", "field_expression"):
         if node.type == "field_expression":
             node = node.child_by_field_name("argument")

@@ -1,4 +1,4 @@
-"""Simulates bank conflicts thread by thread, for offsets without a constant stride: remainders, quotients and bits."""
+"""Simulate bank conflicts thread by thread, for offsets without a constant stride: remainders, quotients and bits."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _PLACE = frozenset(["x", "y"])
 _WORD = 4
 _TILES = (16, 32)
 _SURELY = 4
-"""Turns: rows of 16 that are padded by one leave 2."""
+"""Turns of a conflict: rows of 16, padded by one, leave 2."""
 _AT_ONCE = 128
-"""Bytes that a warp, or a part of one, gets in a turn."""
+"""Bytes that a warp, or a part of one, receives per turn."""
 
 
 def simulate_bank_turns(
@@ -27,7 +27,7 @@ def simulate_bank_turns(
     plane: bool,
     width: int | None,
 ) -> int | None:
-    """Return the turns that the first warp of a block takes in the first turn of all loops; None if unknown.
+    """Return the turns that the first warp of a block takes in the first iteration of all loops; None if unknown.
 
     `plane` means that the kernel has more than one dimension, as in `count_bank_turns`. Terms that are equal for all
     threads of the warp move all banks alike, and are left out.
@@ -82,7 +82,7 @@ def _simulate_warp(
 
 
 def _count_bank_words(words: Sequence[int | None], wide: int) -> int:
-    """Words of one bank."""
+    """Return the words of one bank."""
     banks: dict[int, set[int]] = {}
     for first in words:
         for word in range(first, first + wide) if first is not None else ():
@@ -99,7 +99,7 @@ def estimate_pitched_turns(
 ) -> int | None:
     """Return the turns for an array with rows whose size only the build knows, given the names in `pitch`.
 
-    Rows of 16 and of 32 are tried, in blocks as wide, and the fewer turns count. None if that is less than a fourfold
+    Rows of 16 and of 32 are tried, in blocks as wide, and the fewer turns count. Returns None for less than a fourfold
     conflict.
     """
     found = [

@@ -1,4 +1,4 @@
-"""Calls: barriers, shuffles, atomics, cooperative groups, functions of the file, and such as are not known."""
+"""Read calls: barriers, shuffles, atomics, cooperative groups, functions of the file, and unknown ones."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _GROUPS = frozenset(
 
 
 def evaluate_call(state: State, node: Node) -> Value:
-    """A call: of what is known by its name, of a function of the file, or of anything else."""
+    """Read a call: of a known name, of a function of the file, or of anything else."""
     function, listed = node.child_by_field_name("function"), node.child_by_field_name("arguments")
     arguments = [child for child in listed.named_children if child.type != "comment"] if listed is not None else []
     if function is None:
@@ -42,12 +42,12 @@ def evaluate_call(state: State, node: Node) -> Value:
         return _evaluate_method(state, node, function, arguments)
     name = get_text(state.text, function)
     plain = name.split("<", 1)[0]
-    # Of `R<T>::f` the function, not the type.
+    # For `R<T>::f`, the function and not the type.
     short = name.rsplit(">::", 1)[-1].split("<", 1)[0].rsplit("::", 1)[-1]
     if short in state.generic and len(arguments) == 1:
         return evaluate(state, arguments[0])
     if short in state.macros or (short.isupper() and short not in state.functions):
-        # It may take the address of `a[i]` and read four elements from there.
+        # The call may take the address of `a[i]` and read four elements from there.
         state.add_event(_build_call(state, node, name, False, []))
         return state.symbols.create_symbol(short, ANYTHING)
     if plain.endswith("_cast") and "<" in name and arguments:
@@ -79,7 +79,7 @@ def evaluate_call(state: State, node: Node) -> Value:
         return state.symbols.create_symbol(short, ANYTHING)
     pointer = values[0] if values and isinstance(values[0], Pointer) else None
     if short in calls.COPIES and pointer is not None and len(values) > 1 and isinstance(values[1], Pointer):
-        # Of what a group copies together it is not known who copies what: there the group comes first.
+        # If a group copies together, the part of each thread is unknown; the group is the first argument.
         size = values[2].constant if len(values) > 2 and isinstance(values[2], Polynomial) else None
         if size in calls.WORDS:
             _record_copy(state, arguments[1], values[1], size, Use.READ)
@@ -123,7 +123,7 @@ def evaluate_call(state: State, node: Node) -> Value:
 
 
 def _record_copy(state: State, node: Node, at: Pointer, size: int, use: Use) -> None:
-    """So many bytes at a place, at once."""
+    """Use this many bytes at a place at once."""
     state.record_access(
         node, at if TYPE_BYTES.get(at.element) == size else _cast_pointer(state, at, calls.WORDS[size]), use
     )
@@ -136,8 +136,8 @@ def _cast_pointer(state: State, at: Pointer, element: str) -> Pointer:
 
 
 def _is_object(state: State, name: str) -> bool:
-    """True of a variable that is called, which does what its operator does: no thread waits in that, but one may in a
-    lambda of the kernel."""
+    """Return True for a called variable, which acts like its operator: no thread waits in it, but one may in a lambda
+    of the kernel."""
     value = state.names.get(name)
     return isinstance(value, Polynomial) and not any(one.startswith(WAITING) for one in value.iterate_symbols())
 
@@ -227,7 +227,7 @@ def evaluate_assembly(state: State, node: Node) -> Value:
             _record_assembly_copy(state, node, int(copy[1] or 16))
     else:
         state.add_event(_build_call(state, node, "asm", False, []))
-    # Its outputs are not followed: all names in it become unknown.
+    # Outputs are not followed: all names in it become unknown.
     for inner in walk(node):
         if inner.type == "gnu_asm_output_operand":
             value = inner.child_by_field_name("value")

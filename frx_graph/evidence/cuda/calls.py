@@ -1,4 +1,4 @@
-"""Names of CUDA functions by what they do: barriers, shuffles, atomics, loads and stores, arithmetic."""
+"""Names of CUDA functions by their effect: barriers, shuffles, atomics, loads and stores, arithmetic."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ BARRIERS = {
     "__mbarrier_test_wait": BarrierKind.ASYNC,
 }
 ALONE = frozenset(["__pipeline_wait_prior"])
-"""Of barriers: a thread waits for its own copies, and for no other thread."""
+"""Waits that look like barriers: a thread waits for its own copies, and for no other thread."""
 COPIES = frozenset(["__pipeline_memcpy_async", "memcpy_async"])
-"""`f(to, from, …)`: a thread copies to shared memory, which is done once it has waited for it."""
+"""`f(to, from, …)`: a thread copies to shared memory, and the copy is complete after a wait."""
 PIPELINE = "pipeline"
-"""A `cuda::pipeline` of one thread, which is what `make_pipeline()` makes."""
+"""A `cuda::pipeline` of one thread, the result of `make_pipeline()`."""
 GROUP_BARRIERS = {"block": BarrierKind.BLOCK, "tile": BarrierKind.GROUP, "grid": BarrierKind.GRID}
 BARRIER_METHODS = {
     "sync": BarrierKind.GROUP,
@@ -34,19 +34,19 @@ BARRIER_METHODS = {
     "consumer_wait": BarrierKind.ASYNC,
     "producer_acquire": BarrierKind.ASYNC,
 }
-"""Of groups, `cuda::barrier` and `cuda::pipeline`."""
+"""Methods of groups, `cuda::barrier` and `cuda::pipeline`."""
 ASM_BARRIER = re.compile(
     r"\b(?:bar(?:rier)?(?:\.cta)?\.(?:sync|arrive|red|warp)|barrier\.cluster|mbarrier\.|cp\.async\.)"
 )
 ASM_ALONE = re.compile(r"\bcp\.async\.(?!bulk|mbarrier)")
-"""Copies of one thread, and what it waits for them with."""
+"""Copies of one thread, and the waits for them."""
 ASM_COPY = re.compile(r"\bcp\.async\.c[ag]\.shared\b[^;]*?\](?:[^;]*?,\s*(4|8|16)\b)?")
 WORDS = {4: "float", 8: "float2", 16: "float4"}
-"""By the bytes that a thread copies at once."""
+"""Element types by the bytes that a thread copies at once."""
 ATOMIC = re.compile(r"atomic(?:Add|Sub|Exch|Min|Max|Inc|Dec|CAS|And|Or|Xor)(?:_block|_system)?$")
 LEGACY_WARP = frozenset(["__shfl", "__shfl_up", "__shfl_down", "__shfl_xor", "__any", "__all", "__ballot"])
-"""https://docs.nvidia.com/cuda/volta-tuning-guide/#independent-thread-scheduling: replaced by those with a mask in CUDA
-9, and not there for compute capability 7.0 and higher."""
+"""https://docs.nvidia.com/cuda/volta-tuning-guide/#independent-thread-scheduling: CUDA 9 replaced these by functions
+with a mask, and compute capability 7.0 and higher lack them."""
 WARP = re.compile(r"__(?:shfl(?:_up|_down|_xor)?|any|all|ballot|match_any|match_all|reduce_\w+)_sync$")
 LOADS = frozenset(["__ldg", "__ldcg", "__ldca", "__ldcs", "__ldlu", "__ldcv"])
 STORES = frozenset(["__stwb", "__stcg", "__stcs", "__stwt"])
@@ -83,5 +83,5 @@ _PURE = re.compile(
 
 @functools.lru_cache(maxsize=4096)
 def is_pure(name: str) -> bool:
-    """Return True for a function that is known to make no thread wait."""
+    """Return True for a function that is known not to make a thread wait."""
     return _PURE.match(name.split("<", 1)[0]) is not None

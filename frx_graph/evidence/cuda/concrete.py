@@ -1,7 +1,7 @@
-"""Evaluates numbers and tests for given threads, if their places and the turns of loops decide them.
+"""Evaluate numbers and tests for given threads, if their places and the iterations of loops decide them.
 
-This covers what no polynomial expresses: quotients, remainders and bits. Threads are evaluated together, so that what
-they share, most of an index, is computed once.
+This covers expressions that no polynomial describes: quotients, remainders and bits. Threads are evaluated together, so
+that shared parts, most of an index, are computed once.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from frx_graph.evidence.cuda.polynomial import Polynomial
 from frx_graph.evidence.cuda.record import record
 
 _DEEPEST = 20
-"""Symbols that are made of symbols; an index has two or three."""
+"""Limit on symbols made of symbols; an index has two or three."""
 _MOST = 1 << 62
-"""Beyond that an index overflows."""
+"""Values beyond this overflow an index."""
 _LONGEST_SHIFT = 64
 
 Worth = int | None | tuple[int | None, ...]
-"""Of all threads, or of each of them where they differ; None where it is not known."""
+"""One value for all threads, or one for each if they differ; None if unknown."""
 Truth = bool | None | tuple[bool | None, ...]
 _A = TypeVar("_A")
 _B = TypeVar("_B")
@@ -40,7 +40,7 @@ class Test:
 
 @record
 class TestGroup:
-    """All (`&&`) or any (`||`) of them."""
+    """All (`&&`) or any (`||`) of these tests."""
 
     all: bool
     tests: tuple[Test | TestGroup, ...]
@@ -48,7 +48,7 @@ class TestGroup:
 
 @record
 class SymbolOperation:
-    """The operation that a symbol stands for: `one sign other`, a quotient or an operation on bits."""
+    """The operation behind a symbol: `one sign other`, a quotient or an operation on bits."""
 
     sign: str
     one: Polynomial
@@ -57,7 +57,7 @@ class SymbolOperation:
 
 @record
 class SymbolChoice:
-    """The choice that a symbol stands for: `one` if the tests hold, else `other`."""
+    """The choice behind a symbol: `one` if the tests hold, else `other`."""
 
     tests: Test | TestGroup
     one: Polynomial
@@ -66,7 +66,7 @@ class SymbolChoice:
 
 @record
 class LoopValues:
-    """Values of a symbol that a loop changes: in its first turn, and in the next one. None if unknown."""
+    """Values of a symbol that a loop changes, in its first and its second iteration. None if unknown."""
 
     first: Polynomial
     next: Polynomial | None
@@ -74,8 +74,9 @@ class LoopValues:
 
 @dataclass(slots=True)
 class Threads:
-    """`place` is what is known of them, as `threadIdx.x`; `late` are the loops, as `loop:12`, that are in their second
-    turn, all others being in their first; `given` tells what any other symbol is worth, None if that is not known."""
+    """Threads with known values. `place` has the known values, such as `threadIdx.x`. `late` are the loops in their
+    second iteration, such as `loop:12`; all others are in their first. `given` returns the value of any other
+    symbol, None if unknown."""
 
     place: Mapping[str, Worth]
     made: Mapping[str, SymbolOperation | SymbolChoice]
@@ -89,7 +90,7 @@ class Threads:
         self._known = dict(self.place)
 
     def evaluate(self, value: Polynomial) -> Worth:
-        """None where something in it is not known."""
+        """Return the value of a polynomial; None if a symbol in it is unknown."""
         total: Worth = 0
         for name, times in value.terms.items():
             product: Worth = times
@@ -99,7 +100,7 @@ class Threads:
         return _drop_overflow(total)
 
     def check(self, tests: Test | TestGroup) -> Truth:
-        """None where that is not known."""
+        """Return the value of a symbol; None if unknown."""
         if isinstance(tests, Test):
             return _map_threads(_SIGNS[tests.sign], self.evaluate(tests.difference), 0)
         found = self.check(tests.tests[0])
@@ -146,17 +147,17 @@ class Threads:
 
 
 def apply_or(one: Truth, other: Truth) -> Truth:
-    """`one || other`, of each thread."""
+    """Return `one || other` for each thread."""
     return _map_threads(_apply_or, one, other)
 
 
 def apply_and(one: Truth, other: Truth) -> Truth:
-    """`one && other`, of each thread."""
+    """Return `one && other` for each thread."""
     return _map_threads(_apply_and, one, other)
 
 
 def expand_threads(found: _A | tuple[_A, ...], count: int) -> Sequence[_A]:
-    """One entry for each of `count` threads."""
+    """Return one entry for each of `count` threads."""
     return found if isinstance(found, tuple) else (found,) * count
 
 
@@ -192,7 +193,7 @@ def _multiply_known(one: int | None, other: int | None) -> int | None:
 
 
 def _select_threads(holds: Truth, one: Worth, other: Worth) -> Worth:
-    """`holds ? one : other`, of each thread."""
+    """Return `holds ? one : other` for each thread."""
     count = next((len(part) for part in (holds, one, other) if isinstance(part, tuple)), None)
     if count is None:
         assert not isinstance(holds, tuple)
@@ -214,7 +215,7 @@ def _apply_or(one: bool | None, other: bool | None) -> bool | None:
 
 
 def _drop_overflow(worth: Worth) -> Worth:
-    """Without what would overflow."""
+    """Return the value unless it would overflow."""
     if isinstance(worth, tuple):
         return tuple([one if one is not None and -_MOST < one < _MOST else None for one in worth])
     return worth if worth is not None and -_MOST < worth < _MOST else None
@@ -225,7 +226,7 @@ def _compare_known(compare: Callable[[int, int], bool]) -> Callable[[int | None,
 
 
 def _lift_naturals(operation: Callable[[int, int], int | None]) -> Callable[[int | None, int | None], int | None]:
-    """As C++ does, of numbers that are not negative."""
+    """Divide as C++ does, for numbers that are not negative."""
     return lambda one, other: None if one is None or other is None or one < 0 or other < 0 else operation(one, other)
 
 

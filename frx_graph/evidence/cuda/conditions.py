@@ -1,4 +1,4 @@
-"""Reads the conditions that decide whether a thread goes on: tests of numbers, joined by `&&`, `||` and `!`."""
+"""Read the conditions that decide if a thread continues: tests of numbers, joined by `&&`, `||` and `!`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TEXT = 120
 
 @record
 class Decision:
-    """A condition that was read once, and can be taken as it is or negated."""
+    """A parsed condition, for use as it is or negated."""
 
     line: int
     text: str
@@ -31,7 +31,7 @@ class Decision:
     varies: Varies
 
     def make_condition(self, symbols: Symbols, *, negated: bool = False, early: bool = False) -> Condition:
-        """Return the condition of the threads for which it holds; of the others, if negated."""
+        """Return the condition for the threads that fulfil it; for the others, if negated."""
         found = _derive_facts(symbols, self.tests, negated)
         return Condition(
             line=self.line,
@@ -62,7 +62,7 @@ class _ConditionFacts:
 
 
 def read_condition(state: State, node: Node) -> Decision:
-    """Reads a condition, and what it does to memory."""
+    """Reads a condition and its effects on memory."""
     tests = _parse_tests(state, node, 0)
     return Decision(get_line(node), get_text(state.text, node)[:_TEXT], tests, _collect_varies(state.symbols, tests))
 
@@ -120,7 +120,7 @@ def _derive_facts(symbols: Symbols, tests: Test | TestGroup, negated: bool) -> _
     step = None if slope is None else slope.constant
     equal = sign in ("==", "!=")
     rest = None if slope is None or step is None else _find_offset(tests.difference)
-    # Of threads in order, a limit at a multiple of a warp takes whole warps.
+    # For threads in order, a limit at a multiple of a warp selects whole warps.
     cuts = step not in (None, 0) and rest is not None and not (step in (1, -1) and rest % WARP == 0)
     modulo = equal and slope is None and _is_remainder(symbols, tests.difference)
     return _ConditionFacts(
@@ -141,26 +141,26 @@ def _find_width(found: Sequence[_ConditionFacts]) -> int | None:
 
 
 def _find_offset(difference: Polynomial) -> int | None:
-    """Return the term beside the thread's own index, if that is a number."""
+    """Return the term beside the thread's own index, if it is a number."""
     others = {name for name in difference.terms if name} - {("threadIdx.x",)}
     return None if others else difference.terms.get((), 0)
 
 
 def _is_remainder(symbols: Symbols, difference: Polynomial) -> bool:
-    """True if what differs within a warp is the thread's place and quotients of it, and so a remainder, or single bits
-    of it."""
+    """Return True if only the thread's place and quotients of it differ within a warp, and so a remainder, or single
+    bits of it."""
     differing = [symbol for symbol in difference.iterate_symbols() if "lane" in symbols.varies[symbol]]
     return bool(differing) and all(symbol == THREAD_X or symbol in symbols.remainders for symbol in differing)
 
 
 def _is_launched(symbols: Symbols, difference: Polynomial) -> bool:
-    """True of a limit that a launch gives, by a parameter or as the warps of a block."""
+    """Return True for a limit that a launch gives, by a parameter or as the warps of a block."""
     return any(len(name) == 1 and (name[0] in symbols.given or name[0] == _WARPS) for name in difference.terms)
 
 
 def _is_launch_known(symbols: Symbols, difference: Polynomial) -> bool:
-    """False of a limit that is fixed when it is compiled, and not known here: it may be a multiple of the block, so
-    that the condition is the same for all."""
+    """Return False for a limit that is fixed when it is compiled, but unknown here. It may be a multiple of the block,
+    so that the condition is the same for all threads."""
     return _is_launched(symbols, difference) or all(
         name in symbols.given
         or (symbols.varies[name] & _THREAD and "/" in name)

@@ -1,4 +1,4 @@
-"""Numbers that stand in the text: macros, constants of the file, and arithmetic on them."""
+"""Evaluate numbers in the text: macros, constants of the file, and arithmetic on them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 
 _MOST_CHARACTERS = 200
-"""Of an expression that is worth folding; longer ones are not of numbers alone."""
+"""Longest expression that is worth folding; longer ones do not consist of numbers alone."""
 _MOST = 1 << 63
 _DEFINE = re.compile(r"#[ \t]*+define[ \t]++(\w++)[ \t]++([^\n\\]++)$", re.MULTILINE)
 _MACRO = re.compile(r"#[ \t]*+define[ \t]++(\w++)\(")
@@ -18,16 +18,16 @@ _CONSTANT = re.compile(
     r"(?:(?:unsigned|int|long|short|size_t|u?int\d\d?_t|auto)[ \t]{1,9}){1,4}"
     r"(\w+)[ \t]{0,9}=[ \t]{0,9}([^;,{}]{1,200});"
 )
-"""Bounded throughout, so that a line of blanks is read once. All three begin with what `re` finds fast; what
-stands before them on their line is looked at once they are found."""
+"""Bounded throughout, so that a line of blanks is read once. All three begin with text that `re` finds fast; the
+beginning of the line is checked after a match."""
 _BLANK = re.compile(r"[ \t]*")
 _BEFORE_CONSTANT = re.compile(r"[ \t]*(?:(?:static|inline|__device__|__constant__)[ \t]{1,9}){0,4}")
 _SUFFIX = re.compile(r"\b(0[xX][0-9a-fA-F]+|\d+)[uUlL]+\b")
 _COMMENT = re.compile(r"//.*|/\*.*?(?:\*/|$)", re.MULTILINE)
 _WHOLE = re.compile(r"[\w\s()+*/%<>&|\\-]*")
-"""What an expression of whole numbers is written with, once comments are gone."""
+"""Characters of an integer expression, without comments."""
 _NO_NUMBER = re.compile(r"\b(?!(?:\d+|0[xX][0-9a-fA-F]+|0[bB][01]+)\b)\d")
-"""A word that begins with a digit and is no number: Python's parser warns about `8and`."""
+"""A word that begins with a digit but is not a number: Python's parser warns about `8and`."""
 _SIZEOF = re.compile(r"\bsizeof\s*\(\s*([\w\s]+?)\s*\)")
 _OPERATORS: Mapping[type, Callable[[int, int], int]] = {
     ast.Add: operator.add,
@@ -52,12 +52,12 @@ TYPE_BYTES: Mapping[str, int] = {
     **dict.fromkeys(["float3", "int3", "uint3"], 12),
     **dict.fromkeys(["float4", "int4", "uint4", "double2", "longlong2", "ulonglong2"], 16),
 }
-"""As CUDA lays them out on 64-bit Linux and Windows; `long` differs between these and is not here."""
+"""Sizes in CUDA on 64-bit Linux and Windows; `long` differs between them and is left out."""
 
 
 @functools.lru_cache(maxsize=4096)
 def strip_qualifiers(text: str) -> str:
-    """Without qualifiers and spaces that do not matter."""
+    """Return a type without qualifiers and insignificant spaces."""
     words = [word for word in text.replace("*", " * ").split() if word not in _QUALIFIERS]
     return " ".join(words)
 
@@ -68,7 +68,7 @@ _QUALIFIERS = frozenset(
 
 
 def fold_constant(text: str, names: Mapping[str, int]) -> int | None:
-    """The value of an expression of whole numbers and `names`, None for any other."""
+    """Return the value of an expression of whole numbers and `names`, None for any other."""
     if text.isdecimal() and text.isascii() and len(text) < 19 and not text.startswith("0"):
         return int(text)
     if len(text) > _MOST_CHARACTERS:
@@ -82,7 +82,7 @@ def fold_constant(text: str, names: Mapping[str, int]) -> int | None:
 
 @functools.lru_cache(maxsize=4096)
 def _parse_expression(text: str) -> ast.expr | None:
-    """The same expression is met again and again: as a size in each launch, as a constant that depends on others."""
+    """Caches values: the same expression recurs as a size in each launch, or in constants that depend on others."""
     plain = _COMMENT.sub(" ", _SUFFIX.sub(r"\1", text)) if not text.isidentifier() else text
     if _WHOLE.fullmatch(plain) is None or _NO_NUMBER.search(plain) is not None:
         return None
@@ -94,15 +94,15 @@ def _parse_expression(text: str) -> ast.expr | None:
 
 
 def find_file_constants(text: str) -> dict[str, int]:
-    """Names that stand for one number throughout the file. One that is defined twice, differently, is not among them:
-    which of the two holds depends on the build."""
+    """Return names with one value throughout the file. A name with two different definitions is left out, since the
+    build decides which one holds."""
     raw: dict[str, set[str]] = {}
     for pattern, before_it in ((_DEFINE, _BLANK), (_CONSTANT, _BEFORE_CONSTANT)):
         for found in pattern.finditer(text):
             if _is_at_line_start(text, found, before_it):
                 raw.setdefault(found[1], set()).add(_COMMENT.sub(" ", found[2]).strip())
     known: dict[str, int] = {}
-    # A constant may be made of others, in any order; chains are short.
+    # A constant may depend on others, in any order; chains are short.
     for _ in range(4):
         before = len(known)
         for name, values in raw.items():
@@ -116,12 +116,13 @@ def find_file_constants(text: str) -> dict[str, int]:
 
 
 def find_function_macros(text: str) -> frozenset[str]:
-    """Names of the file's macros with arguments. What they do with these, a parser of the file as it is cannot see."""
+    """Return the names of the file's macros with arguments. A parser of the unexpanded file cannot see their effect on
+    the arguments."""
     return frozenset(found[1] for found in _MACRO.finditer(text) if _is_at_line_start(text, found, _BLANK))
 
 
 def _is_at_line_start(text: str, found: re.Match[str], before: re.Pattern[str]) -> bool:
-    """True if nothing but `before` stands before it on its line."""
+    """Return True if only `before` precedes it on its line."""
     at = found.start()
     line = text.rfind("\n", max(0, at - _MOST_CHARACTERS), at) + 1
     return (line > 0 or at <= _MOST_CHARACTERS) and before.fullmatch(text, line, at) is not None

@@ -1,4 +1,4 @@
-"""Variables that a kernel declares, as one thread sees them."""
+"""Read the variables that a kernel declares, as one thread sees them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DEEPEST = 20
 
 @record
 class Declarator:
-    """`name` with `pointers` stars; `sizes` are the expressions in brackets, None for an empty one."""
+    """A declarator: `name` with `pointers` stars. `sizes` are the expressions in brackets, None for an empty one."""
 
     name: str
     pointers: int
@@ -33,7 +33,7 @@ class Declarator:
 
 
 def parse_declarator(text: bytes, node: Node | None) -> Declarator | None:
-    """None for what declares no variable."""
+    """Parse a declarator; None if it declares no variable."""
     pointers, reference, restrict, rows = 0, False, False, False
     sizes: list[Node | None] = []
     value = None
@@ -66,13 +66,13 @@ def parse_declarator(text: bytes, node: Node | None) -> Declarator | None:
 
 
 def read_element_type(text: bytes, node: Node) -> str:
-    """The type that a declaration begins with, without qualifiers."""
+    """Return the type that a declaration begins with, without qualifiers."""
     words = [get_text(text, child) for child in node.children if child.type in _TYPES]
     return strip_qualifiers(" ".join(words))
 
 
 def make_parameter(text: bytes, node: Node, found: Declarator) -> Parameter:
-    """A kernel's parameter, of which `found` is the declarator."""
+    """Return a kernel's parameter; `found` is its declarator."""
     qualifiers = [get_text(text, child) for child in node.children if child.type == "type_qualifier"]
     return Parameter(
         name=found.name,
@@ -102,7 +102,7 @@ _SPECIFIERS = ("type_qualifier", "storage_class_specifier")
 
 
 def declare_group(state: State, node: Node) -> bool:
-    """`thread_block_tile<32> tile = tiled_partition<32>(block)`, which the grammar takes for two comparisons."""
+    """Read `thread_block_tile<32> tile = tiled_partition<32>(block)`, which the grammar parses as two comparisons."""
     if node.type != "binary_expression" or len(node.children) != 3 or node.children[1].type != ">":
         return False
     left, right = node.children[0], node.children[2]
@@ -179,7 +179,7 @@ def _declare_array(
     state.arrays.append(Array(name, get_line(node), element, counts, None if dynamic else size, dynamic, space))
     base = Base(name, space, volatile)
     if not sizes and space is Space.SHARED:
-        # A single variable: what is written to it is seen by all threads.
+        # A single variable: all threads see writes to it.
         state.names[name] = Pointer(base, ZERO, element)
         state.places.add(name)
         return

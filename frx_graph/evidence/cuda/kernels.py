@@ -1,4 +1,4 @@
-"""Kernels: their signatures from the tree, and what their bodies do."""
+"""Read kernels: their signatures from the tree, and the effects of their bodies."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ _HOLDERS = ("namespace_definition", "class_specifier", "struct_specifier")
 
 @record
 class Definition:
-    """The definition of a kernel, and all nodes that hold it, from the nearest to the root."""
+    """The definition of a kernel, and all nodes around it, from the nearest to the root."""
 
     node: Node
     holders: Sequence[Node]
 
 
 def find_kernels(tree: Tree) -> tuple[list[Definition], list[str]]:
-    """The definitions of kernels, and the names of those that could not be read as one. Declarations are neither."""
+    """Return the definitions of kernels, and the names of those that could not be parsed. Declarations are neither."""
     found: dict[int, Definition] = {}
     unread = []
     places = list(_GLOBAL.finditer(tree.text))
@@ -91,8 +91,8 @@ def find_kernels(tree: Tree) -> tuple[list[Definition], list[str]]:
 
 
 def find_device_functions(tree: Tree) -> dict[str, Node]:
-    """The file's `__device__` functions with a body, by name; of two with one name neither, since which is called is
-    the compiler's to tell."""
+    """Return the file's `__device__` functions with a body, by name. If two share a name, both are left out, since only
+    the compiler knows which one is called."""
     found: dict[str, dict[int, Node]] = {}
     places = list(_DEVICE.finditer(tree.text))
     for at, holders in zip(places, find_enclosing_nodes(tree.root, (one.span() for one in places)), strict=True):
@@ -143,7 +143,7 @@ def read_kernel(
     inlining: Inlining,
     launches: Mapping[str, Sequence[Launch]],
 ) -> Kernel:
-    """One kernel, with everything that its threads do."""
+    """Read one kernel with its threads' actions."""
     node = definition.node
     body = node.child_by_field_name("body")
     assert body is not None
@@ -183,7 +183,7 @@ def read_kernel(
 
 
 def _read_parameters(text: bytes, node: Node) -> tuple[list[Parameter], set[str]]:
-    """All parameters, and the names of those whose elements are not simply one behind the other."""
+    """Return all parameters, and the names of those whose elements are not contiguous."""
     inner = find_function_declarator(node)
     listed = inner.child_by_field_name("parameters") if inner is not None else None
     found, rows = [], set()
@@ -224,7 +224,7 @@ def _read_template(text: bytes, definition: Definition) -> tuple[str, ...]:
 def _read_launch_bounds(tree: Tree, node: Node, constants: Mapping[str, int]) -> LaunchBounds | None:
     body = node.child_by_field_name("body")
     end = body.start_byte if body is not None else node.end_byte
-    # At the front of a definition it is outside the node, behind the previous one.
+    # At the front of a definition, it is outside the node, after the previous one.
     begin = max((tree.text.rfind(mark, 0, node.start_byte) for mark in (b"}", b";", b"#", b">")), default=-1)
     places = list(tree.bounds)
     for at in places[bisect.bisect_right(places, begin) :][:1]:
@@ -239,13 +239,13 @@ def _read_launch_bounds(tree: Tree, node: Node, constants: Mapping[str, int]) ->
 _NUMBER = re.compile(
     r"(?:const\s+)?(?:unsigned|int|long|short|size_t|u?int\d\d?_t|auto)\b[\w\s]*?\b(\w+)\s*(?:=\s*(.+))?$"
 )
-"""A parameter of a template that is a number, and what it is if no argument says so."""
+"""Return a numeric template parameter, and its default."""
 
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """`numbers` are parameters of the template that are the same in all launches, `width` the threads in x if all
-    blocks have as many."""
+    """Constants of a kernel. `numbers` are template parameters with the same value in all launches; `width` is the
+    number of threads in x, if all blocks agree."""
 
     numbers: Mapping[str, int]
     width: int | None
@@ -279,7 +279,7 @@ def _read_template_argument(launch: Launch, at: int, otherwise: str | None, cons
 
 
 def split_arguments(text: str) -> list[str]:
-    """The arguments in a list, of which each may have commas in parentheses."""
+    """Split the arguments in a list; each may have commas in parentheses."""
     parts, depth, start = [], 0, 0
     for at, character in enumerate(text):
         depth += {"(": 1, "<": 1, ")": -1, ">": -1}.get(character, 0)

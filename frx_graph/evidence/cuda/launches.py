@@ -1,4 +1,4 @@
-"""Launches, `kernel<<<grid, block, shared, stream>>>`, with sizes as numbers where the text has them."""
+"""Read launches, `kernel<<<grid, block, shared, stream>>>`, with sizes as numbers if the text has them."""
 
 from __future__ import annotations
 
@@ -29,29 +29,29 @@ _ROUNDED = re.compile(
     r"|\b\w*(?:ceil|divup|div_up|cdiv|roundup)\w*\s*\(",
     re.IGNORECASE,
 )
-"""`(n + b - 1) / b`, `(n - 1) / b + 1`, and what is called so."""
+"""`(n + b - 1) / b`, `(n - 1) / b + 1`, and functions with such names."""
 _ROUNDED_BY = re.compile(r"[+]\s*(\d{1,6})\s*\)\s*/\s*(\d{1,6})")
 """`(n + 255) / 256`."""
 _SETS = re.compile(r"\s*(=(?!=)|[-+*/]=|\+\+|--|[({]|\.\s*[xyz]\s*[-+*/]?=(?!=))")
-"""What stands behind a name that is set, or may be."""
+"""Text after a name that is, or may be, set."""
 _WORD_ENDS = re.compile(r"\w")
 _BRACKET = re.compile(r"[(){}]")
 _SEPARATOR = re.compile(r"[][(){},]")
 _DECLARES = re.compile(r"^\s*(?:const\s+|static\s+|constexpr\s+)*(?:dim3|int|unsigned|uint|size_t)\b")
 _MOST_VALUE = 300
-"""Characters of what a size is set to."""
+"""Limit on the characters assigned to a size."""
 _MOST_EXTENT = 1_000
-"""Characters of a grid in which it is looked for whether it is rounded up."""
+"""Limit on the characters of a grid that are searched for rounding up."""
 _MOST_ARGUMENT = 4_000
-"""Bytes of a size; launches stand within each other as deep as one likes."""
+"""Limit on the bytes of a size; launches can be nested to any depth."""
 _FOLLOWED = 3
-"""Names that stand for names: `threads` of `dim3 block(threads)`."""
+"""Depth of names that refer to names: `threads` for `dim3 block(threads)`."""
 _MOST_BYTES = 1 << 16
-"""Of a function in which sizes are looked for."""
+"""Limit on the function text that is searched for sizes."""
 
 
 def read_launches(tree: Tree, constants: dict[str, int]) -> tuple[Launch, ...]:
-    """All launches of a file, in its order; not those in comments and macros."""
+    """Return all launches of a file in order, except those in comments and macros."""
     found: dict[int, Launch] = {}
     known: dict[int, _LaunchNames] = {}
     for holders in find_enclosing_nodes(tree.root, (one.span() for one in _LAUNCH.finditer(tree.text))):
@@ -83,12 +83,12 @@ def _read_launch(text: bytes, known: _LaunchNames, call: Node, syntax: Node) -> 
 
 
 def _get_argument_text(text: bytes, node: Node) -> str:
-    """As it is written; of launches within launches, which are no sizes, the beginning."""
+    """Return the text as written; for launches within launches, which are not sizes, only the beginning."""
     return join_lines(text[node.start_byte : min(node.end_byte, node.start_byte + _MOST_ARGUMENT)])
 
 
 class _LaunchNames:
-    """Values of the names in a launch: constants of the file, and variables that its function sets once."""
+    """Return the values of the names in a launch: constants of the file, and variables that its function sets once."""
 
     def __init__(self, text: bytes, function: Node, constants: dict[str, int]) -> None:
         self._text = text[function.start_byte : function.end_byte][:_MOST_BYTES].decode("latin-1")
@@ -99,7 +99,7 @@ class _LaunchNames:
         self._values: dict[str, str | None] = {}
 
     def move_to(self, call: Node) -> _LaunchNames:
-        """As they stand at a launch."""
+        """Read the sizes with their values at a launch."""
         self._end = call.start_byte - self._start
         self._values.clear()
         return self
@@ -118,7 +118,7 @@ class _LaunchNames:
         return fold_constant(text, names)
 
     def evaluate_extent(self, text: str) -> Extent:
-        """A grid or a block."""
+        """Read a grid or a block."""
         full, follow = text, _FOLLOWED
         while follow and _NAME.fullmatch(full) and full not in self._constants:
             value = self._get_set_text(full)
@@ -135,13 +135,13 @@ class _LaunchNames:
         return Extent(text, (sizes[0], sizes[1], sizes[2]), rounded)
 
     def _expand_names(self, text: str) -> str:
-        """The text, with names that are set once replaced by what they are set to."""
+        """Return the text with names that are set once replaced by their text."""
         if len(text) > 300:
             return text
         return _NAME.sub(lambda found: self._get_set_text(found[0]) or found[0], text)
 
     def _get_set_text(self, name: str) -> str | None:
-        """Return the text that a variable is set to, if that happens once before the launch."""
+        """Return the text assigned to a variable, if that happens once before the launch."""
         if name[0].isdigit():
             return None
         if name not in self._values:
@@ -164,13 +164,13 @@ class _LaunchNames:
         return None if inside is None else f"({inside})"
 
     def _find_sets(self, name: str) -> list[tuple[int, re.Match[str]]]:
-        """Return the places at which the function sets or changes a name, and the text behind it there."""
+        """Return the places at which the function sets or changes a name, and the text after each."""
         sets = []
         at = self._text.find(name)
         while at >= 0:
             end = at + len(name)
             found = _SETS.match(self._text, end)
-            # `f(block)` and `block(16)` look alike: only a declaration sets it.
+            # `f(block)` and `block(16)` look alike, but only a declaration sets the name.
             if (
                 found is not None
                 and not _WORD_ENDS.match(self._text, at - 1)

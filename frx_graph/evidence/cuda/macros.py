@@ -1,8 +1,8 @@
-"""Macros with arguments that are one expression, put in where they are used, so that the parser sees what they do with
-an element: `#define AT(i, j) tile[(i) * 32 + (j)]`.
+"""Expand macros with arguments that are one expression, so that the parser sees their effect on an element: `#define
+AT(i, j) tile[(i) * 32 + (j)]`.
 
-Lines stay where they are. What is more than an expression, or is defined twice differently, or might make threads wait,
-is left for what it is: a call of something that is not known.
+Lines keep their numbers. A macro stays unexpanded if it is more than an expression, has two different definitions, or
+might make threads wait. It then counts as a call of an unknown function.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ _DEFINITION = re.compile(
 )
 _MOST_BODY = 300
 _MOST_ARGUMENTS = 500
-"""Characters in the parentheses of a use; what is longer is no index."""
+"""Limit on the characters in the parentheses of a use; a longer text is not an index."""
 _MOST_GROWTH = 4
-"""Times that a file may grow: macros that use macros twice double with each."""
+"""Limit on the growth of a file: macros that use macros twice double with each."""
 _DEEPEST = 3
-"""Macros within macros."""
+"""Limit on macros within macros."""
 _BEGINS = re.compile(r"\(|\*|reinterpret_cast\b|\w+\s*\[")
-"""An expression that computes, or names an element; a type begins otherwise."""
+"""An expression that computes, or names an element; a type begins in another way."""
 _NOT = re.compile(r"[;{}#\"'@\\]|\b(?:asm|__asm__|volatile)\b|sync|barrier", re.IGNORECASE)
 _COMMENT = re.compile(r"//.*|/\*.*?\*/")
 _WORD = re.compile(r"\w+")
 _PASSED = r"//[^\n]*+|/\*(?:[^*]++|\*(?!/))*+(?:\*/)?|\"(?:[^\"\\\n]++|\\.)*+\"|^[ \t]*+#(?:[^\n\\]++|\\\r?\n|\\)*+"
-"""Comments, strings and directives: nothing is put in there."""
+"""Comments, strings and directives, which are not expanded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class _ExpressionMacro:
 
 
 def expand_macros(text: str) -> str:
-    """The file with those macros put in, as long as that does not make it much longer."""
+    """Return the file with such macros expanded, unless that makes it much longer."""
     macros = _find_expression_macros(text)
     if not macros:
         return text
@@ -99,7 +99,7 @@ def _fill_parameters(body: str, values: Mapping[str, str]) -> str:
 
 
 def _parse_arguments(text: str, start: int) -> tuple[list[str], int] | None:
-    """Return the arguments in the parentheses that open before `start`, and the place behind them."""
+    """Return the arguments in the parentheses that open before `start`, and the position after them."""
     parts: list[str] = []
     depth, begin = 0, start
     for at in range(start, min(len(text), start + _MOST_ARGUMENTS)):

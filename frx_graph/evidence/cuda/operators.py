@@ -1,4 +1,4 @@
-"""Expressions that are put together of others by operators, and what they begin with: names and numbers."""
+"""Read expressions built from others by operators, and their leaves: names and numbers."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from frx_graph.evidence.cuda.values import (
 )
 
 _WARP_SIZE = re.compile(r"warp_?size|threads_?per_?warp|warp_?threads", re.IGNORECASE)
-"""What constants are called that another file defines."""
+"""Names of the warp size in constants from other files."""
 _WAITS = re.compile(rb"sync|wait|barrier|reduce|scan|sort", re.IGNORECASE)
-"""In the names of functions in which threads may wait."""
+"""Parts of names of functions in which threads may wait."""
 WAITING = "lambda:waiting"
-"""What the symbol of a lambda begins with in which they may."""
+"""Prefix of a symbol for a lambda in which threads may wait."""
 
 
 def evaluate_name(state: State, node: Node) -> Value:
-    """A variable, a constant, or what the file does not say."""
+    """Read a variable, a constant, or an unknown name."""
     text = get_text(state.text, node)
     value = state.names.get(text)
     if value is not None:
@@ -63,7 +63,7 @@ def evaluate_sizeof(state: State, node: Node) -> Value:
 
 
 def evaluate_literal(state: State, node: Node) -> Value:
-    """A number, which is a symbol unless it is a whole one."""
+    """Read a number, which is a symbol unless it is an integer."""
     text = get_text(state.text, node)
     value = fold_constant(text, {})
     return make_constant(value) if value is not None else state.symbols.get_symbol(f"={text}", UNIFORM)
@@ -81,7 +81,7 @@ def evaluate_binary(state: State, node: Node) -> Value:
         sign = parts[1].type
         left, right = evaluate(state, parts[0]), evaluate(state, parts[2])
     else:
-        # There is a comment in it.
+        # The node contains a comment.
         sign = ""
         left = evaluate(state, node.child_by_field_name("left"))
         right = evaluate(state, node.child_by_field_name("right"))
@@ -141,7 +141,7 @@ def evaluate_conditional(state: State, node: Node) -> Value:
 
 
 def evaluate_lambda(state: State, node: Node) -> Value:
-    """A lambda, which is not looked into, but for whether it may be a barrier."""
+    """Read a lambda, only to find out if it may be a barrier."""
     waits = _WAITS.search(state.text, node.start_byte, node.end_byte) is not None
     return state.symbols.create_symbol(WAITING if waits else "lambda", ANYTHING)
 
@@ -173,7 +173,8 @@ def evaluate_assignment(state: State, node: Node) -> Value:
 
 
 def _note_product(state: State, node: Node, at: Pointer | str | None, value: Value, sign: str) -> None:
-    """`sum += a[i] * b[j]`, also as `sum = sum + …` and `sum = fma(…, sum)`: a term with exactly two loaded factors."""
+    """Record `sum += a[i] * b[j]`, also as `sum = sum + …` and `sum = fma(…, sum)`: a term with exactly two loaded
+    factors."""
     if not state.loops or not isinstance(value, Polynomial) or sign not in ("=", "+="):
         return
     if sign == "=" and not (isinstance(at, str) and isinstance(state.names.get(at), Polynomial)):
@@ -185,7 +186,7 @@ def _note_product(state: State, node: Node, at: Pointer | str | None, value: Val
         if not old.terms or not all(name in value.terms for name in old.terms):
             return
     products = [name for name in value.terms if len(name) == 2 and all(one in state.symbols.loaded for one in name)]
-    # Of a squared difference, `a*a - 2*a*b + b*b`, the middle is no product of two operands.
+    # In a squared difference, `a*a - 2*a*b + b*b`, the middle term is not a product of two operands.
     if not products or any(left == right or value.terms[left, right] != 1 for left, right in products):
         return
     indices = [state.symbols.loaded[symbol] for symbol in products[0]]

@@ -1,4 +1,4 @@
-"""Reads CUDA source: kernels, and launches, through whatever the parser does not know."""
+"""Read CUDA source: kernels and launches, despite syntax that the parser does not know."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from frx_graph.support.garbage_collection import pause_gc
 
 EXPECTED = "CUDA source, with a __global__ function or a <<<launch>>>"
 _MARKS = ("__global__", "<<<")
-"""Without either there is nothing to be found, which need not be parsed."""
+"""Without either, the file has no results and need not be parsed."""
 MOST_CHARACTERS = 64 << 20
-"""The longest source file that is known, of generated kernels, has a tenth."""
+"""The longest known source file, of generated kernels, has a tenth."""
 
 _MOST_SEARCHED = 200_000_000
-"""Characters in which the parser looks for the end of comments that have none, for each of them to the end of the file:
-200 KB of them took 15 s."""
+"""Limit on characters in which the parser searches for the end of unterminated comments. Each search goes to the end of
+the file: 200 KB of them took 15 s."""
 _MOST_STRAY = 2_000
-"""Characters that begin nothing. At each the parser tries all that its grammar has, which takes 75 µs, a thousand times
-as long as any other character: 240 KB of `"\\"` took 6 s. Programs have none."""
+"""Limit on characters that begin no token. At each the parser tries its whole grammar, which takes 75 µs, a thousand
+times as long as any other character: 240 KB of `"\"` took 6 s. Programs have none."""
 _RARE = bytes([*b"@`\\#", *range(9), *range(14, 32), *range(127, 256)])
 """All bytes that may be in one."""
 _STRAY = re.compile(
@@ -36,7 +36,8 @@ _STRAY = re.compile(
     r"|'(?:[^'\\\n]|\\.){0,10}'|\\\r?\n|^[ \t]*#(?:[^\n\\]|\\.)*|(?P<stray>[^\w\s!-/:-?\[\]^{-~]+|(?<=\S)#)",
     re.DOTALL | re.MULTILINE,
 )
-"""Comments, strings, characters and directives, in which everything may stand, and what may stand nowhere else."""
+"""Comments, strings, characters and directives, which may contain anything, and characters that may appear nowhere
+else."""
 
 
 def read_cuda(path: Path) -> CudaSource:
@@ -60,7 +61,7 @@ def parse_cuda(text: str, source: str) -> CudaSource:
 
 
 def _find_pathological_input(text: str) -> str | None:
-    """Return what `text` has so much of that parsing would take minutes; None if it can be parsed."""
+    """Return the content of `text` that would take minutes to parse; None if it can be parsed."""
     closed = text.rfind("*/") + 1
     never_closed = text.count("/*", closed)
     if never_closed * (len(text) - closed) > _MOST_SEARCHED:

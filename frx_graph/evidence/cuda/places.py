@@ -1,4 +1,4 @@
-"""Places in memory: what a subscript, a star, an arrow or a reference names, read or written."""
+"""Read places in memory: the target of a subscript, a star, an arrow or a reference, read or written."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ def _resolve_place(state: State, node: Node) -> Pointer | str | None:
             if inner is not None and node.children[1].type == "->":
                 found = evaluate(state, inner)
                 return found if isinstance(found, Pointer) else make_unknown_pointer("?")
-            # Of a structure only one part is known from here on.
+            # From here on, only one part of a structure is known.
             name = get_text(state.text, inner)
             state.names[name] = state.symbols.create_symbol(name, ANYTHING)
             return None
         found_place = resolve_place(state, inner)
         return found_place if isinstance(found_place, Pointer) else None
     if kind == "call_expression":
-        # reinterpret_cast<float4&>(x[i]) and its kind.
+        # reinterpret_cast<float4&>(x[i]) and similar.
         arguments = node.child_by_field_name("arguments")
         function = get_text(state.text, node.child_by_field_name("function"))
         if arguments is not None and "cast" in function and arguments.named_children:
@@ -67,7 +67,7 @@ def _resolve_place(state: State, node: Node) -> Pointer | str | None:
 
 
 def store_value(state: State, node: Node, at: Pointer | str | None, value: Value) -> None:
-    """Stores a value: in the environment, or in memory."""
+    """Store a value in the environment or in memory."""
     if isinstance(at, str):
         state.names[at] = value
     elif at is not None:
@@ -77,7 +77,7 @@ def store_value(state: State, node: Node, at: Pointer | str | None, value: Value
 
 
 def find_scalar(state: State, name: str) -> Pointer | None:
-    """The place that a name is one for."""
+    """Return the place that a name refers to."""
     if name not in state.places:
         return None
     found = state.names.get(name)
@@ -90,7 +90,7 @@ def evaluate_subscript(state: State, node: Node) -> Value:
 
 
 def _resolve_element(state: State, node: Node) -> Pointer:
-    """The place of `a[i]`, not read yet; a row of an array is a pointer with fewer dimensions."""
+    """Return the place of `a[i]` without reading it; a row of an array is a pointer with fewer dimensions."""
     base = evaluate(state, node.child_by_field_name("argument"))
     indices = node.child_by_field_name("indices")
     index = convert_to_number(
@@ -168,13 +168,13 @@ def evaluate_dereference(state: State, node: Node) -> Value:
     if isinstance(at, Pointer):
         return at
     if isinstance(at, str) and isinstance(state.names.get(at), Polynomial):
-        # A function that gets the address may change it.
+        # A function that receives the address may change it.
         state.names[at] = state.symbols.create_symbol(at, ANYTHING)
     return make_unknown_pointer("?")
 
 
 def cast_value(state: State, type_text: str, value: Value) -> Value:
-    """A value as another type. Pointers keep where they point to, counted in the new element."""
+    """Convert a value to another type. Pointers keep their target, counted in the new element."""
     if not isinstance(value, Pointer):
         return value
     plain = strip_qualifiers(type_text)
@@ -186,7 +186,7 @@ def cast_value(state: State, type_text: str, value: Value) -> Value:
         if old is None or new is None:
             fixed = not any("#" in one or one.startswith("loop:") for one in value.offset.iterate_symbols())
             if fixed and not state.symbols.get_varies(value):
-                # Where an array begins in memory that several share.
+                # The beginning of an array in memory that several share.
                 offset = state.symbols.get_derived_symbol(f"({value.offset})as({element})", UNIFORM)
             else:
                 offset = state.symbols.create_symbol("cast", ANYTHING if state.symbols.get_varies(value) else UNIFORM)

@@ -1,7 +1,7 @@
 """Integers as kernels compute them: polynomials over named values, with whole coefficients.
 
 `row * width + threadIdx.x` is `{(row, width): 1, (threadIdx.x,): 1}`. Anything else (a quotient, a loaded value) is a
-separate symbol, so that it can be added and multiplied, and cancels where the program has it twice.
+separate symbol, so that it can be added and multiplied, and cancels if the program has it twice.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from frx_graph.evidence.cuda.record import record
 
 MOST_TERMS = 48
-"""Beyond that nothing is gained: an index has a handful. A polynomial that would have more is not kept."""
+"""Limit on terms: an index has a handful, and larger polynomials are dropped."""
 MOST_FACTORS = 8
 MOST_COEFFICIENT = 1 << 64
 
@@ -21,7 +21,7 @@ Monomial = tuple[str, ...]
 
 @record
 class Polynomial:
-    """`terms` are sorted names to a coefficient that is not 0; the empty product is the constant."""
+    """A sum of terms. `terms` map sorted names to a coefficient other than 0; the empty product is the constant."""
 
     terms: Mapping[Monomial, int]
 
@@ -32,7 +32,7 @@ class Polynomial:
         return self._add_signed(other, -1)
 
     def __mul__(self, other: Polynomial) -> Polynomial:
-        """The product, of as many terms as both together have; see `fits`."""
+        """Return the product; its terms are at most those of both factors multiplied; see `fits`."""
         if len(other.terms) == 1:
             return self._multiply_term(*next(iter(other.terms.items())))
         if len(self.terms) == 1:
@@ -45,7 +45,7 @@ class Polynomial:
         return Polynomial({name: value for name, value in terms.items() if value})
 
     def _multiply_term(self, name: Monomial, by: int) -> Polynomial:
-        """The product with one term."""
+        """Return the product with one term."""
         if not name:
             return self if by == 1 else Polynomial({own: by * value for own, value in self.terms.items()})
         return Polynomial({tuple(sorted(own + name)): by * value for own, value in self.terms.items()})
@@ -66,14 +66,14 @@ class Polynomial:
 
     @property
     def constant(self) -> int | None:
-        """Its value, if it is one number."""
+        """Return the value, if it is a single number."""
         if not self.terms:
             return 0
         return self.terms.get(()) if len(self.terms) == 1 else None
 
     @property
     def fits(self) -> bool:
-        """False of one that is too large to go on with."""
+        """Return False for a polynomial that is too large to process further."""
         if len(self.terms) > MOST_TERMS:
             return False
         for name, value in self.terms.items():
@@ -82,7 +82,7 @@ class Polynomial:
         return True
 
     def iterate_symbols(self) -> Iterator[str]:
-        """Every name in it, some more than once."""
+        """Yield every name in it, some more than once."""
         for name in self.terms:
             yield from name
 
@@ -99,7 +99,7 @@ class Polynomial:
         return Polynomial(terms)
 
     def __str__(self) -> str:
-        """As C++ would have it, constants last: `4*width + threadIdx.x + 1`."""
+        """Format it as in C++, constants last: `4*width + threadIdx.x + 1`."""
         parts = []
         for name, value in sorted(self.terms.items(), key=lambda item: (not item[0], item[0])):
             factors = [] if value in (1, -1) and name else [str(abs(value))]

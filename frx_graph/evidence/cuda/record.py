@@ -1,5 +1,6 @@
-"""Records that are made by the hundred thousand: frozen for the type checker, which reads every file, and not when they
-run. A frozen dataclass of 12 fields takes five times as long to make (2.4 µs and 0.47 µs, Python 3.11)."""
+"""Records for objects that are created by the hundred thousand. They are frozen for the type checker, which reads every
+file, but not at run time. A frozen dataclass of 12 fields takes five times as long to create (2.4 µs and 0.47 µs,
+Python 3.11)."""
 
 from __future__ import annotations
 
@@ -11,5 +12,5 @@ _T = TypeVar("_T")
 
 @dataclass_transform(frozen_default=True)
 def record(cls: type[_T]) -> type[_T]:
-    """A dataclass with slots, compared and hashed by its values, none of which ever changes."""
+    """Make a dataclass with slots, compared and hashed by its values, which must never change."""
     return dataclass(slots=True, unsafe_hash=True)(cls)

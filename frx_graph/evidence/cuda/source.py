@@ -40,7 +40,7 @@ class StrideKind(enum.StrEnum):
 
 
 class BarrierKind(enum.StrEnum):
-    """Whom a barrier waits for."""
+    """Threads that a barrier waits for."""
 
     BLOCK = "block"
     WARP = "warp"
@@ -59,14 +59,14 @@ class Stride:
     elements: int | None
     text: str | None
     factor: int = 0
-    """A number that divides a stride which is no number itself: 2 of `2*s`."""
+    """A number that divides a symbolic stride: 2 for `2*s`."""
 
 
 @record
 class Condition:
-    """A condition on which a thread goes on.
+    """A condition that decides if a thread continues.
 
-    Flags are True only if certain: a condition on loaded data has all of them False but `data`.
+    Flags are True only if certain: for a condition on loaded data, all are False except `data`.
     """
 
     line: int
@@ -78,20 +78,20 @@ class Condition:
     single: bool
     """It holds for one thread of a warp at most."""
     bounds: bool
-    """It compares what a thread is to do with a limit."""
+    """It compares the thread's work with a limit."""
     modulo: bool
     """It holds for every second, third, … thread of a warp."""
     data: bool
     early: bool
-    """It stands before a `return`: who does not go on has ended."""
+    """It precedes a `return`: threads that do not continue have ended."""
     ragged: bool
-    """Its limit is a number that the launch gives, which need not be a multiple of a warp."""
+    """Its limit is a number from the launch, which need not be a multiple of a warp."""
     width: int | None
-    """It holds for all threads of a block that is so wide in x; None where that is not known."""
+    """It holds for all threads of a block with this width in x; None if unknown."""
     varies: frozenset[str]
-    """What it depends on: x, y, z, block, lane, data."""
+    """Values that it depends on: x, y, z, block, lane, data."""
     tests: Test | TestGroup | None = field(default=None, repr=False, compare=False)
-    """It as it was read, to ask it of one thread."""
+    """The parsed condition, for evaluation on one thread."""
 
 
 @record
@@ -104,11 +104,11 @@ class Step:
     loops: tuple[int, ...]
     arms: tuple[tuple[int, int], ...]
     through: str | None
-    """The device function that it stands in."""
+    """The device function that contains it."""
 
     @property
     def single(self) -> bool:
-        """One thread of a warp at most gets here."""
+        """Return True if at most one thread of a warp gets here."""
         return any(condition.single for condition in self.conditions)
 
 
@@ -125,16 +125,16 @@ class Access:
     element_bytes: int | None
     offset: Polynomial
     varies: frozenset[str]
-    """What the offset depends on: x, y, z, block, lane, data, or the line of a loop as `loop:12`."""
+    """Values that the offset depends on: x, y, z, block, lane, data, or a loop by its line, as `loop:12`."""
     stride: Stride
     conflict: int | None
-    """Of shared memory: how many turns a warp's access takes, 1 without a conflict; None where that is not known."""
+    """For shared memory: the turns that a warp's access takes, 1 without a conflict; None if unknown."""
     volatile: bool
 
 
 @record
 class Barrier:
-    """Threads wait for each other; for what they have begun to copy themselves, if `alone`."""
+    """A wait of threads for each other; with `alone`, for copies that they themselves have begun."""
 
     step: Step
     kind: BarrierKind
@@ -144,7 +144,7 @@ class Barrier:
 
 @record
 class WarpOperation:
-    """A shuffle or a vote. `mask` is None of those that CUDA 9 has replaced; `full` where it is all lanes."""
+    """A shuffle or a vote. `mask` is None for those that CUDA 9 has replaced; `full` means a mask of all lanes."""
 
     step: Step
     name: str
@@ -154,8 +154,8 @@ class WarpOperation:
 
 @record
 class Call:
-    """A function whose body is not known, or was not looked into; `pure` if it can do nothing but compute. Of each
-    argument: its value, if it is a number, and what it points to, if it is a pointer."""
+    """A call of an unknown function, or of one that was not read; `pure` if it can only compute. For each argument: its
+    value, if it is a number, and its target, if it is a pointer."""
 
     step: Step
     name: str
@@ -166,19 +166,19 @@ class Call:
 
 @record
 class Branch:
-    """An `if`, or a chain of them with `arms` arms, or a `switch`. `number` is what steps name it by."""
+    """An `if`, or a chain of them with `arms` arms, or a `switch`. Steps refer to it by `number`."""
 
     step: Step
     number: int
     condition: Condition
     arms: int
     invariant: bool
-    """In a loop: it says the same each time around."""
+    """In a loop: its result is the same in each iteration."""
 
 
 @record
 class Loop:
-    """`number` is what steps name it by. `count` is how often it goes around, if that is a number."""
+    """A loop. Steps refer to it by `number`. `count` is the number of iterations, if that is constant."""
 
     step: Step
     number: int
@@ -213,8 +213,8 @@ class Parameter:
 
 @record
 class Array:
-    """Declared in a kernel; an entry of `sizes` is None where it is not a number. `dynamic`: as large as the launch
-    says."""
+    """An array declared in a kernel; an entry of `sizes` is None unless it is a number. `dynamic` means that the launch
+    gives the size."""
 
     name: str
     line: int
@@ -227,7 +227,7 @@ class Array:
 
 @dataclass(frozen=True, slots=True)
 class LaunchBounds:
-    """`__launch_bounds__`: as written, and as numbers where they are."""
+    """`__launch_bounds__`: as written, and as numbers if they are numbers."""
 
     text: str
     threads: int | None
@@ -247,21 +247,21 @@ class Kernel:
     events: tuple[Event, ...]
     read: frozenset[str]
     complete: bool
-    """False where the parser met something in it that it does not know."""
+    """False if the parser met unknown syntax in it."""
     made: Mapping[str, SymbolOperation | SymbolChoice] = field(default_factory=dict, repr=False, compare=False)
-    """What symbols of its numbers are short for."""
+    """Operations behind the symbols in numbers."""
     turns: Mapping[str, LoopValues] = field(default_factory=dict, repr=False, compare=False)
-    """What symbols are worth that a loop changes."""
+    """Values of symbols that a loop changes."""
 
     accesses: tuple[Access, ...] = field(init=False, repr=False, compare=False)
-    """Of the events, in order; as are the following."""
+    """Accesses in order of events; the following fields have the same order."""
     barriers: tuple[Barrier, ...] = field(init=False, repr=False, compare=False)
     calls: tuple[Call, ...] = field(init=False, repr=False, compare=False)
     loops: Mapping[int, Loop] = field(init=False, repr=False, compare=False)
     """By number."""
 
     def __post_init__(self) -> None:
-        # Every detector looks at some of these.
+        # Every detector reads some of these.
         set_once = object.__setattr__
         set_once(self, "accesses", tuple(event for event in self.events if isinstance(event, Access)))
         set_once(self, "barriers", tuple(event for event in self.events if isinstance(event, Barrier)))
@@ -280,7 +280,7 @@ class Extent:
 
     @property
     def count(self) -> int | None:
-        """Number of threads or blocks in all."""
+        """Return the total number of threads or blocks."""
         x, y, z = self.sizes
         return None if x is None or y is None or z is None else x * y * z
 
@@ -299,12 +299,12 @@ class Launch:
 
     @property
     def name(self) -> str:
-        """The kernel's, without template arguments and namespaces."""
+        """Return the kernel's name without template arguments and namespaces."""
         return self.kernel.split("<", 1)[0].rsplit("::", 1)[-1].strip()
 
 
 def group_launches(launches: Iterable[Launch]) -> Mapping[str, tuple[Launch, ...]]:
-    """By the name of the kernel that they launch."""
+    """Return launches by the name of their kernel."""
     found: dict[str, list[Launch]] = {}
     for launch in launches:
         found.setdefault(launch.name, []).append(launch)
@@ -313,7 +313,7 @@ def group_launches(launches: Iterable[Launch]) -> Mapping[str, tuple[Launch, ...
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """Bytes of a file, and those of them that the parser could make nothing of."""
+    """Bytes of a file, and those that the parser could not understand."""
 
     bytes: int
     unparsed: int

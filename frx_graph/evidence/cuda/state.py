@@ -1,4 +1,4 @@
-"""State of reading one kernel: values of names, conditions in force, and events so far."""
+"""The state while one kernel is read: values of names, conditions in force, and events so far."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from frx_graph.evidence.cuda.syntax import get_line, get_text
 from frx_graph.evidence.cuda.values import ANYTHING, UNIFORM, Pointer, Symbols, Value, count_bank_turns
 
 DEEPEST = 60
-"""Expressions and statements within each other; real kernels nest a tenth as deep. Below that nothing is known."""
+"""Nesting limit of expressions and statements; real kernels have a tenth. Deeper parts stay unknown."""
 MOST_EVENTS = 20_000
-"""Of one kernel, with what it calls; generated kernels have a tenth."""
+"""Limit on events of a kernel and the functions it calls; generated kernels have a tenth."""
 MOST_INLINED = 2
-"""Device functions within device functions that are looked into."""
+"""Limit on nested device functions that are read."""
 MOST_CONDITIONS = 200
-"""That are kept of those around one place; a kernel with as many early returns is generated."""
+"""Limit on conditions kept around one place; a kernel with as many early returns is generated."""
 _TEXT = 160
 _LOADED = frozenset({"data"})
 _NOT_KNOWN = Stride(StrideKind.UNKNOWN, None, None)
@@ -33,7 +33,7 @@ Evaluator = Callable[["State", Node], Value]
 
 @dataclass(slots=True)
 class Inlining:
-    """Statements of device functions that may still be gone through in a file, for all its kernels: functions that call
+    """Statements of device functions that may still be read in a file, for all its kernels: functions that call
     functions multiply."""
 
     left: int = 100_000
@@ -41,8 +41,8 @@ class Inlining:
 
 @dataclass(slots=True)
 class State:
-    """Changed as the reading goes on. `text` is the file, `functions` are its device functions by name, `constants` its
-    numbers, `macros` those of its macros that take arguments."""
+    """Mutable state of the reader. `text` is the file, `functions` are its device functions by name, `constants` its
+    numbers, `macros` its macros with arguments."""
 
     text: bytes
     constants: Mapping[str, int]
@@ -51,20 +51,20 @@ class State:
     evaluators: Mapping[str, Evaluator]
     inline: Callable[[State, Node, list[Value]], Value | None]
     body: Node
-    """The function's that is being gone through."""
+    """Name of the function being read."""
     searched: dict[int, Changes]
-    """What loops change in the functions of the file, by where their bodies begin."""
+    """Changes in loops of the file's functions, by the start of their bodies."""
     inlining: Inlining
     complete: bool = True
-    """False: something was passed over, because there is too much of it."""
+    """False if parts were skipped because there are too many."""
     plane: bool = False
     """The kernel's blocks have, or may have, more than one dimension."""
     width: int | None = None
-    """Threads of its blocks in x, if the launches of the file say so."""
+    """Threads of each block in x, if the launches of the file give them."""
     generic: frozenset[str] = frozenset()
     """The template's types."""
     pitches: dict[str, frozenset[str]] = field(default_factory=dict)
-    """Of shared arrays: the names in the sizes of their rows, which only the build knows."""
+    """For shared arrays: the names in the sizes of their rows, which only the build knows."""
     names: dict[str, Value] = field(default_factory=dict)
     symbols: Symbols = field(default_factory=Symbols)
     events: list[Event] = field(default_factory=list)
@@ -73,14 +73,15 @@ class State:
     loops: tuple[int, ...] = ()
     arms: tuple[tuple[int, int], ...] = ()
     inside: list[frozenset[str]] = field(default_factory=list)
-    """Of each loop that is being gone through: the symbols that change with its turns."""
+    """For each loop being read: the symbols that change with its iterations."""
     places: set[str] = field(default_factory=set)
-    """Names of one element of memory, shared variables that are no arrays and references: to name one is to read it."""
+    """Names for one element of memory, shared variables that are not arrays, and references: using such a name reads
+    it."""
     through: tuple[str, ...] = ()
     returned: list[tuple[Value, tuple[Condition, ...]]] = field(default_factory=list)
-    """What a device function returns, and below which conditions."""
+    """Results of a device function, and the conditions for each."""
     kept: dict[str, int] = field(default_factory=dict)
-    """Of local arrays: the read, by its place among the events, that an element was last filled from."""
+    """For local arrays: the event index of the read that last filled an element."""
     depth: int = 0
     made: int = 0
 
@@ -90,14 +91,14 @@ class State:
         return Step(len(self.events), get_line(node), self.conditions, self.loops, self.arms, through)
 
     def add_event(self, event: Event) -> None:
-        """Keeps an event, as long as there are not too many."""
+        """Keep an event, unless there are too many."""
         if len(self.events) < MOST_EVENTS:
             self.events.append(event)
         else:
             self.complete = False
 
     def require_condition(self, condition: Condition) -> None:
-        """From here on it holds."""
+        """Add a condition that holds from here on."""
         if len(self.conditions) < MOST_CONDITIONS:
             self.conditions += (condition,)
         else:
@@ -111,12 +112,13 @@ class State:
         return self.searched[start].find_in_loop(loop)
 
     def take_number(self) -> int:
-        """One that no branch and no loop has yet."""
+        """Return a number that no branch or loop has yet."""
         self.made += 1
         return self.made
 
     def record_access(self, node: Node, at: Pointer, use: Use) -> Polynomial:
-        """One element is used: what it holds is a symbol that nothing is known of, except what it was loaded from."""
+        """Record the use of an element. Its value is an unknown symbol, known only by the element that it was loaded
+        from."""
         base = at.base
         if base.space is Space.LOCAL:
             value = self.symbols.create_symbol(base.name, ANYTHING)
@@ -130,7 +132,7 @@ class State:
         if base.space is Space.UNKNOWN:
             stride = _NOT_KNOWN
         step, text = self.make_step(node), get_text(self.text, node)[:_TEXT]
-        # By position: one in three events is an access, and names take as long again.
+        # Positional arguments: one in three events is an access, and keywords would double the time.
         self.add_event(
             Access(
                 step,
@@ -154,7 +156,7 @@ class State:
         return value
 
     def _estimate_bank_turns(self, at: Pointer, size: int | None) -> int | None:
-        """Return the turns of an access; for an unknown element type, the fewest over the sizes that it may have."""
+        """Return the turns of an access; for an unknown element type, the fewest over its possible sizes."""
         sizes: tuple[int | None, ...] = (size,)
         if size is None and at.element.isidentifier():
             sizes = (4, 8) if at.element in self.generic else (2, 4, 8, 16)
@@ -173,7 +175,7 @@ class State:
         return simulate_bank_turns(self.symbols, at.offset, size, self.conditions, plane=plane, width=width)
 
     def note_source(self, array: str, value: Value) -> None:
-        """Notes from which read the elements of a local array come."""
+        """Record the read that an element of a local array comes from."""
         if isinstance(value, Polynomial) and len(value.terms) == 1:
             for symbol in value.iterate_symbols():
                 if symbol in self.symbols.loaded:
@@ -181,7 +183,7 @@ class State:
 
 
 def evaluate(state: State, node: Node | None) -> Value:
-    """The value; what nothing is known of is a new symbol that may vary with anything."""
+    """Return the value of a name; an unknown one becomes a new symbol that may vary with anything."""
     if node is None:
         return state.symbols.create_symbol("none", ANYTHING)
     if state.depth >= DEEPEST:
@@ -195,7 +197,7 @@ def evaluate(state: State, node: Node | None) -> Value:
 
 
 def convert_to_number(state: State, value: Value) -> Polynomial:
-    """The value as a number; of a pointer or a group one that nothing is known of."""
+    """Return the value as a number; for a pointer or a group, an unknown one."""
     return value if isinstance(value, Polynomial) else state.symbols.create_symbol("address", ANYTHING)
 
 

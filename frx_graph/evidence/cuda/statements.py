@@ -1,4 +1,4 @@
-"""A kernel's body, statement by statement, as one thread goes through it."""
+"""Read a kernel's body, statement by statement, as one thread executes it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TEXT = 120
 
 
 def run_statement(state: State, node: Node | None) -> None:
-    """Goes through a statement; what it cannot make sense of it passes over."""
+    """Read a statement, and skip it if it is not understood."""
     if node is None or state.depth >= DEEPEST:
         return
     state.depth += 1
@@ -35,7 +35,7 @@ def run_statement(state: State, node: Node | None) -> None:
 
 
 def inline_function(state: State, function: Node, values: list[Value]) -> Value | None:
-    """Run a device function with these values, as if it stood where it is called, and return its result."""
+    """Run a device function with these values, as if its body were at the call, and return its result."""
     body = function.child_by_field_name("body")
     listed = _get_parameter_nodes(function)
     if body is None or len(listed) != len(values):
@@ -80,7 +80,7 @@ def _dispatch_statement(state: State, node: Node) -> None:
     elif kind == "expression_statement":
         for child in node.named_children:
             if child.type in ("identifier", "type_identifier"):
-                # `SYNC;`: a macro, which may be anything.
+                # `SYNC;`: an unknown macro.
                 state.add_event(Call(state.make_step(child), get_text(state.text, child), False, (), ()))
             elif not declare_group(state, child):
                 evaluate(state, child)
@@ -121,7 +121,7 @@ def _run_block(state: State, node: Node) -> None:
 
 
 def _run_preprocessor_branches(state: State, node: Node) -> None:
-    """`#if`: what each branch leaves behind may hold, whichever is built."""
+    """Read an `#if`: the results of each branch may hold, since the build decides."""
     before = dict(state.names)
     alternative = node.child_by_field_name("alternative")
     which = state.take_number()
@@ -155,7 +155,7 @@ def _run_if(state: State, node: Node) -> None:
     if other is not None:
         _run_arm(state, other, decision.make_condition(state.symbols, negated=True), (which, 1))
     if leaves:
-        # Who goes on has not been there.
+        # Threads that continue have not been there.
         if other is None:
             state.require_condition(decision.make_condition(state.symbols, negated=True, early=_is_returning(taken)))
         return
@@ -188,7 +188,7 @@ def _count_arms(node: Node) -> int:
 
 
 def _is_invariant(state: State, decision: Decision) -> bool:
-    """True in a loop of a condition that nothing in the loop changes."""
+    """Return True for a condition in a loop that nothing in the loop changes."""
     if not state.loops:
         return False
     symbols = _collect_symbols(decision)
@@ -208,12 +208,12 @@ def _collect_symbols(decision: Decision) -> set[str]:
 
 
 def _get_choice_varies(varies: Varies) -> Varies:
-    """Return what a choice by this condition depends on."""
+    """Return the dependencies of a choice by this condition."""
     return varies | {"lane"} if varies & {"data"} else varies
 
 
 def _is_leaving(node: Node) -> bool:
-    """Return True if no thread continues behind the branch."""
+    """Return True if no thread continues after the branch."""
     return _get_last_type(node) in _LEAVES
 
 
@@ -229,8 +229,8 @@ def _get_last_type(node: Node) -> str:
 
 
 def _merge(state: State, other: Mapping[str, Value], decides: Varies, tests: Test | TestGroup | None = None) -> None:
-    """Names that two branches have left behind differently may be either: of `tests`, if they are known, that of the
-    `other` branch where they hold."""
+    """Merge names that two branches have left with different values. If their `tests` are known, the value of the
+    `other` branch holds where they do."""
     names = state.names
     for name, value in other.items():
         mine = names.get(name)
@@ -262,7 +262,7 @@ def _run_switch(state: State, node: Node) -> None:
 
 def _run_loop(state: State, node: Node) -> None:
     _run_initializer(state, node)
-    # What is a place in memory stays where it is.
+    # A place in memory stays the same.
     changed = {name: how for name, how in state.find_loop_changes(node).items() if name not in state.places}
     which, line = state.take_number(), get_line(node)
     counter = f"loop:{line}"
@@ -309,7 +309,7 @@ def _run_loop(state: State, node: Node) -> None:
 
 
 def _read_loop_condition(state: State, node: Node | None) -> Condition | None:
-    """Return the condition that holds as long as a loop goes on."""
+    """Return the condition under which a loop continues."""
     return read_condition(state, node).make_condition(state.symbols) if node is not None else None
 
 
@@ -327,7 +327,7 @@ def _compute_head_value(
     entry: Mapping[str, Value],
     counter: str,
 ) -> Value:
-    """Return the value of a name at the start of any turn."""
+    """Return the value of a name at the start of any iteration."""
     before = entry[name]
     if isinstance(before, Group):
         return before
@@ -365,7 +365,7 @@ def _evaluate_step(state: State, change: Change, changed: Mapping[str, list[Chan
 
 
 def _collect_change_varies(state: State, change: Change, changed: Mapping[str, list[Change]]) -> Varies:
-    """Return what a value assigned in a loop may depend on: everything that its expression names."""
+    """Return the dependencies of a value assigned in a loop: everything that its expression names."""
     if change.one:
         return UNIFORM
     node = change.value if change.value is not None else change.by
@@ -396,7 +396,7 @@ def _collect_loop_symbols(state: State, changed: Mapping[str, list[Change]], ent
 def _count_turns(
     state: State, node: Node, entry: Mapping[str, Value], changed: Mapping[str, list[Change]]
 ) -> int | None:
-    """Return the number of turns of `for (int i = a; i < b; i += c)`, if that is constant."""
+    """Return the number of iterations of `for (int i = a; i < b; i += c)`, if that is constant."""
     condition = node.child_by_field_name("condition")
     if node.type != "for_statement" or condition is None or condition.type != "binary_expression":
         return None
@@ -414,7 +414,7 @@ def _count_turns(
 
 
 def _compute_exit_value(state: State, before: Value, inside: Value, varies: Varies) -> Value:
-    """Return the value of a name behind a loop, after a number of turns that may differ between threads."""
+    """Return the value of a name after a loop with a number of iterations that may differ between threads."""
     if isinstance(inside, Polynomial) and isinstance(before, Polynomial):
         known = state.symbols.get_varies(inside)
         slope = state.symbols.compute_lane_slope(inside)

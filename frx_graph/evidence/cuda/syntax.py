@@ -1,7 +1,7 @@
-"""A CUDA file as a tree, with what the grammar does not know taken out first, and how much of it was understood.
+"""Parse a CUDA file into a tree, after removing syntax that the grammar does not know, and measure the parsed part.
 
-Attributes that may stand anywhere before a function's name are blanked, byte for byte, so that lines and columns stay.
-Trees are walked without recursion: a stranger's file nests as deep as it likes.
+Attributes that may precede a function's name are blanked, byte for byte, so that lines and columns stay the same. Trees
+are walked without recursion, since the nesting of an untrusted file has no limit.
 """
 
 from __future__ import annotations
@@ -21,19 +21,20 @@ _ATTRIBUTE = re.compile(
     rb"|(?:grid_constant|forceinline|noinline|inline|tile_global)__\b)"
 )
 _MOST_ATTRIBUTE = 500
-"""Bytes in the parentheses of an attribute; what is longer has lost its end."""
+"""Limit on the bytes in an attribute's parentheses; a longer one is unterminated."""
 _DEEPEST_ATTRIBUTE = 10
-"""Parentheses within each other; real ones have three."""
+"""Limit on nested parentheses; real ones have three."""
 _MOST_AROUND = 200
-"""Nodes within each other that are looked at around one; real code has a fifth."""
+"""Limit on nodes visited around one; real code has a fifth."""
 NO_CODE = frozenset(["comment", "string_content", "preproc_arg", "raw_string_content"])
-"""Nodes in which words mean nothing."""
+"""Nodes in which words have no meaning."""
 _PARENTHESIS = re.compile(rb"[()]")
 
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """`text` is the file without attributes, `bounds` what stood in `__launch_bounds__`, by where it stood."""
+    """Prepared source. `text` is the file without attributes; `bounds` are the arguments of `__launch_bounds__`, by
+    position."""
 
     text: bytes
     root: Node
@@ -41,7 +42,7 @@ class Tree:
 
 
 def parse_tree(content: bytes) -> Tree:
-    """The tree of a file; errors in it are nodes."""
+    """Return the tree of a file; errors in it are nodes."""
     text, bounds = _clear_attributes(content)
     return Tree(text, Parser(load_cuda_language()).parse(text).root_node, bounds)
 
@@ -62,7 +63,7 @@ def measure_coverage(tree: Tree) -> Coverage:
 
 
 def walk(node: Node) -> Iterator[Node]:
-    """The node and all below it, in the file's order."""
+    """Yield the node and all nodes below it, in the file's order."""
     waiting = [node]
     while waiting:
         current = waiting.pop()
@@ -71,10 +72,10 @@ def walk(node: Node) -> Iterator[Node]:
 
 
 def find_enclosing_nodes(root: Node, ranges: Iterable[tuple[int, int]]) -> Iterator[list[Node]]:
-    """Yield, for each range of bytes in the file's order, the smallest node that holds it and that node's ancestors.
+    """Yield, for each range of bytes in the file's order, the smallest node that contains it, with that node's
+    ancestors.
 
-    The children of a node are visited once. Looking each range up by itself would visit those of the root for every
-    range.
+    The children of a node are visited once. A separate search for each range would visit those of the root every time.
     """
     path, waiting = [root], [iter(root.children)]
     ahead: list[Node | None] = [None]
@@ -97,7 +98,7 @@ def find_enclosing_nodes(root: Node, ranges: Iterable[tuple[int, int]]) -> Itera
 
 
 def find_nearest(nodes: Iterable[Node], *types: str) -> Node | None:
-    """The first of one of `types`."""
+    """Return the first node of one of `types`."""
     return next((node for node in nodes if node.type in types), None)
 
 
@@ -118,20 +119,20 @@ def get_text(text: bytes, node: Node | None) -> str:
 
 
 def join_lines(text: bytes) -> str:
-    """A piece of a file, with each run of blanks as one."""
+    """Return a piece of a file with each run of blanks as one."""
     found = text.decode("utf-8", "replace")
-    # Most are a name.
+    # Most pieces are a name.
     return found if found.isidentifier() else " ".join(found.split())
 
 
 def get_line(node: Node) -> int:
-    """From 1."""
+    """Return the line, from 1."""
     return node.start_point[0] + 1
 
 
 @functools.cache
 def load_cuda_language() -> Language:
-    """The grammar of CUDA."""
+    """Return the grammar of CUDA."""
     return Language(tree_sitter_cuda.language())
 
 

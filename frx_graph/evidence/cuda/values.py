@@ -1,8 +1,8 @@
 """Values of names while a kernel is read: numbers, pointers, cooperative groups.
 
-A number is a polynomial over symbols. For each symbol it is known what it varies with: `x`, `y`, `z` of `threadIdx`,
-`block` of `blockIdx`, `lane` (it differs within a warp), `data` (it was loaded, or is unknown). Threads of a warp are
-assumed to be neighbours in x, as in blocks of a multiple of 32 threads in x.
+A number is a polynomial over symbols. Each symbol records its dependencies: `x`, `y`, `z` for `threadIdx`, `block` for
+`blockIdx`, `lane` (it differs within a warp), `data` (it was loaded, or is unknown). Threads of a warp are assumed to
+be neighbours in x, as in blocks of a multiple of 32 threads in x.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from frx_graph.evidence.cuda.source import Space, Stride, StrideKind
 
 WARP = 32
 _LONGEST_NAME = 2_000
-"""Characters: each operator that is no sum and no product doubles them, and the longest in real kernels has a third."""
+"""Limit in characters: each operator other than sum and product doubles them, and the longest in real kernels has a
+third."""
 _MADE = re.compile(r"loop:\d+:\*?(?=[A-Za-z_])|#\d+")
-"""What tells symbols apart that have one name in the source."""
+"""Separates symbols with the same name in the source."""
 THREAD_X = "threadIdx.x"
 _OF_BLOCKS = ("blockDim.x", "blockIdx.")
 Varies = frozenset[str]
@@ -41,7 +42,7 @@ BUILT_IN: Mapping[str, Varies] = {
 
 @record
 class Base:
-    """An array, or what a parameter points to."""
+    """An array, or the target of a parameter."""
 
     name: str
     space: Space
@@ -50,8 +51,8 @@ class Base:
 
 @record
 class Pointer:
-    """An address: `offset` elements of `element` behind the start of `base`. `inner` are the sizes of the dimensions
-    that are still to be chosen from, but for the outermost."""
+    """An address: `offset` elements of `element` after the start of `base`. `inner` are the sizes of the dimensions not
+    yet indexed, except the outermost."""
 
     base: Base
     offset: Polynomial
@@ -61,7 +62,8 @@ class Pointer:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A cooperative group: `kind` is block, tile, grid or other; `size` the threads of a tile, None if not a number."""
+    """A cooperative group: `kind` is block, tile, grid or other; `size` is the number of threads in a tile, None if it
+    is not a number."""
 
     kind: str
     size: int | None = None
@@ -72,25 +74,24 @@ Value = Polynomial | Pointer | Group
 
 @dataclass(slots=True)
 class Symbols:
-    """The symbols of one kernel and what they vary with. `loaded` maps those read from memory to the index of the
-    read."""
+    """The symbols of one kernel and their dependencies. `loaded` maps those read from memory to the read's index."""
 
     varies: dict[str, Varies] = field(default_factory=lambda: dict(BUILT_IN))
     loaded: dict[str, int] = field(default_factory=dict)
     given: set[str] = field(default_factory=set)
-    """Those that a launch passes: parameters of the kernel."""
+    """Symbols that a launch passes: parameters of the kernel."""
     remainders: set[str] = field(default_factory=set)
     """Symbols that are quotients, or single bits."""
     parts: dict[str, SymbolOperation | SymbolChoice] = field(default_factory=dict)
-    """What symbols are short for."""
+    """Operations behind symbols."""
     turns: dict[str, LoopValues] = field(default_factory=dict)
-    """What symbols are worth that a loop changes."""
+    """Values of symbols that a loop changes."""
     _made: int = 0
     _across: dict[int, tuple[Polynomial, tuple[Varies, Stride]]] = field(default_factory=dict)
-    """By identity of the offset, which is held so that no other has it."""
+    """Caches by identity of the offset, which is held so that no other object has it."""
 
     def get_varies(self, value: Value) -> Varies:
-        """Return what a value varies with; a pointer counts as its offset."""
+        """Return the dependencies of a value; a pointer counts as its offset."""
         if isinstance(value, Group):
             return UNIFORM
         offset = value.offset if isinstance(value, Pointer) else value
@@ -102,31 +103,31 @@ class Symbols:
         return varies
 
     def create_symbol(self, hint: str, varies: Varies) -> Polynomial:
-        """A symbol that nothing else is."""
+        """Make a new symbol."""
         self._made += 1
         name = f"{hint}#{self._made}"
         self.varies[name] = varies
         return Polynomial({(name,): 1})
 
     def create_loop_symbol(self, hint: str, varies: Varies, first: Polynomial) -> Polynomial:
-        """A symbol that nothing else is, of what a loop changes; `first` is its worth in the first turn."""
+        """Make a new symbol for a value that a loop changes; `first` is its value in the first iteration."""
         value = self.create_symbol(hint, varies)
         self.turns[next(value.iterate_symbols())] = LoopValues(first, None)
         return value
 
     def note_next_value(self, head: Value, value: Value) -> None:
-        """Notes what has become of a value, if it is such a symbol, when the turn ends."""
+        """Record the value of such a symbol when the iteration ends."""
         if isinstance(head, Polynomial) and isinstance(value, Polynomial) and len(head.terms) == 1:
             (name,) = head.terms
             if len(name) == 1 and name[0] in self.turns and head.terms[name] == 1:
                 self.turns[name[0]] = LoopValues(self.turns[name[0]].first, value)
 
     def limit_size(self, value: Polynomial) -> Polynomial:
-        """The value, or a symbol for one that is too large to go on with."""
+        """Return the value, or a symbol if it is too large to process further."""
         return value if value.fits else self.create_symbol("long", self.get_varies(value))
 
     def get_symbol(self, name: str, varies: Varies, *, remainder: bool = False) -> Polynomial:
-        """The symbol of this name, made if it is not there yet."""
+        """Return the symbol of this name, creating it if necessary."""
         self.varies.setdefault(name, varies)
         if remainder:
             self.remainders.add(name)
@@ -135,8 +136,8 @@ class Symbols:
     def get_derived_symbol(
         self, name: str, varies: Varies, *, remainder: bool = False, of: SymbolOperation | None = None
     ) -> Polynomial:
-        """The symbol of what a value was made of, which the same value elsewhere is too; of one with too long a name,
-        one that nothing else is."""
+        """Return the symbol for an operation, shared by equal operations elsewhere. If the name is too long, the symbol
+        is a new one."""
         if len(name) > _LONGEST_NAME:
             return self.create_symbol("long", varies)
         if of is not None:
@@ -152,7 +153,7 @@ class Symbols:
         return value.compute_slope(THREAD_X)
 
     def divide(self, value: Polynomial, by: Polynomial) -> Polynomial:
-        """`value / by`, as a symbol that the same quotient elsewhere is too."""
+        """Return `value / by` as a symbol that equal quotients elsewhere share."""
         divisor = by.constant
         if divisor is not None and divisor != 0:
             if all(times % divisor == 0 for times in value.terms.values()):
@@ -163,7 +164,7 @@ class Symbols:
         slope = self.compute_lane_slope(value)
         if _is_uniform_in_warp(value, slope, divisor) or (slope == ZERO and "lane" not in self.get_varies(by)):
             varies -= {"lane"}
-        # By whole warps, or by a parameter, it may be the same throughout a warp.
+        # Divided by whole warps, or by a parameter, it may be the same throughout a warp.
         turns = any(symbol.startswith("loop:") for symbol in by.iterate_symbols())
         remainder = turns if divisor is None else divisor % WARP != 0
         return self.get_derived_symbol(
@@ -171,7 +172,7 @@ class Symbols:
         )
 
     def describe_offset(self, offset: Polynomial) -> tuple[Varies, Stride]:
-        """Return what an offset varies with, and its stride. Several arrays often share one offset."""
+        """Return the dependencies of an offset, and its stride. Several arrays often share one offset."""
         known = self._across.get(id(offset))
         if known is None:
             known = self._across[id(offset)] = offset, (self.get_varies(offset), self.compute_stride(offset))
@@ -184,7 +185,7 @@ class Symbols:
             return Stride(StrideKind.UNKNOWN, None, None)
         constant = slope.constant
         if constant is None:
-            # A difference of symbols may be anything, 1 or 0 among it.
+            # A difference of symbols may be anything, including 1 or 0.
             if any(times < 0 for times in slope.terms.values()):
                 return Stride(StrideKind.UNKNOWN, None, None)
             return Stride(StrideKind.SYMBOLIC, None, _MADE.sub("", str(slope)), math.gcd(*slope.terms.values()))
@@ -194,7 +195,8 @@ class Symbols:
         return Stride(kind, constant, str(constant), abs(constant))
 
     def join_values(self, one: Value, other: Value, decides: Varies, tests: Test | TestGroup | None = None) -> Value:
-        """Either of two; `decides` is what it depends on which. If `tests` are known it is the one where they hold."""
+        """Return either of two values; the choice depends on `decides`. If `tests` are known, it is the first where
+        they hold."""
         if one == other:
             return one
         if isinstance(one, Pointer) and isinstance(other, Pointer) and one.base == other.base:
@@ -228,7 +230,7 @@ class Symbols:
         return found
 
     def create_minimum(self, hint: str, difference: Polynomial, one: Polynomial, other: Polynomial) -> Polynomial:
-        """`one` where the difference is negative, `other` where it is not."""
+        """Return `one` where the difference is negative, `other` elsewhere."""
         varies = self.get_varies(one) | self.get_varies(other)
         found, tests = self.create_symbol(hint, varies), self.filter_tests(Test("<", difference), varies)
         if tests is not None:
@@ -237,13 +239,13 @@ class Symbols:
         return found
 
     def filter_tests(self, tests: Test | TestGroup, varies: Varies) -> Test | TestGroup | None:
-        """Tests that can be asked of one thread; of what the launch or the data alone decide nothing is known."""
+        """Return tests that one thread can evaluate; those that only the launch or the data decide are unknown."""
         return tests if "data" not in varies and varies & _PLACE else None
 
 
 def _is_uniform_in_warp(value: Polynomial, slope: Polynomial | None, divisor: int | None) -> bool:
-    """True if the quotient is the same throughout a warp: neighbours count on by one from a multiple of 32, as they do
-    from the start of a block."""
+    """Return True if the quotient is the same throughout a warp: neighbours count up by one from a multiple of 32, as
+    they do from the start of a block."""
     if slope is None or slope.constant != 1 or divisor is None or divisor % WARP:
         return False
     rest = [(name, times) for name, times in value.terms.items() if name != (THREAD_X,)]
@@ -251,21 +253,20 @@ def _is_uniform_in_warp(value: Polynomial, slope: Polynomial | None, divisor: in
 
 
 def make_unknown_pointer(element: str) -> Pointer:
-    """To nothing that is known."""
+    """Return a pointer to an unknown place."""
     return Pointer(Base("?", Space.UNKNOWN), ZERO, element)
 
 
 def count_bank_turns(
     symbols: Symbols, offset: Polynomial, element_bytes: int | None, *, plane: bool, width: int | None = None
 ) -> int | None:
-    """Return how many turns a warp's access of shared memory takes; 1 without a conflict, None if unknown.
+    """Return the turns that a warp's access of shared memory takes; 1 without a conflict, None if unknown.
 
-    There are 32 banks of 4 bytes, and a bank serves one word a turn. Of elements of 8 and 16 bytes, half and a quarter
+    There are 32 banks of 4 bytes, and a bank serves one word a turn. For elements of 8 and 16 bytes, half and a quarter
     of a warp are served at once. A stride that is a multiple of a known even number counts as that number.
 
-    In a kernel of more than one dimension (`plane`) a warp is as wide as the block, if its `width` is known, else 4, 8,
-    16 or 32 threads wide: all of these must agree on whether there is a conflict, and the turns are those of the
-    widest.
+    In a kernel of more than one dimension (`plane`), a warp is as wide as the block if its `width` is known. Otherwise
+    4, 8, 16 and 32 threads are tried: all of them must agree on a conflict, and the widest gives the turns.
 
     https://docs.nvidia.com/cuda/cuda-c-programming-guide/#shared-memory-5-x
     """
@@ -274,7 +275,7 @@ def count_bank_turns(
     stride = symbols.compute_stride(offset)
     step = stride.elements
     if step is None:
-        # `2*s` may be any multiple of 2; of an odd one the same banks are taken.
+        # `2*s` may be any multiple of 2; an odd multiple uses the same banks.
         if stride.factor % 2 or not stride.factor or element_bytes != 4 or plane:
             return None
         step = stride.factor
@@ -293,7 +294,7 @@ def list_warp_widths(known: int | None) -> Sequence[int]:
 
 
 def pick_agreed_turns(turns: Sequence[int]) -> int | None:
-    """Those of the widest warp, if there is a conflict in all or in none."""
+    """Return the turns of the widest warp, if all or none have a conflict."""
     return turns[-1] if min(turns) > 1 or max(turns) == 1 else None
 
 
@@ -309,11 +310,11 @@ def _count_strided_turns(step: int, rows: int, width: int, element_bytes: int) -
 
 
 _MOST_PRODUCTS = 10 * MOST_TERMS
-"""Of terms, when two numbers are multiplied: so many do not cancel down to what can be gone on with."""
+"""Limit on terms when two numbers are multiplied: so many do not cancel to a usable size."""
 
 
 def apply_operator(symbols: Symbols, sign: str, one: Polynomial, other: Polynomial) -> Polynomial:
-    """`one sign other`."""
+    """Return `one sign other`."""
     if sign == "+":
         return one + other
     if sign == "-":
@@ -344,7 +345,7 @@ def apply_operator(symbols: Symbols, sign: str, one: Polynomial, other: Polynomi
 
 
 def divide_numbers(symbols: Symbols, sign: str, one: Polynomial, other: Polynomial) -> Polynomial:
-    """`one / other` or `one % other`."""
+    """Return `one / other` or `one % other`."""
     one_value, by = one.constant, other.constant
     if one_value is not None and by is not None and by > 0 and one_value >= 0:
         return make_constant(one_value // by if sign == "/" else one_value % by)
@@ -355,7 +356,7 @@ def divide_numbers(symbols: Symbols, sign: str, one: Polynomial, other: Polynomi
 
 
 def scale_index(index: Polynomial, inner: tuple[Polynomial, ...]) -> Polynomial:
-    """An index in elements: each step of it passes over all that the `inner` dimensions hold."""
+    """Return an index in elements: each step of it skips all elements of the `inner` dimensions."""
     for size in inner:
         index = index * size
     return index

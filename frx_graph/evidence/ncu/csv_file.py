@@ -1,9 +1,9 @@
-"""Reads what `ncu --csv` prints: a row for each metric of a launch, or a row for each launch, in bounded memory.
+"""Read the output of `ncu --csv`: a row for each metric of a launch, or a row for each launch, in bounded memory.
 
-Before the table, and between its rows, stands whatever else was printed: ncu's own lines (`==PROF==`), and those of the
-program that was profiled. The first row of the table names the columns. With `--page details`, and with metrics named
-on the command line, a row is one metric (long); with `--page raw`, and from Nsight Compute 2026.1 on, a row is one
-launch, with a row of units between the names and the first launch (wide).
+Other output may come before the table and between its rows: ncu's own lines (`==PROF==`), and those of the profiled
+program. The first row of the table names the columns. With `--page details`, and with metrics named on the command
+line, a row is one metric (long). With `--page raw`, and since Nsight Compute 2026.1, a row is one launch, with a row of
+units between the names and the first launch (wide).
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ _METRIC, _UNIT, _VALUE = "Metric Name", "Metric Unit", "Metric Value"
 _RULE = "Rule Name"
 DEVICE_NAME = "device__attribute_display_name"
 _LONGEST_ROW_LINES, _LONGEST_ROW = 1000, 1 << 20
-"""Lines and characters. A rule's text may go over lines; a quotation mark that is never closed must not take the rest
-of the file with it."""
+"""Limits on lines and characters. A rule's text may span lines, but an unterminated quotation mark must not take the
+rest of the file with it."""
 _DIMENSIONS = re.compile(r"\(?\s*(\d{1,10})\s*[,x]\s*(\d{1,10})\s*[,x]\s*(\d{1,10})\s*\)?")
 _INSTANCES = re.compile(r"(\S+)\s+\(.*\)", re.DOTALL)
 _NO_COLUMN = -1
 _IDENTITY = (_ID, _PROCESS, _KERNEL, "Device", "CC", "Grid Size", "Block Size")
-"""The columns that say what was launched."""
+"""The columns that identify the launch."""
 
 
 def read_ncu_csv(path: Path, on_launch: Callable[[KernelLaunch], None]) -> NcuExport:
-    """Call `on_launch` with each launch, in the file's order. Raises `EvidenceError` for what is no such export, or a
-    damaged one, with the line."""
+    """Call `on_launch` with each launch, in the file's order. Raises `EvidenceError`, with the line, if the file is not
+    such an export, or is damaged."""
     with open_text_lines(path, EXPECTED) as lines:
         table = _CsvTable(path, lines)
         written = detect_common_format(table.iterate_values())
@@ -57,13 +57,13 @@ def read_ncu_csv(path: Path, on_launch: Callable[[KernelLaunch], None]) -> NcuEx
 
 
 class _CsvTable:
-    """The rows below the header, as the cells of each."""
+    """The rows below the header, each as its cells."""
 
     def __init__(self, path: Path, lines: TextLines) -> None:
         self.path = path
         self.foreign_lines = 0
         self.line = 0
-        """Where the row that was given last begins."""
+        """Line at which the last row begins."""
         self._lines = lines
         self._inside = False
         self.header = self._find_header()
@@ -74,7 +74,7 @@ class _CsvTable:
             raise EvidenceError(f"{path}: line {self.line}: a table of metrics without the column {missing}")
 
     def iterate_values(self) -> Iterator[str]:
-        """All cells that may be numbers."""
+        """Return all cells that may be numbers."""
         if self.form is Form.LONG:
             column = self.columns[_VALUE]
             yield from (row[column] for row in self.iterate_rows())
@@ -84,12 +84,12 @@ class _CsvTable:
             yield from (row[column] for column in metrics)
 
     def read_launches(self, export: NcuExport) -> Iterator[KernelLaunch]:
-        """Each launch with its metrics; what of them cannot be read is noted in `export`."""
+        """Yield each launch with its metrics, and note unreadable ones in `export`."""
         reader = _LaunchReader(self, export)
         return reader.read_long() if self.form is Form.LONG else reader.read_wide(self._find_metric_columns())
 
     def iterate_rows(self) -> Iterator[list[str]]:
-        """The cells of each row of a launch, and, of a wide table, of the row of units."""
+        """Yield the cells of each row of a launch and, for a wide table, of the row of units."""
         least = self._count_least_columns()
         for lines in self._iterate_row_lines():
             for row in self._parse_row(lines):
@@ -102,14 +102,14 @@ class _CsvTable:
                     yield row
 
     def _count_least_columns(self) -> int:
-        """Return the fewest columns of a row that can be read. Rows of rules are longer."""
+        """Return the fewest columns of a readable row. Rows of rules are longer."""
         if self.form is Form.WIDE:
             return len(self.header)
         read = (_ID, _PROCESS, _KERNEL, _METRIC, _UNIT, _VALUE)
         return 1 + max(self.columns[name] for name in read if name in self.columns)
 
     def make_error(self, what: str) -> EvidenceError:
-        """The error that the row that was given last is `what`."""
+        """Return the error that the last row is `what`."""
         return EvidenceError(f"{self.path}: line {self.line}: {what}", "export it again")
 
     def _find_header(self) -> list[str]:
@@ -127,7 +127,7 @@ class _CsvTable:
         raise EvidenceError(f"{self.path}: {what}", _EXPORT_HINT)
 
     def _iterate_row_lines(self) -> Iterator[list[str]]:
-        """The lines of each row of the table, without those between them: a row begins with the launch's number."""
+        """Yield the lines of each row of the table, without those in between: a row begins with the launch's number."""
         first = self.columns[_ID] == 0
         # The row of units has no number; an editor that saved the file may have left quotation marks out.
         begins = ('"', ",") if self.form is Form.WIDE else '"'
@@ -139,7 +139,7 @@ class _CsvTable:
             yield [line, *self._read_row_rest()] if line.count('"') % 2 else [line]
 
     def _parse_row(self, lines: list[str]) -> list[list[str]]:
-        # Nsight Compute writes all cells in quotation marks, and mostly there are no others: `csv` takes twice as long
+        # Nsight Compute quotes all cells, and usually there are no other quotes: `csv` takes twice as long
         # for these.
         line, columns = lines[0].rstrip("\r\n"), len(self.header)
         if len(lines) == 1 and line.count('"') == 2 * columns and line[0] == line[-1] == '"':
@@ -163,7 +163,7 @@ class _CsvTable:
         raise self.make_error("a quotation mark that is not closed")
 
     def _check_foreign(self, row: Sequence[str]) -> None:
-        """Raises `EvidenceError` for the beginning of a row, with which the file ends."""
+        """Raise `EvidenceError` if the file ends within a row."""
         if self.columns[_ID] == 0 and row and row[0].isdigit() and len(row) > 1:
             raise self.make_error(f"a row of {len(row)} columns, expected {len(self.header)}")
 
@@ -177,7 +177,7 @@ class _CsvTable:
 
 @dataclass(slots=True)
 class _PartialLaunch:
-    """The parts of a launch read so far, from its first row on."""
+    """The parts of a launch read so far, since its first row."""
 
     row: Sequence[str]
     line: int
@@ -196,7 +196,7 @@ class _LaunchReader:
         self._ranges = find_nvtx_columns(table.header)
 
     def read_long(self) -> Iterator[KernelLaunch]:
-        """Launches of a table whose rows are metrics, those of one launch together."""
+        """Yield the launches of a long table, whose rows are metrics."""
         columns = self._table.columns
         number, process, kernel = columns[_ID], columns.get(_PROCESS), columns[_KERNEL]
         name, unit, value = columns[_METRIC], columns[_UNIT], columns[_VALUE]
@@ -221,7 +221,7 @@ class _LaunchReader:
             yield self._build_launch(seen)
 
     def read_wide(self, columns: Sequence[int]) -> Iterator[KernelLaunch]:
-        """Launches of a table whose rows are launches."""
+        """Yield the launches of a wide table, whose rows are launches."""
         number, header = self._table.columns[_ID], self._table.header
         device = self._table.columns.get(DEVICE_NAME)
         used: Sequence[tuple[int, str, ScaledMetric]] | None = None
@@ -267,7 +267,7 @@ class _LaunchReader:
 
     def _parse_rule(self, row: Sequence[str]) -> NcuRule:
         def get_cell(name: str) -> str:
-            """Return the cell of a column; empty if the table, or this row of it, has none."""
+            """Return the cell of a column; empty if the table, or this row, lacks it."""
             column = self._table.columns.get(name, _NO_COLUMN)
             return row[column].strip() if 0 <= column < len(row) else ""
 

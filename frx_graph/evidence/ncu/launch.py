@@ -1,4 +1,4 @@
-"""One launch of a kernel, as Nsight Compute has seen it."""
+"""One launch of a kernel in Nsight Compute's output."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ Dimensions = tuple[int, int, int]
 class NcuRule:
     """The result of a rule of Nsight Compute for a launch.
 
-    `kind` is OPT for an optimisation, INF for information, WRN for a doubt. `speedup_pct` is its estimate: of the whole
-    kernel if `speedup_kind` is `global`, of the part that the rule looks at if it is `local`.
+    `kind` is OPT for an optimisation, INF for information, WRN for a doubt. `speedup_pct` is its estimate: for the
+    whole kernel if `speedup_kind` is `global`, for the part that the rule covers if it is `local`.
     """
 
     name: str
@@ -31,8 +31,8 @@ class NcuRule:
 
 @dataclass(frozen=True, slots=True)
 class KernelLaunch:
-    """`values` are by the name of a metric of `metrics.METRICS`, or of a stall, in the unit of that; what is not there
-    was not measured. `line` is where the launch begins in the file `source`, None in one that has no lines."""
+    """One launch. `values` are by the name of a metric in `metrics.METRICS`, or of a stall, in its unit; missing ones
+    were not measured. `line` is the launch's first line in the file `source`, None if the file has no lines."""
 
     number: str
     process: str
@@ -45,12 +45,12 @@ class KernelLaunch:
     line: int | None
     values: Mapping[str, float]
     names: Mapping[str, str] = field(default_factory=dict)
-    """What the file calls each of the metrics."""
+    """Names of the metrics in the file."""
     rules: tuple[NcuRule, ...] = ()
     device_name: str = ""
-    """As the driver calls the device; empty where the file does not say."""
+    """The driver's name for the device; empty if the file has none."""
     ranges: tuple[str, ...] = ()
-    """Names of the NVTX ranges in which it was launched, the outermost first; empty where the file has none."""
+    """Names of the NVTX ranges around the launch, outermost first; empty if the file has none."""
 
     @property
     def blocks(self) -> int | None:
@@ -67,11 +67,11 @@ class KernelLaunch:
 
 
 _REPORTED = 20
-"""Of what could not be read so many are named."""
+"""Limit on the named items that could not be read."""
 
 
 class Form(StrEnum):
-    """Forms of a file: a row of a table is a metric, or a launch; or it is a binary report."""
+    """Forms of a file: a table row is a metric, or a launch; or it is a binary report."""
 
     LONG = "long"
     WIDE = "wide"
@@ -80,25 +80,25 @@ class Form(StrEnum):
 
 @dataclass(slots=True)
 class NcuExport:
-    """One file. Where something stands is its line, from 1; in a report, which has none, the launch, from 1."""
+    """One file. Positions are lines, from 1; in a report, which has none, launches from 1."""
 
     source: str
     form: Form = Form.LONG
     number_format: NumberFormat = NumberFormat.POINT
     launches: int = 0
     foreign_lines: int = 0
-    """Lines of ncu, or of the program that was profiled."""
+    """Other lines by ncu, or by the profiled program."""
     unknown_units: dict[str, int] = field(default_factory=dict)
-    """Metrics that are used here, measured in a unit that is not known: with the place where each is seen first."""
+    """Used metrics with an unknown unit, and the first place of each."""
     unreadable: dict[str, int] = field(default_factory=dict)
-    """The same of values that are no numbers."""
+    """Used metrics with values that are not numbers, and the first place of each."""
 
     def note_unit(self, what: str, place: int) -> None:
-        """A metric with a unit that is not known."""
+        """Note a metric with an unknown unit."""
         _note(self.unknown_units, what, place)
 
     def note_value(self, what: str, place: int) -> None:
-        """A value that is no number."""
+        """Note a value that is not a number."""
         _note(self.unreadable, what, place)
 
 

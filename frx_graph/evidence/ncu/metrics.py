@@ -1,9 +1,9 @@
-"""Metrics of a launch, under the names that exports of Nsight Compute give them.
+"""Metrics of a launch, under their names in exports of Nsight Compute.
 
 A metric has a counter's name (`--page raw`, `--metrics`) and a label (`--page details`). Labels are not unique: "Memory
 Throughput" is a percentage of the peak in one section and bytes per second in another, so a label needs its unit.
-Counters: https://docs.nvidia.com/nsight-compute/ProfilingGuide/index.html#metrics-reference; labels as on the details
-page, with older ones behind.
+Counters: https://docs.nvidia.com/nsight-compute/ProfilingGuide/index.html#metrics-reference. Labels come from the
+details page; older ones follow.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from types import MappingProxyType
 from frx_graph.evidence.units import Unit, parse_unit
 
 COUNT = "count"
-"""The unit of numbers, and of numbers of things: of instructions, blocks, registers a thread."""
+"""The unit of numbers, and of counts: instructions, blocks, registers per thread."""
 PERCENT = "%"
 _QUANTITIES = frozenset({PERCENT, "s", "hz", "byte", "byte/s"})
 
@@ -26,15 +26,15 @@ class Fold(enum.StrEnum):
     """Ways to combine a metric of several launches."""
 
     MEAN = "mean"
-    """Weighted by the time that each took."""
+    """Weighted by each launch's time."""
     SUM = "sum"
     FIRST = "first"
-    """A property of the launch, which all must share; unknown where they do not."""
+    """A property that all launches must share; otherwise unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One of them; `unit` is that in which it is kept."""
+    """A metric; values are converted to `unit`."""
 
     name: str
     unit: str
@@ -177,7 +177,7 @@ METRICS: tuple[Metric, ...] = (
         "sm__inst_executed_pipe_tensor_op_hmma.sum",
         "sm__inst_executed_pipe_tensor_op_hmma.avg",
     ),
-    # Operations, a fused multiply-add being two: a product of 4864 x 1024 x 128 counts 2 x 4864 x 1024 x 128 of them.
+    # Operations; a fused multiply-add is two, so a product of 4864 x 1024 x 128 counts 2 x 4864 x 1024 x 128.
     *(
         _define_total(f"tensor_{operands}_operations", f"sm__ops_path_tensor_src_{operands}_dst_fp32.sum")
         for operands in ("fp16", "bf16", "tf32")
@@ -214,7 +214,7 @@ _STALLS = tuple(
         (r"smsp__pcsamp_warps_issue_stalled_(\w+)", "stall_samples"),
     )
 )
-"""How long warps waited for what: cycles an instruction, a share of the time that they were resident, or samples."""
+"""Waiting time of warps by reason: cycles per instruction, a share of their resident time, or samples."""
 
 
 def format_stall_name(kind: str, reason: str) -> str:
@@ -231,8 +231,8 @@ class ScaledMetric:
 
 
 def resolve_metric(name: str, unit: str) -> ScaledMetric | None:
-    """The metric that an export calls `name`, measured in `unit`; None for one that is not used here. Raises
-    `ValueError` for one that is, but in a unit in which it cannot be."""
+    """Return the metric that an export calls `name`, measured in `unit`; None for one that is not used here. Raises
+    `ValueError` for a metric with an impossible unit."""
     wanted = _find_candidates(name)
     if not wanted:
         return None
@@ -247,7 +247,7 @@ def resolve_metric(name: str, unit: str) -> ScaledMetric | None:
 
 def _get_factor(unit: Unit, wanted: str) -> float | None:
     if wanted == COUNT:
-        # Which things are counted varies with the version: registers per thread are `register/thread` or nothing.
+        # Units of counts vary with the version: registers per thread are `register/thread` or nothing.
         return None if unit.name in _QUANTITIES else unit.factor
     if wanted == "byte" and unit.name == "byte/block":
         return unit.factor
@@ -260,7 +260,7 @@ def _find_candidates(name: str) -> tuple[Metric, ...]:
 
 def _match_stall_metric(name: str) -> Iterator[Metric]:
     for pattern, kind in _STALLS:
-        # What is stalled while something else is issued is counted by itself, and in the whole.
+        # Stalls while another warp issues are counted separately, and also in the total.
         if (found := pattern.fullmatch(name)) and not found[1].endswith("_not_issued"):
             yield Metric(format_stall_name(kind, found[1]), PERCENT if kind == "stall_share" else COUNT)
 

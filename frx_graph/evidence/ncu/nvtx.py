@@ -1,7 +1,7 @@
-"""The NVTX ranges in which a kernel was launched, as an export made with `--nvtx` has them.
+"""Read the NVTX ranges around a kernel's launch, from an export made with `--nvtx`.
 
-A cell is a number, of the thread or the range, and, in quotation marks, each range that was open, the outermost first:
-`58960  "<default domain>:forward:none:none:none:none:none:none"  "<default domain>:conv1:none:…"`. A range is its
+A cell has a number, of the thread or the range, and, in quotation marks, each range that was open, outermost first:
+`58960  "<default domain>:forward:none:none:none:none:none:none"  "<default domain>:conv1:none:…"`. A range has its
 domain, its name, and six fields on payload, colour and message.
 """
 
@@ -18,7 +18,7 @@ _DEEPEST = 256
 
 
 def find_nvtx_columns(header: Sequence[str]) -> tuple[int, ...]:
-    """The columns of ranges: those that threads push and pop first, then those that are started and stopped."""
+    """The columns of ranges: first those that threads push and pop, then those that are started and stopped."""
     return tuple(
         index for mark in _COLUMNS for index, name in enumerate(header) if mark in name and name.endswith(":Msg")
     )
@@ -26,7 +26,7 @@ def find_nvtx_columns(header: Sequence[str]) -> tuple[int, ...]:
 
 @functools.lru_cache(maxsize=4096)
 def parse_range_names(cell: str) -> tuple[str, ...]:
-    """The names of the ranges in a cell, the outermost first; what is no range is left out."""
+    """Return the names of the ranges in a cell, outermost first; other text is left out."""
     names = []
     for text in _RANGE.findall(cell)[:_DEEPEST]:
         _, colon, rest = text.partition(":")

@@ -1,4 +1,4 @@
-"""Sets of metrics to ask Nsight Compute for; more metrics take more passes over each kernel."""
+"""Sets of metrics for Nsight Compute to measure; more metrics take more passes over each kernel."""
 
 from __future__ import annotations
 
@@ -56,12 +56,13 @@ _STALLS = (
     "selected",
     "misc",
 )
-"""All, since a share is a part of their sum."""
+"""All reasons, since a share is a part of their sum."""
 
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """A question, and the metrics that answer it, by our names; `stalls`: the reasons of stalls are asked for, too."""
+    """A question, and the metrics that answer it, by their names here. With `stalls`, the reasons for stalls are also
+    measured."""
 
     name: str
     use: str
@@ -70,7 +71,7 @@ class Preset:
 
     @property
     def counters(self) -> tuple[str, ...]:
-        """Names that Nsight Compute gives the metrics."""
+        """Return Nsight Compute's names for the metrics."""
         reasons = _STALLS if self.stalls else ()
         return (
             *(BY_NAME[name].counters[0] for name in self.metrics),
@@ -98,7 +99,7 @@ PRESETS = MappingProxyType(
 
 
 def get_preset(name: str) -> Preset:
-    """Raises `OptionError`, with the name that may have been meant, where there is none."""
+    """Return a preset by name. Raises `OptionError`, with a likely alternative, for an unknown one."""
     if name in PRESETS:
         return PRESETS[name]
     near = difflib.get_close_matches(name, PRESETS, n=1)
@@ -114,8 +115,8 @@ def build_ncu_arguments(
     launch_skip: int | None = None,
     launch_count: int | None = None,
 ) -> list[str]:
-    """The program and the arguments that measure `command` so, and write the export to the file `output`."""
-    # Older versions measure the first process alone, and launchers such as torchrun have the kernels in others.
+    """Return the program and the arguments that measure `command` and write the export to the file `output`."""
+    # Older versions measure only the first process, but launchers such as torchrun run the kernels in others.
     arguments = ["ncu", "--csv", "--page", "raw", "--print-units", "base", "--target-processes", "all"]
     arguments += ["--metrics", ",".join(preset.counters)]
     if kernel is not None:

@@ -1,7 +1,7 @@
-"""Runs Nsight Compute on a program, and reads its log.
+"""Run Nsight Compute on a program, and read its log.
 
 With `--log-file`, everything that ncu prints goes to that file: `==PROF==` lines on progress, `==ERROR==` and
-`==WARNING==` ones on problems, and the table behind them. The terminal is the program's. Options and messages:
+`==WARNING==` lines on problems, and the table after them. The program keeps the terminal. Options and messages:
 https://docs.nvidia.com/nsight-compute/NsightComputeCli/index.html; exit codes are not documented, so messages count
 more.
 """
@@ -22,10 +22,10 @@ from frx_graph.support.supervisor.process import supervise, wait_for_exit
 
 PERMISSION_HELP = "https://developer.nvidia.com/ERR_NVGPUCTRPERM"
 _GRACE_SECONDS = 5.0
-"""ncu ends the program when it is interrupted, resets the clocks that it has locked, and writes what it has."""
+"""When interrupted, ncu ends the program, resets the clocks that it has locked, and writes its results."""
 _LONGEST_LINE = 1 << 16
 _MOST_SAID, _LONGEST_SAID, _LONGEST_NAME = 20, 500, 100
-"""Lines of errors, and names of kernels, that are kept of a log, and how much of each."""
+"""Limits on the error lines and kernel names kept from a log, and on the length of each."""
 _PROGRAM_FAILED = re.compile(r"The application returned an error code \((-?\d+)\)")
 _KERNEL = re.compile(r"\s*\d+\.\s+(\S.*)")
 _METRIC = re.compile(r"Failed to find metric (?:regex:\^)?([\w.\\]+)")
@@ -35,8 +35,8 @@ _METRIC = re.compile(r"Failed to find metric (?:regex:\^)?([\w.\\]+)")
 class NcuLog:
     """The content of a log.
 
-    `connected` is True if ncu got into a program that uses CUDA. `program_code` is the program's exit code; None for 0,
-    and if ncu ended the program. `available` are the kernels that were launched and that no filter let through.
+    `connected` is True if ncu attached to a program that uses CUDA. `program_code` is the program's exit code; None for
+    0, and if ncu ended the program. `available` are the launched kernels that no filter selected.
     """
 
     connected: bool
@@ -48,7 +48,7 @@ class NcuLog:
 
 
 def find_ncu() -> str | None:
-    """ncu on the PATH, or that of the CUDA toolkit at CUDA_HOME; None where there is none."""
+    """Return the ncu on the PATH, or that of the CUDA toolkit at CUDA_HOME; None without either."""
     home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
     return shutil.which("ncu") or (shutil.which("ncu", path=str(Path(home) / "bin")) if home else None)
 
@@ -111,8 +111,8 @@ def read_log(path: Path) -> NcuLog:
 
 
 def explain_failure(log: NcuLog, exit_code: int, kernel: str | None) -> EvidenceError | None:
-    """Why ncu, which has returned `exit_code`, has measured nothing, or not all; `kernel` is the filter that it was
-    given. None where all is well."""
+    """Return the reason why ncu, which has returned `exit_code`, has measured nothing, or not everything. `kernel` is
+    its kernel filter. None if everything was measured."""
     said = " ".join(log.errors)
     if "ERR_NVGPUCTRPERM" in said or "permission to access NVIDIA GPU Performance Counters" in said:
         return EvidenceError(
@@ -126,9 +126,9 @@ def explain_failure(log: NcuLog, exit_code: int, kernel: str | None) -> Evidence
             "if it is DCGM: `dcgmi profile --pause` as an administrator, and `--resume` afterwards",
         )
     if log.program_code is not None and not log.connected:
-        # The driver is loaded in the program's process, whose errors go to the terminal.
-        hint = "what is printed above says why: is there a GPU, and a driver that this ncu knows?"
-        return EvidenceError(f"ncu could not get into the program, whose exit code is {log.program_code}", hint)
+        # The program's process loads the driver, and its errors go to the terminal.
+        hint = "the output above says why: is there a GPU, and a driver that this ncu knows?"
+        return EvidenceError(f"ncu could not attach to the program, whose exit code is {log.program_code}", hint)
     if log.program_code is not None:
         return EvidenceError(f"the program ended with exit code {log.program_code}", "does it run without frx?")
     if unknown := _METRIC.search(said):

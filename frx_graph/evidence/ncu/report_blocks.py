@@ -1,8 +1,8 @@
-"""Checks that a binary report is whole, and counts the launches that it must have.
+"""Check that a binary report is complete, and count the launches that it must have.
 
 NVIDIA describes the layout (`extras/FileFormat` of Nsight Compute, `ProfilerReport.proto`): four bytes of magic, a
-header with its length before it, then blocks. Each block is a header with its length before it, which gives its number
-of results and the bytes of payload that follow. NVIDIA's own reader silently takes what it can of a truncated file.
+header preceded by its length, then blocks. Each block is a header preceded by its length, which gives its number of
+results and the bytes of payload that follow. NVIDIA's own reader silently accepts a truncated file.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ MAGIC = b"NVR\0"
 _RESULTS, _PAYLOAD_SIZE = 2, 5
 """Numbers of fields in a block's header."""
 _LONGEST_HEADER = 256 << 20
-"""Bytes; a header holds the strings of all results of its block."""
+"""Limit in bytes; a header holds the strings of all results in its block."""
 _WIRE_VARINT, _WIRE_8, _WIRE_BYTES, _WIRE_4 = 0, 1, 2, 5
 
 
 def count_results(path: Path) -> int:
-    """Launches that the blocks of the report at `path` say they hold. Raises `EvidenceError` for one that is damaged,
-    with the byte at which it is."""
+    """Count the launches that the blocks of the report at `path` declare. Raises `EvidenceError` for a damaged one,
+    with the byte offset."""
     try:
         with path.open("rb") as file:
             size = path.stat().st_size
@@ -58,7 +58,7 @@ def _read_header(file: BinaryIO, path: Path, size: int) -> bytes:
 
 
 def _parse_integers(header: bytes, path: Path, place: int) -> Iterator[tuple[int, int]]:
-    """Number and value of each integer field; the others are passed over."""
+    """Yield number and value of each integer field; others are skipped."""
     position = 0
     try:
         while position < len(header):

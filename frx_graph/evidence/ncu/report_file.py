@@ -1,8 +1,8 @@
-"""Reads binary reports (`.ncu-rep`) into the launches that the CSV reader gives for their export.
+"""Read binary reports (`.ncu-rep`) into the same launches as the CSV reader does from their export.
 
-NVIDIA's reader, of the optional package `ncu-report`, runs in a separate process (`report_process.py`), with limits of
-time and memory. The file is checked before, the number of launches after. Numbers have full precision; an export shows
-two decimals.
+NVIDIA's reader, from the optional package `ncu-report`, runs in a separate process (`report_process.py`), with limits
+of time and memory. The file is checked before, the number of launches after. Numbers have full precision; an export
+shows two decimals.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _DAMAGED_HINT = "it is damaged: export it where it was made"
 _SECONDS, _SECONDS_PER_BYTE = 60.0, 1e-6
 """Measured: 0.05 s for each megabyte."""
 _MOST_MEMORY, _MEMORY_PER_BYTE = 1 << 30, 128
-"""Bytes; measured: 51 for each byte of a report."""
+"""Limit in bytes; measured: 51 per byte of a report."""
 _LONGEST_LINE = 64 << 20
 _LINK = re.compile(r"@(section|url|source)?:([^@:]*):([^@]*)@")
-"""How messages refer to a section (`@section:Identifier:Name@`) or a page (`@url:Name:address@`)."""
+"""References in messages to a section (`@section:Identifier:Name@`) or a page (`@url:Name:address@`)."""
 
 
 class _StrictModel(BaseModel):
@@ -51,7 +51,7 @@ _Whole = Annotated[int, Field(ge=0)]
 
 
 class _LaunchLine(_StrictModel):
-    """A line of the process that reads the report."""
+    """A line from the process that reads the report."""
 
     kernel: str
     device: str
@@ -66,8 +66,8 @@ class _LaunchLine(_StrictModel):
 
 
 def read_ncu_report(path: Path, on_launch: Callable[[KernelLaunch], None]) -> NcuExport:
-    """Call `on_launch` with each launch, in the report's order. Raises `EvidenceError` for a damaged report, one that
-    takes too long, and where `ncu-report` is not installed."""
+    """Call `on_launch` with each launch, in the report's order. Raises `EvidenceError` if the report is damaged or
+    takes too long, or if `ncu-report` is not installed."""
     expected = count_results(path)
     if importlib.util.find_spec("ncu_report") is None:
         raise EvidenceError(f"{path}: reading an Nsight Compute report needs ncu-report", INSTALL_HINT)
@@ -87,7 +87,7 @@ def read_ncu_report(path: Path, on_launch: Callable[[KernelLaunch], None]) -> Nc
 
 
 def _run_reader(path: Path, output: BinaryIO) -> None:
-    """Write what the report holds to `output`."""
+    """Write the content of the report to `output`."""
     size = path.stat().st_size
     limit = _SECONDS + size * _SECONDS_PER_BYTE
     module = "frx_graph.evidence.ncu.report_process"
@@ -97,7 +97,7 @@ def _run_reader(path: Path, output: BinaryIO) -> None:
     if ran.ending is RunEnding.TIMED_OUT:
         raise EvidenceError(f"{path}: ncu-report took longer than {limit:.0f} s")
     text = ran.errors.decode("utf-8", "replace")
-    # It goes on without what it could not parse, and says so here alone.
+    # It continues without parts that it could not parse, and only this reports them.
     if ran.exit_code or "Can't parse" in text:
         last = next((line for line in reversed(text.splitlines()) if line.strip()), f"exit code {ran.exit_code}")
         raise EvidenceError(f"{path}: ncu-report cannot read it: {last.strip()[:200]}", _DAMAGED_HINT)
@@ -160,5 +160,5 @@ def _build_rule(rule: _RuleLine) -> NcuRule:
 
 
 def _format_link(link: re.Match[str]) -> str:
-    """As Nsight Compute's own exports write it."""
+    """Format a name as Nsight Compute's own exports do."""
     return f"{link[2]} ({link[3]})" if link[1] == "url" else link[3]

@@ -1,9 +1,9 @@
-"""Writes the launches of a binary report, each as a line of JSON, in a separate program.
+"""Write the launches of a binary report, each as a line of JSON, in a separate program.
 
-NVIDIA's reader is native code that aborts on damaged files: of 3,227 copies of a report that were damaged on purpose,
-11 made it do so, out of memory at 4 GB. A separate process with a memory limit protects the caller.
+NVIDIA's reader is native code that aborts on damaged files. Of 3,227 deliberately damaged copies of a report, 11 made
+it abort, out of memory at 4 GB. A separate process with a memory limit protects the caller:
 
-    python -m frx_graph.evidence.ncu.report_process report.ncu-rep 1000000000
+`python -m frx_graph.evidence.ncu.report_process report.ncu-rep 1000000000`
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MOST_RANGES = 256
 
 
 def iterate_launches(path: str) -> Iterator[dict[str, Any]]:
-    """The launches in the file's order; of their metrics those that are used here, with their units as they stand."""
+    """Yield the launches in the file's order, with the used metrics and their original units."""
     import ncu_report
 
     context = ncu_report.load_report(path)
@@ -59,8 +59,8 @@ def _describe_launch(action: Any) -> dict[str, Any]:
 
 
 def _list_ranges(action: Any) -> list[str]:
-    """Names of the NVTX ranges in which it was launched, in the order of an export: those that threads push and pop,
-    the outermost first, then those that are started and stopped."""
+    """Return the names of the NVTX ranges around a launch, in an export's order: first those that threads push and pop,
+    outermost first, then those that are started and stopped."""
     state = action.nvtx_state()
     domains = [] if state is None else [state.domain_by_id(number) for number in state.domains()]
     known = [domain for domain in domains if domain is not None]
@@ -104,12 +104,12 @@ def _describe_rule(result: dict[str, Any]) -> dict[str, Any]:
 
 
 def _clean_text(value: object) -> str:
-    """Without what is no character, as of bytes that are no UTF-8."""
+    """Return text without invalid characters, as from bytes that are not UTF-8."""
     return str(value).encode("utf-8", "replace").decode("utf-8")
 
 
 def main(path: str, most_bytes: int) -> None:
-    """Write the launches to standard output, in at most so many bytes of memory, and of output."""
+    """Write the launches to standard output, within this many bytes of memory and of output."""
     limit_resources({resource.RLIMIT_AS: most_bytes, resource.RLIMIT_FSIZE: most_bytes})
     for launch in iterate_launches(path):
         print(json.dumps(launch, allow_nan=False))

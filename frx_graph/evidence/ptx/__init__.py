@@ -1,1 +1,1 @@
-"""PTX: what a kernel's instructions are, before the assembler has given them registers."""
+"""Read PTX: a kernel's instructions before the assembler has given them registers."""

@@ -1,4 +1,4 @@
-"""A function's body, read statement by statement: its instructions, and where they may go on."""
+"""Read a function's body statement by statement: its instructions, and their possible successors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DECLARATION = (
     r"|@@DWARF[^\n]*"
 )
 _ONE = (
-    # A modifier such as `.shared::cta` has two colons, and does not make a label of what stands before.
+    # A modifier such as `.shared::cta` has two colons, and does not turn the text before it into a label.
     rf"(?P<label>{_NAME})\s*:(?!:)"
     r"|(?P<guard>@\s*!?\s*[\w%$]+\s+)?(?P<opcode>(?>[a-z]\w*(?:\s*\.[\w:]+)*))(?!\s*:)"
     # Braces hold vectors: `{%f1, %f2}`.
@@ -32,7 +32,7 @@ _ONE = (
     rf"|(?P<declaration>{DECLARATION})"
 )
 STATEMENTS = rf"(?:(?:{_ONE})\s*){{1,1000}}"
-"""As many as the parser is given at once; without a limit a match would remember each until all are matched."""
+"""Statements that the parser gets at once; without a limit a match would remember each until all are matched."""
 STATEMENT = re.compile(_ONE)
 
 
@@ -41,9 +41,9 @@ _CALLED = re.compile(r"\s*(?:\([^()]*\)\s*,\s*)?([\w$%]+)")
 _NAMES = re.compile(r"[A-Za-z_$%][\w$]*")
 _BRANCH_TARGETS = ".branchtargets"
 _NAMED = (_BRANCH_TARGETS, ".calltargets", ".callprototype")
-"""Whose name is a label before them: no place that a branch goes to."""
+"""Directives named by the label before them, which is not a branch target."""
 _MOST_JUMPS = 1_000_000
-"""Each `brx.idx` goes to all names of its table, of which a hostile file may have long ones, often."""
+"""Limit on jumps: each `brx.idx` goes to all names in a table, and a hostile file may use long tables often."""
 _ENDS = frozenset({"ret", "exit", "trap"})
 
 
@@ -52,27 +52,27 @@ class Code:
     """The code of a function.
 
     `declarations` are the declarations of variables and registers, as written. A place is an index of `opcodes`;
-    `labels` has the last label before one, with its line.
+    `labels` has the last label before a place, with its line.
     """
 
     opcodes: list[Opcode] = field(default_factory=list)
     declarations: list[str] = field(default_factory=list)
     jumps: list[Jump] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
-    """Places of instructions after which the function is left."""
+    """Places of instructions that leave the function."""
     labels: dict[int, tuple[str, int]] = field(default_factory=dict)
     calls: set[str] = field(default_factory=set)
-    """What is called by name; of a call through a register, that."""
+    """Called names; for a call through a register, its name."""
     branches: int = 0
-    """Those that depend on a predicate."""
+    """Number of instructions that depend on a predicate."""
 
 
 @dataclass(slots=True)
 class _CodeScope:
     """One pair of braces.
 
-    A label is known in it and in inner ones; repeated inline assembly uses the same names in separate scopes. `tables`
-    are the targets of `brx.idx`, `waiting` are jumps to names that are not known yet.
+    A label is known in its braces and in inner ones; repeated inline assembly uses the same names in separate scopes.
+    `tables` are the targets of `brx.idx`; `waiting` are jumps to names that are not known yet.
     """
 
     labels: dict[str, int] = field(default_factory=dict)
@@ -86,11 +86,11 @@ class _PendingJump:
     name: str
     may_pass: bool
     by_table: bool
-    """The name is that of a table, or of a label."""
+    """Return True for the name of a table or a label."""
 
 
 def read_code(body: Iterable[Any]) -> Code:
-    """The code of a body as the grammar gives it: runs of statements, as tokens with their line, and bodies within."""
+    """Collects the code of a body from the grammar: runs of statements, as tokens with lines, and nested bodies."""
     code = Code()
     open_bodies: list[tuple[Iterator[Any], _CodeScope]] = [(iter(body), _CodeScope())]
     while open_bodies:
@@ -142,7 +142,7 @@ def _read_run(run: str, line: int, scope: _CodeScope, code: Code) -> None:
 
 
 def _close_scope(scope: _CodeScope, around: _CodeScope, code: Code) -> None:
-    """Gives the jumps of a scope that has ended their places, or leaves them to the scope `around` it."""
+    """Resolve the jumps of a scope that has ended, or pass them to the scope `around` it."""
     for jump in scope.waiting:
         known = jump.name in (scope.tables if jump.by_table else scope.labels)
         if not known:

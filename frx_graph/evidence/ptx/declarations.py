@@ -1,4 +1,4 @@
-"""Counts the declarations of a function: virtual registers, and arrays in local and shared memory.
+"""Count the declarations of a function: virtual registers, and arrays in local and shared memory.
 
 https://docs.nvidia.com/cuda/parallel-thread-execution/#variables
 """
@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 DECLARED = (".reg", ".local", ".shared")
-"""How the declarations begin that are read here."""
+"""Beginnings of the declarations that are read here."""
 _DECLARATION = re.compile(
     r"\.(reg|local|shared)\b(?:\s*\.align\s+\w+)?\s*(?:\.v([248])\s*)?\.(pred|[busf]+\d+(?:x2)?)\s*(?:\.align\s+\w+\s*)?"
     r"([^=;]*)"
@@ -19,11 +19,11 @@ _SIZE = re.compile(r"\[\s*([^\]]*?)\s*\]")
 _NUMBER = re.compile(r"(0[xX][0-9a-fA-F]+|0[bB][01]+|[0-9]+)U?")
 _BITS = re.compile(r"(\d+)(x2)?")
 _MOST = 1 << 48
-"""Bytes or registers: more than any machine can address."""
+"""Limit in bytes or registers: more than any machine can address."""
 
 
 def count_virtual_registers(declarations: Iterable[str]) -> int:
-    """Count the declared registers of 32 bits: those of 64 bits count as two, predicates not.
+    """Count the declared 32-bit registers: 64-bit ones count as two, predicates do not count.
 
     Raises `ValueError` for a malformed number.
     """
@@ -50,7 +50,7 @@ def count_declared_bytes(declarations: Iterable[str], wanted: str) -> int:
 
 
 def _parse_declarations(declarations: Iterable[str]) -> Iterator[tuple[str, int, int, str]]:
-    """The space of each name, its bits, how many there are of it, and the sizes of an array as written."""
+    """Yield the space of each name, its bits, its count, and the sizes of an array as written."""
     for declaration in declarations:
         found = _DECLARATION.match(declaration)
         if found is None:

@@ -1,4 +1,4 @@
-"""Classifies PTX opcodes into 17 kinds, and names the capabilities that they use.
+"""Classify PTX opcodes into 17 kinds, and name the capabilities that they use.
 
 Kinds go by the unit that an instruction keeps busy. A copy from global to shared memory (`cp.async`, `cp.async.bulk`)
 is a global load, since it reads global memory; a fence or a commit of such copies is none. Opcodes as of PTX 9.0:
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import enum
 import functools
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -37,12 +36,13 @@ class Kind(enum.StrEnum):
 
 
 _ARITHMETIC = frozenset(
-    re.findall(
-        r"\w+",
-        """abs add addc and bfe bfi bfind bmsk brev clz cnot copysign div dp2a dp4a fma fns lop3 mad mad24 madc max min
-        mul mul24 neg not or popc prmt rem sad shf shl shr sub subc szext xor vabsdiff vabsdiff2 vabsdiff4 vadd vadd2
-        vadd4 vavrg2 vavrg4 vmad vmax vmax2 vmax4 vmin vmin2 vmin4 vset vset2 vset4 vshl vshr vsub vsub2 vsub4""",
+    name
+    for line in (
+        "abs add addc and bfe bfi bfind bmsk brev clz cnot copysign div dp2a dp4a fma fns lop3 mad mad24 madc max min",
+        "mul mul24 neg not or popc prmt rem sad shf shl shr sub subc szext xor vabsdiff vabsdiff2 vabsdiff4 vadd vadd2",
+        "vadd4 vavrg2 vavrg4 vmad vmax vmax2 vmax4 vmin vmin2 vmin4 vset vset2 vset4 vshl vshr vsub vsub2 vsub4",
     )
+    for name in line.split()
 )
 _SFU = frozenset(["sin", "cos", "rcp", "sqrt", "rsqrt", "ex2", "lg2", "tanh"])
 _CONTROL = frozenset(["bra", "brx", "call", "ret", "exit", "trap"])
@@ -55,7 +55,7 @@ _TEXTURES = {
     "sust": Kind.GLOBAL_STORE,
     "sured": Kind.ATOMIC,
 }
-"""What reads and writes global memory through textures and surfaces."""
+"""Instructions that access global memory through textures and surfaces."""
 _CAPABILITIES = {Kind.TENSOR: "tensor_cores", Kind.FP64: "fp64", Kind.ATOMIC: "atomics", Kind.SFU: "sfu"}
 _LOADS = (Kind.GLOBAL_LOAD, Kind.SHARED_LOAD, Kind.LOCAL_LOAD)
 _STORES = (Kind.GLOBAL_STORE, Kind.SHARED_STORE, Kind.LOCAL_STORE)
@@ -63,8 +63,8 @@ _STORES = (Kind.GLOBAL_STORE, Kind.SHARED_STORE, Kind.LOCAL_STORE)
 
 @dataclass(frozen=True, slots=True)
 class Opcode:
-    """`words` are its parts, `ld`, `global`, `v4` and `f32` of `ld.global.v4.f32`; `capabilities` what a kernel uses
-    that has it."""
+    """An opcode. `words` are its parts, `ld`, `global`, `v4` and `f32` in `ld.global.v4.f32`; `capabilities` are the
+    features that it uses."""
 
     words: tuple[str, ...]
     kind: Kind

@@ -1,6 +1,6 @@
-"""Finds the loops in the control flow of a function, and their instructions.
+"""Find the loops in the control flow of a function, and their instructions.
 
-A branch backwards alone makes no loop, since compilers move blocks behind those that they jump back to. The
+A backward branch alone makes no loop, since compilers move blocks to places after those that they jump back to. The
 instructions of a loop need not be adjacent. Algorithm: Havlak, Nesting of Reducible and Irreducible Loops (1997), in
 about linear time at any depth.
 """
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Jump:
-    """The instruction at `place` may go on at `target`; or else behind itself, if it `may_pass`."""
+    """A branch: the instruction at `place` may continue at `target`, or after itself if it `may_pass`."""
 
     place: int
     target: int
@@ -23,8 +23,8 @@ class Jump:
 
 @dataclass(frozen=True, slots=True)
 class FlowLoop:
-    """`header` is the place of the instruction by which it is entered; `spans` are the places, from (inclusive) and to
-    (exclusive), that are in no loop within. `parent` is the header of the loop around it, None of an outer one."""
+    """A loop. `header` is the place of the first instruction. `spans` are the places, from (inclusive) and to
+    (exclusive), outside inner loops. `parent` is the header of the loop around it, None for an outer one."""
 
     header: int
     spans: tuple[tuple[int, int], ...]
@@ -32,9 +32,9 @@ class FlowLoop:
 
 
 def find_loops(length: int, jumps: Sequence[Jump], ends: Sequence[int]) -> tuple[FlowLoop, ...]:
-    """The loops of a function of `length` instructions, inner ones before those around them. After the instructions at
-    the places `ends` the function is left."""
-    # Without a jump backwards there is no way round.
+    """Return the loops of a function of `length` instructions, inner ones before those around them. The instructions at
+    the places `ends` leave the function."""
+    # Without a backward jump there is no cycle.
     if not any(jump.target <= jump.place for jump in jumps):
         return ()
     splits = {0, *(jump.target for jump in jumps), *(jump.place + 1 for jump in jumps), *(end + 1 for end in ends)}
@@ -56,8 +56,8 @@ def find_loops(length: int, jumps: Sequence[Jump], ends: Sequence[int]) -> tuple
 
 @dataclass(frozen=True, slots=True)
 class _LoopHeaders:
-    """`loops` are the blocks that are headers, inner ones first; `of` has the header of the innermost loop around a
-    block, of a header that of the loop around its own."""
+    """The nesting of loops. `loops` are the header blocks, inner ones first. `of` has the header of the innermost loop
+    around a block; for a header, that of the loop around its own."""
 
     loops: dict[int, None]
     of: dict[int, int]
@@ -79,7 +79,7 @@ def _find_successors(length: int, starts: Sequence[int], jumps: Sequence[Jump], 
 
 
 def _number_blocks(after: Sequence[Sequence[int]]) -> tuple[dict[int, int], dict[int, int]]:
-    """The number in preorder of each block that can be reached, and the highest one in the tree below it."""
+    """Return the preorder number of each reachable block, and the highest number in the tree below it."""
     preorder, last = {0: 0}, {}
     path: list[tuple[int, Iterator[int]]] = [(0, iter(after[0]))]
     while path:
@@ -108,7 +108,7 @@ def _find_innermost_headers(
     collapsed: dict[int, int] = {}
 
     def find_outermost(block: int) -> int:
-        """The header of the outermost loop found so far that `block` is in, or itself."""
+        """Return the header of the outermost loop found so far around `block`, or the block itself."""
         top = block
         while top in collapsed:
             top = collapsed[top]
@@ -124,7 +124,7 @@ def _find_innermost_headers(
             if block == header or block in inside:
                 continue
             inside[block] = None
-            # What comes into the loop beside its header, from outside of what the header reaches, stays outside.
+            # An entry that bypasses the header, from a block that the header does not reach, stays outside.
             reached = (find_outermost(one) for one in before[block])
             waiting.extend(one for one in reached if preorder[header] <= preorder[one] <= last[header])
         found.loops[header] = None

@@ -23,9 +23,9 @@ class Loop:
 class Function:
     """An entry, or a function that entries call. `line` counts from 1.
 
-    `virtual_registers` are 32-bit ones, of 64 bits two; the assembler gives a kernel as many as it likes, mostly far
-    fewer. `local_bytes` is what the function declares in local memory: arrays that the compiler could not keep in
-    registers, no spills; whether there are any only the assembler tells.
+    `virtual_registers` are 32-bit ones, with 64-bit ones as two; the assembler usually gives a kernel far fewer.
+    `local_bytes` is the function's declared local memory: arrays that the compiler could not keep in registers, not
+    spills, which only the assembler reports.
     """
 
     name: str
@@ -37,10 +37,10 @@ class Function:
     local_bytes: int
     shared_bytes: int
     branches: int
-    """Those that depend on a predicate."""
+    """Number of instructions that depend on a predicate."""
     loops: tuple[Loop, ...]
     capabilities: frozenset[str]
-    """What it uses, functions that it calls included."""
+    """Capabilities in use, including those of called functions."""
     calls: frozenset[str]
     tuning: tuple[str, ...]
     """Directives such as `.maxntid 256`."""
@@ -52,7 +52,7 @@ class Function:
 
     @property
     def has_back_edge(self) -> bool:
-        """True of a function with a loop."""
+        """Return True for a function with a loop."""
         return bool(self.loops)
 
 

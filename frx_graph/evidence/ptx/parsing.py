@@ -1,4 +1,4 @@
-"""Reads PTX by a grammar, and sums each function up as it is read."""
+"""Read PTX with a grammar, and summarise each function as it is read."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _COMMENT_OR_STRING = re.compile(
 
 
 def read_ptx(path: Path) -> PtxModule:
-    """The module in the file at `path`. Raises `EvidenceError` for what is no PTX, with the line."""
+    """Read the module in the file at `path`. Raises `EvidenceError`, with the line, if it is not PTX."""
     return parse_ptx(read_whole_text(path, EXPECTED, longest=MOST_CHARACTERS), str(path))
 
 
 def parse_ptx(text: str, source: str) -> PtxModule:
-    """The module in `text`. Raises `EvidenceError`, which names `source` and the line."""
+    """Read the module in `text`. Raises `EvidenceError`, which names `source` and the line."""
     if ".version" not in text:
         raise EvidenceError(f"{source}: no .version, expected {EXPECTED}")
     text = _strip_comments(extract_ptx(text, source) if is_fatbin(text) else text, source)
@@ -51,7 +51,7 @@ def parse_ptx(text: str, source: str) -> PtxModule:
 @functools.cache
 def _build_parser() -> Any:
     grammar = (resources.files("frx_graph.evidence.ptx") / "grammar.lark").read_text(encoding="utf-8")
-    # A declaration that is `.visible` is a longer match than the word alone, and has to be tried first.
+    # A `.visible` declaration is a longer match than the word alone, so it comes first.
     lexical = f"\nDECLARATION.1: /{DECLARATION}/\nSTATEMENTS: /{STATEMENTS}/\n"
     return Lark(
         grammar + lexical, parser="lalr", lexer="contextual", transformer=_FunctionBuilder(), maybe_placeholders=False
@@ -59,7 +59,7 @@ def _build_parser() -> Any:
 
 
 def _strip_comments(text: str, source: str) -> str:
-    """The same lines without comments; strings stay."""
+    """Return the same lines without comments; strings stay."""
 
     def strip_comment(found: re.Match[str]) -> str:
         if found[0] == "/*":
@@ -80,7 +80,7 @@ def _refuse(error: UnexpectedInput, text: str, source: str) -> NoReturn:
 
 
 class _FunctionBuilder(Transformer[Token, Any]):
-    """Keeps the runs of statements of each body, and makes a `Function` of it."""
+    """Keeps the runs of statements of each body, and makes a `Function` from it."""
 
     def start(self, items: list[Any]) -> list[Any]:
         return items
@@ -128,7 +128,7 @@ def _count_kinds(opcodes: Mapping[Opcode, int]) -> Counter[Kind]:
 
 
 def _summarize_loops(code: Code) -> tuple[Loop, ...]:
-    """In the order of the file."""
+    """Return the functions in the file's order."""
     found = find_loops(len(code.opcodes), code.jumps, code.ends)
     mixes: dict[int, Counter[Kind]] = {}
     parents = {loop.parent for loop in found}
@@ -159,7 +159,8 @@ def _build_module(items: Sequence[Any], source: str) -> PtxModule:
 
 
 def _add_called_capabilities(functions: Sequence[Function]) -> Iterator[Function]:
-    """Each entry with what functions use that it calls: without optimisation, products of matrices stand in those."""
+    """Return each entry with the capabilities of the functions that it calls: without optimisation, those contain the
+    matrix products."""
     named = {function.name: function for function in functions}
     for function in functions:
         if not function.entry or not function.calls:
@@ -181,7 +182,7 @@ _TARGET = re.compile(r"^[ \t]*\.target[ \t]+(\w+)", re.MULTILINE)
 
 
 def is_fatbin(text: str) -> bool:
-    """True of what cuobjdump has printed."""
+    """Return True for output of cuobjdump."""
     return "Fatbin" in text and _PART.search(text) is not None
 
 
@@ -195,8 +196,8 @@ def find_fatbin_modules(text: str) -> Iterator[tuple[int, int]]:
 
 
 def extract_ptx(text: str, source: str) -> str:
-    """The same lines without those of cuobjdump's own. Raises `EvidenceError`, which names `source`, for PTX of several
-    targets: each has the same kernels."""
+    """Return the same lines without those of cuobjdump. Raises `EvidenceError`, which names `source`, for PTX with
+    several targets: each has the same kernels."""
     kept: list[str] = []
     at = 0
     targets: dict[str, None] = {}

@@ -1,6 +1,7 @@
-"""Runs the assembler on a kernel, which reports its registers and spills.
+"""Run the assembler on a kernel for its registers and spills.
 
-Only `ptxas -v` knows: registers in PTX are virtual, and neither their number nor arrays in local memory imply spills.
+Only `ptxas -v` knows them: registers in PTX are virtual, and neither their number nor arrays in local memory imply
+spills.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _TARGET = re.compile(r"\bsm_\d+[af]?\b")
 
 @dataclass(frozen=True, slots=True)
 class Assembled:
-    """One entry. Spills are bytes a thread; `stack_bytes` is its frame in local memory, spills included."""
+    """One entry. Spills are bytes per thread; `stack_bytes` is its frame in local memory, including spills."""
 
     registers: int
     stack_bytes: int
@@ -36,19 +37,19 @@ class Assembled:
 
     @property
     def spills(self) -> bool:
-        """True if anything was spilled."""
+        """Return True if anything was spilled."""
         return self.spill_store_bytes + self.spill_load_bytes > 0
 
 
 def find_ptxas() -> str | None:
-    """The assembler on the PATH, or that of the CUDA toolkit at CUDA_HOME; None where there is none."""
+    """Return the assembler on the PATH, or that of the CUDA toolkit at CUDA_HOME; None without either."""
     home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
     return shutil.which("ptxas") or (shutil.which("ptxas", path=str(Path(home) / "bin")) if home else None)
 
 
 def assemble(ptx: Path, target: str, *, program: str | None = None) -> Mapping[str, Assembled]:
-    """Each entry of the file at `ptx`, by name, assembled for the architecture that its `.target` names. Raises
-    `EvidenceError` where there is no assembler, it refuses the file, or it takes longer than two minutes."""
+    """Assemble the file at `ptx` for the architecture that its `.target` names, and return each entry by name. Raises
+    `EvidenceError` if there is no assembler, or if it refuses the file or takes longer than two minutes."""
     program = program or find_ptxas()
     if program is None:
         raise EvidenceError("there is no ptxas", "install the CUDA toolkit, or set CUDA_HOME")
@@ -57,14 +58,14 @@ def assemble(ptx: Path, target: str, *, program: str | None = None) -> Mapping[s
         raise EvidenceError(f"{ptx}: .target {target!r} names no architecture")
     with tempfile.TemporaryDirectory(prefix="frx-ptxas-") as folder:
         output = str(Path(folder) / "out.cubin")
-        # No name is an option, and a name that is quoted in an error is the one that was given.
+        # A path cannot be read as an option, and errors quote the name that was given.
         named = str(ptx) if ptx.is_absolute() else f"./{ptx}"
         arguments = [program, "-v", "--gpu-name", architecture[0], "--output-file", output, named]
         return parse_report(_run(arguments, ptx))
 
 
 def parse_report(text: str) -> Mapping[str, Assembled]:
-    """Parse the output of `ptxas -v`, by entry."""
+    """Parse the output of `ptxas -v` by entry."""
     found: dict[str, Assembled] = {}
     name, frame = "", (0, 0, 0)
     for line in text.splitlines():

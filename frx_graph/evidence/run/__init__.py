@@ -1,1 +1,1 @@
-"""Readers of a recorded run: its events, samples of devices, and the bundle that holds them."""
+"""Read a recorded run: its events, samples of devices, and the bundle that holds them."""

@@ -1,8 +1,8 @@
-"""Opens the bundle of a run, a folder or a zip of one: whatever is in it, nothing outside is read or written.
+"""Open the bundle of a run, a folder or a zip, without reading or writing anything outside it.
 
-A folder is used as it is. A zip is looked through before anything is written, and what does not look like the zip of a
-bundle is refused as a whole: nothing is made harmless, since who has made it may have meant another file. Then the
-files that are read (`bundle_layout`) are extracted into a private folder, which is gone in the end.
+A folder is used in place. A zip is checked before anything is written. If it does not look like the zip of a bundle,
+all of it is refused: nothing is repaired, since its author may have meant another file. Then the required files
+(`bundle_layout`) are extracted into a private folder, which is removed in the end.
 """
 
 from __future__ import annotations
@@ -24,30 +24,30 @@ from frx_graph.support.supervisor.process import unwind_on_termination
 
 _TRACE_SUFFIXES: Final = (".json", ".json.gz")
 _ROOT_TRACE: Final = PurePosixPath(bundle_layout.PROFILER_TRACE.name)
-"""Where archives without folders have the trace."""
+"""Folder of the trace in archives without folders."""
 _ANALYSABLE: Final = frozenset(
     {bundle_layout.GPU_METRICS, bundle_layout.HOST_METRICS, bundle_layout.EVENTS, bundle_layout.SUMMARY, _ROOT_TRACE}
 )
-"""Each of them makes a bundle. A run that was killed before it began has nothing but samples."""
+"""Files that each make a bundle. A run that was killed before it began has only samples."""
 _FILES: Final = _ANALYSABLE | {bundle_layout.METADATA, bundle_layout.MANIFEST, bundle_layout.RUN_CONFIG}
-"""Files of a bundle that are read, besides traces. The log is not: it is for people."""
+"""Files of a bundle that are read, besides traces. The log is left out: it is for people."""
 _DEEPEST = max(len(file.parts) for file in _ANALYSABLE)
-"""How many folders above a file of it may be the bundle's."""
+"""Levels between a file and the bundle's folder."""
 _NOTHING = "holds nothing to analyse: no events (raw/trace.jsonl), no trace (profiler/), no summary, no samples"
 
 
 @dataclass(frozen=True, slots=True)
 class OpenBundle:
-    """An open bundle. `name` is that of its run and folder, `root` the folder of its files."""
+    """An open bundle. `name` is the name of the run and its folder; `root` is the folder with the files."""
 
     name: str
     root: Path
 
     def find(self, relative: PurePosixPath) -> Path | None:
-        """The file, or folder, at `relative` (see `bundle_layout`); None where there is none. Raises `EvidenceError`
-        for a link that leaves the bundle, and for what is neither a file nor a folder."""
+        """Return the file or folder at `relative` (see `bundle_layout`), or None. Raises `EvidenceError` for a link
+        that leaves the bundle, and for anything but files and folders."""
         path = self.root / relative
-        # What is in a folder could be anything: a device would be read without end, a link lead anywhere.
+        # A folder may contain anything: a device is endless, and a link may lead anywhere.
         try:
             real = Path(os.path.realpath(path, strict=True))
             mode = real.stat().st_mode
@@ -84,10 +84,10 @@ class OpenBundle:
 
 @contextlib.contextmanager
 def open_bundle(path: Path) -> Iterator[OpenBundle]:
-    """The bundle at `path`, a folder or a zip, while the block runs.
+    """Open the bundle at `path`, a folder or a zip, while the block runs.
 
-    In the zip the files are in one folder, its root or any other. Raises `EvidenceError` for what is no bundle, or
-    could be harmful; nothing was written then.
+    In a zip the files are in one folder, its root or any other. Raises `EvidenceError` for a file that is not a bundle
+    or could be harmful; nothing has been written then.
     """
     if path.is_dir():
         bundle = OpenBundle(path.resolve().name, path.resolve())
@@ -106,7 +106,8 @@ def open_bundle(path: Path) -> Iterator[OpenBundle]:
 def extract_bundle(archive: BundleZip, prefix: PurePosixPath, path: Path, names: Sequence[str]) -> Iterator[OpenBundle]:
     """Extract the bundle in the folder `prefix` of an archive into a private folder while the block runs.
 
-    `names` are its files, among others or not; `path` is the archive's. Raises `EvidenceError` if extraction fails.
+    `names` include its files, perhaps among others; `path` is the archive's path. Raises `EvidenceError` if extraction
+    fails.
     """
     inside = ((name, _get_inner_path(name, prefix)) for name in names)
     wanted = {name: file for name, file in inside if file is not None and (file in _FILES or _is_profile(file))}
@@ -139,7 +140,7 @@ def _explain_no_run(folder: Path) -> EvidenceError:
 
 
 def _find_prefix(path: Path, names: Sequence[str]) -> PurePosixPath:
-    """The folder in the archive that holds the files, `.` for its root: where something to analyse is."""
+    """Return the folder in the archive that holds the files for analysis, `.` for its root."""
     found = set()
     for name in map(PurePosixPath, names):
         for prefix in name.parents[:_DEEPEST]:

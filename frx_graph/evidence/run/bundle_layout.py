@@ -6,13 +6,13 @@ from pathlib import PurePosixPath
 from typing import Final
 
 METADATA: Final = PurePosixPath("metadata.json")
-"""What was run, when, where, how it ended, and what is missing."""
+"""The command, time, place and ending of the run, and its missing parts."""
 MANIFEST: Final = PurePosixPath("manifest.json")
 """The files, with sizes and checksums, and whether the data are limited."""
 RUN_CONFIG: Final = PurePosixPath("run_config.yaml")
 GPU_METRICS: Final = PurePosixPath("gpu_metrics.csv")
 HOST_METRICS: Final = PurePosixPath("host_metrics.csv")
-"""Processor and memory of the program's processes, which `gpu_metrics.csv` has no columns for."""
+"""Processor and memory of the program's processes, for which `gpu_metrics.csv` has no columns."""
 LOGS: Final = PurePosixPath("optional_logs.txt")
 EVENTS: Final = PurePosixPath("raw/trace.jsonl")
 SUMMARY: Final = PurePosixPath("derived/summary.json")

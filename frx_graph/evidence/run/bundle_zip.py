@@ -1,8 +1,12 @@
-"""A zip archive that may be hostile: everything that it says of itself is checked before a byte is extracted.
+"""Check a zip archive that may be hostile before a byte is extracted.
 
-What is checked, and why: its directory is small before it is read into memory; each name stays within a folder, is of a
-file, and is there once; nothing is encrypted, and all is compressed as everybody does; no member shares its bytes with
-another (how 10 MB become petabytes), and none expands without measure. While a file is extracted its bytes are counted.
+- The directory is small before it is read into memory.
+- Each name stays within a folder, belongs to a file, and occurs once.
+- Nothing is encrypted, and the compression is the usual one.
+- No member shares its bytes with another, a trick that turns 10 MB into petabytes.
+- The expansion of each member is limited.
+
+While a file is extracted, its bytes are counted.
 """
 
 from __future__ import annotations
@@ -22,37 +26,37 @@ from typing import IO, Any, Final
 from frx_graph.errors import EvidenceError
 
 MOST_MEMBERS: Final = 1024
-"""A bundle has ten files, and traces: one for each process and window that was profiled."""
+"""Limit on members. A bundle has ten files, and one trace for each profiled process and window."""
 LONGEST_ENTRY: Final = 1024
-"""Bytes of a member in the directory, on the average: its name and 46 more, of which the longest here have 300."""
+"""Limit on a member's average bytes in the directory: its name and 46 more; the longest here have 300."""
 MOST_BYTES: Final = 2 << 30
-"""Of all members together, extracted. Traces of long runs have some 100 MB; it is also where the older format ends,
-so that what needs the newer one (zip64) is too large."""
+"""Limit on the extracted size of all members. Traces of long runs have some 100 MB. The older format ends here too, so
+archives that need the newer one (zip64) are too large."""
 MOST_EXPANSION: Final = 500
-"""How many bytes one becomes. Traces and events become 10 to 40, the same line over and over up to 1000, which is what
-the method can do (1032) and what bombs do."""
+"""Limit on the expansion of a byte. Traces and events expand 10 to 40 times, a constantly repeated line up to 1000. The
+method's maximum is 1032, as in bombs."""
 SMALLEST_EXPANDED: Final = 1 << 16
-"""Bytes from which on expansion counts: smaller files are harmless."""
+"""Bytes from which expansion counts: smaller files are harmless."""
 
 _END = struct.Struct("<4s4H2LH")
 """End of central directory (APPNOTE.TXT 4.3.16): signature, this disk, its disk, entries here, entries, size, offset,
 length of the comment."""
 _LOCAL = struct.Struct("<4s5H3L2H")
-"""Local header (4.3.7), of which the last are the lengths of the name and of what follows it."""
+"""Local header (4.3.7); its last fields are the lengths of the name and of the extra field after it."""
 _ZIP64_LOCATOR: Final = 20
 _ENCRYPTED: Final = 0x1 | 0x40 | 0x2000
-"""Bits of a member's flags: its bytes, strongly, and its headers."""
+"""Bits of a member's flags for encryption: bytes, strong, and headers."""
 _DRIVE = re.compile(r"[A-Za-z]:")
 _CHUNK: Final = 1 << 18
 _UNREADABLE = (
     zipfile.BadZipFile, zlib.error, struct.error, OSError, EOFError, ValueError, RuntimeError, OverflowError
 )  # fmt: skip
-"""What `zipfile` raises of archives that are damaged."""
+"""Errors that `zipfile` raises for damaged archives."""
 
 
 @dataclass(frozen=True, slots=True)
 class ZipLimits:
-    """Limits on an archive: the number of `members`, and their `bytes` together, extracted."""
+    """Limits on an archive: the number of `members`, and the total of their extracted `bytes`."""
 
     members: int
     bytes: int
@@ -60,13 +64,13 @@ class ZipLimits:
 
 OF_ONE_RUN: Final = ZipLimits(MOST_MEMBERS, MOST_BYTES)
 OF_MANY_RUNS: Final = ZipLimits(0xFFFE, 64 * MOST_BYTES)
-"""As many members as the older format can count. What one run of them may hold is checked by itself."""
+"""The most members that the older format can count. The content of a single run is limited separately."""
 
 
 class BundleZip:
-    """The archive at `path`, checked. A context manager. Raises `EvidenceError` for one that is refused.
+    """The checked archive at `path`. A context manager. Raises `EvidenceError` for a refused one.
 
-    `names` are the relative paths of its files, with `/`.
+    `names` are the relative paths of the files in it, with `/`.
     """
 
     def __init__(self, path: Path, limits: ZipLimits = OF_ONE_RUN) -> None:
@@ -76,7 +80,7 @@ class BundleZip:
             file = opened.enter_context(_open_archive(path))
             directory_start, entries = self._find_directory(file)
             try:
-                # It reads the directory, whose size is known by now, and believes no number of entries.
+                # `zipfile` reads the directory, whose size is known by now, without relying on the number of entries.
                 archive = opened.enter_context(zipfile.ZipFile(file))
             except _UNREADABLE as error:
                 raise self._make_damage_error(error) from None
@@ -98,12 +102,12 @@ class BundleZip:
         self._opened.close()
 
     def get_size(self, name: str) -> int:
-        """Bytes of a member, expanded."""
+        """Return the expanded bytes of a member."""
         return self._archive.getinfo(name).file_size
 
     def extract_member(self, name: str, target: Path) -> None:
-        """Write the member to `target`, which must not exist. Raises `EvidenceError` for one that is damaged, or cannot
-        be written."""
+        """Write the member to `target`, which must not exist. Raises `EvidenceError` if it is damaged or cannot be
+        written."""
         try:
             with target.open("xb") as file:
                 for chunk in self.iterate_chunks(name):
@@ -112,7 +116,7 @@ class BundleZip:
             raise self._make_damage_error(error, name) from None
 
     def iterate_chunks(self, name: str) -> Iterator[bytes]:
-        """The member, part by part. Raises `EvidenceError` for one that is damaged, if only at its end."""
+        """Yield the member part by part. Raises `EvidenceError` if it is damaged, even if only at its end."""
         expected = self.get_size(name)
         read = 0
         try:
@@ -130,7 +134,7 @@ class BundleZip:
     def _find_directory(self, file: IO[bytes]) -> tuple[int, int]:
         """Return the start of the directory and its declared number of entries.
 
-        It is found as `zipfile` finds it: from the end, which a comment may follow.
+        The search is the same as in `zipfile`: from the end, which a comment may follow.
         """
         size = file.seek(0, os.SEEK_END)
         start = max(0, size - _END.size - 0xFFFF - _ZIP64_LOCATOR)
@@ -154,7 +158,7 @@ class BundleZip:
         return offset, entries
 
     def _check_member(self, member: zipfile.ZipInfo) -> None:
-        """Each by itself."""
+        """Check each member by itself."""
         name = member.orig_filename
         parts = name.removesuffix("/").split("/")
         if "\\" in name or not name.isprintable():
@@ -163,7 +167,7 @@ class BundleZip:
             raise self._make_refusal(f"a member, {name!r}, would leave the folder that it is extracted to")
         if any(len(part.encode(errors="surrogatepass")) > 255 for part in parts):
             raise self._make_refusal("a member has a name that no file can have")
-        # The upper half is the mode where the archive was made on Unix; elsewhere, or without one, 0.
+        # The upper half is the mode if the archive was made on Unix; otherwise it is 0.
         if stat.S_IFMT(member.external_attr >> 16) not in (0, stat.S_IFREG, stat.S_IFDIR):
             raise self._make_refusal(f"{name!r} is a link, or something else that is no file")
         if member.flag_bits & _ENCRYPTED:
@@ -186,7 +190,7 @@ class BundleZip:
             raise self._make_refusal(f"expands to {total} bytes, more than {self._limits.bytes >> 30} GiB")
 
     def _check_places(self, file: IO[bytes], members: list[zipfile.ZipInfo], directory_start: int) -> None:
-        """No two members have bytes in common, nor has one any with the directory."""
+        """Check that no two members share bytes with each other or with the directory."""
         free = 0
         for member in sorted(members, key=lambda member: member.header_offset):
             start = member.header_offset

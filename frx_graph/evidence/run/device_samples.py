@@ -1,8 +1,8 @@
-"""Reads samples of devices, `gpu_metrics.csv`.
+"""Read samples of devices, `gpu_metrics.csv`.
 
 `nvidia-smi --query-gpu=... --format=csv` writes this format: units in brackets after names, and sometimes after values;
-`[N/A]` for what a device does not report. Columns are found by name, in any order; unknown ones are ignored. A missing
-value is None. A row without a time, or the torn last row of a run that was killed, is left out.
+`[N/A]` for values that a device does not report. Columns are found by name, in any order; unknown ones are ignored. A
+missing value is None. A row without a time is left out, and so is the torn last row of a run that was killed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from frx_graph.evidence.opening import open_evidence
 from frx_graph.evidence.run.events import GpuSample
 
 MOST_SAMPLES: Final = 2_000_000
-"""Rows that are read, about 400 MB: a day of 20 samples a second."""
+"""Limit on rows, about 400 MB: a day of 20 samples a second."""
 LONGEST_ROW: Final = 1 << 14
 _PERCENT: Final = {"%": 1.0}
 _MEMORY: Final = {"B": 1.0, "KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30}
@@ -31,7 +31,7 @@ _COLUMN = re.compile(r"\s*([^\[\]]*?)\s*(?:\[([^\[\]]*)\])?\s*")
 _VALUE = re.compile(r"([-+]?\d{1,20}(?:\.\d{1,20})?)\s*([A-Za-z%/]{0,10})")
 _TIME: Final = "timestamp"
 _SMI_TIME: Final = "%Y/%m/%d %H:%M:%S.%f"
-"""Of the machine's clock on the wall: which zone that is it does not say."""
+"""Time on the machine's wall clock, with an unknown zone."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 _UNITS: Final[Mapping[str, Mapping[str, float]]] = {
@@ -45,7 +45,7 @@ _UNITS: Final[Mapping[str, Mapping[str, float]]] = {
 
 @dataclass(frozen=True, slots=True)
 class _SampleColumn:
-    """Place of a value in a row, and its unit unless the value has one."""
+    """Index of a value in a row, and its unit unless the value has one."""
 
     place: int
     unit: str
@@ -89,7 +89,8 @@ def _build_sample(at_ns: int, value: Callable[[str], float | None]) -> GpuSample
 
 
 def _iterate_rows(file: IO[str]) -> Iterator[tuple[int, list[str]]]:
-    """Lines with their numbers, as cells. No value has a line break in it, and one without a comma needs no quotes."""
+    """Yield the lines with their numbers, as cells. No value has a line break in it, and one without a comma needs no
+    quotes."""
     number = 0
     while line := file.readline(LONGEST_ROW):
         number += 1
@@ -139,7 +140,7 @@ def _make_value_getter(
 def _parse_time(text: str) -> int | None:
     try:
         when = datetime.strptime(text, _SMI_TIME) if "/" in text else datetime.fromisoformat(text)
-        # Without a zone it is the machine's.
+        # Without a zone, it is the machine's zone.
         since = when.astimezone(UTC) - _EPOCH
     except (ValueError, OverflowError, OSError):
         return None

@@ -1,6 +1,6 @@
-"""From one line of an event stream to a typed event: the door at which its fields are checked.
+"""Convert one line of an event stream to a typed event, checking its fields.
 
-Only the type and the time must be right, and the duration of a span; any other field that is wrong counts as missing.
+Only the type and the time, and the duration of a span, must be valid; any other invalid field counts as missing.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _LARGEST = (1 << 63) - 1
 _LARGEST_SIZE = 1 << 48
 _HIGHEST_RANK = 64
 WAITING = "next"
-"""The stage of a loader in which the program waits for a batch."""
+"""The loader stage in which the program waits for a batch."""
 _MARKS = frozenset({"begin", "end"})
-"""Stages that are no wait: it begins to iterate, or has no further batch."""
+"""Stages without a wait: the loader begins to iterate, or has no further batch."""
 
 _Time = Annotated[int, Field(ge=0, le=_LARGEST)]
 _Number = Annotated[int, Field(ge=-_LARGEST, le=_LARGEST)]
@@ -46,7 +46,7 @@ _Sizes = Annotated[
 
 
 class UnusableEventError(ValueError):
-    """The event cannot be placed or measured; the text says why."""
+    """The event cannot be placed or measured; the text explains why."""
 
 
 class _EventFields(BaseModel):
@@ -137,7 +137,7 @@ _Model = TypeVar("_Model", bound=_EventFields)
 
 
 def parse_event(fields: object) -> RunEvent | None:
-    """The event in a line's JSON value. None: of a type, or a stage of the loader, that is not known. Raises
+    """Return the event in a line's JSON value, or None for an unknown type or loader stage. Raises
     `UnusableEventError`."""
     line = _validate_lenient(_EventLine, fields)
     try:
@@ -148,7 +148,7 @@ def parse_event(fields: object) -> RunEvent | None:
 
 
 def _validate_lenient(model: type[_Model], fields: object) -> _Model:
-    """`fields` as the model has them, without those that are wrong and may be missing."""
+    """Return the model's `fields`, without invalid ones that may be missing."""
     try:
         return model.model_validate(fields)
     except ValidationError as error:

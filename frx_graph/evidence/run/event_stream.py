@@ -1,7 +1,7 @@
-"""Reads the events of a run, `raw/trace.jsonl`, line by line.
+"""Read the events of a run, `raw/trace.jsonl`, line by line.
 
-A program that was killed leaves a line that is torn; other programs write types and keys that are not known here. What
-cannot be read is counted and told, and the rest is read. The whole file is refused where nothing in it is an event.
+A killed program leaves a torn line, and other programs write unknown types and keys. Unreadable parts are counted and
+reported, and the rest is read. A file without any event is refused.
 """
 
 from __future__ import annotations
@@ -19,33 +19,33 @@ from frx_graph.evidence.run.event_fields import UnusableEventError, parse_event
 from frx_graph.evidence.run.events import RunEvent, ShapeSnapshot
 
 LONGEST_LINE = 16 << 20
-"""Bytes. A snapshot of 10,000 parameters takes 2 MB."""
+"""Longest line in bytes. A snapshot of 10,000 parameters takes 2 MB."""
 MOST_RECORDS = 2_000_000
-"""Events, and tensors in them, that are kept: about 400 MB. A step of a program that records all has about ten."""
+"""Limit on events, and on tensors in them: about 400 MB. With everything recorded, a step has about ten."""
 _SKIPPED_AT_ONCE = 1 << 20
 _EXPECTED = "the events of a run, one JSON object a line"
 
 
 @dataclass(frozen=True, slots=True)
 class EventStream:
-    """Events in the order in which they were written, and counts of what could not be read."""
+    """Events in writing order, and counts of unreadable parts."""
 
     events: tuple[RunEvent, ...]
     unreadable: int = 0
-    """Lines that are no event that can be placed in time and measured."""
+    """Lines without an event that can be placed in time and measured."""
     first_problem: str | None = None
-    """Of these lines."""
+    """Examples of these lines."""
     foreign: int = 0
-    """Events of types, and of loaders' stages, that are not known here."""
+    """Events with types or loader stages that are unknown here."""
     torn: bool = False
-    """The last line ends in the middle: the program was killed while it wrote."""
+    """The last line is incomplete: the program was killed while it wrote."""
     left_out: int = 0
-    """Events behind the first `MOST_RECORDS`."""
+    """Events after the first `MOST_RECORDS`."""
 
 
 def read_event_stream(path: Path, *, most: int = MOST_RECORDS, longest: int = LONGEST_LINE) -> EventStream:
-    """The events in the file at `path`, which may be empty. Raises `EvidenceError` for a file that cannot be read, or
-    in which no line is an event."""
+    """Read the events in the file at `path`, which may be empty. Raises `EvidenceError` if it cannot be read, or if no
+    line is an event."""
     with open_evidence(path, _EXPECTED) as file:
         return _read_events(path, file, most, longest)
 
@@ -83,7 +83,7 @@ def _read_events(path: Path, file: IO[bytes], most: int, longest: int) -> EventS
 
 
 def _iterate_lines(file: IO[bytes], longest: int) -> Iterator[bytes | None]:
-    """Each line with its end; None for one that is longer than it may be, which is passed over."""
+    """Yield each line with its end; None for one over the limit, which is skipped."""
     while line := file.readline(longest + 1):
         if len(line) <= longest or line.endswith(b"\n"):
             yield line

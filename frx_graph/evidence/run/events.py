@@ -1,11 +1,11 @@
-"""The events that a program writes about its run, `raw/trace.jsonl`: one JSON object a line.
+"""Events that a program writes about its run, `raw/trace.jsonl`: one JSON object a line.
 
 The keys follow the published event stream: `event_type`, `timestamp_ns`, `pid`, `step_id`, `duration_ns` and `payload`,
 whose keys depend on the type. Others are ignored, and each but the type may be missing, null or wrong. New here are
-`strides`, `dtypes` and `of` of a snapshot, and the number by which steps refer to one.
+`strides`, `dtypes` and `of` in a snapshot, and the number by which steps refer to one.
 
-Lines are only nearly in the order of their times: several processes may write to one file, and the end of a step is
-written when its loss has come from a device, after later events.
+Lines are only nearly in order of time. Several processes may write to one file, and the end of a step is written when
+its loss arrives from a device, after later events.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 EVENT_SCHEMA: Final = "0.1.0"
-"""Of the published stream, `schema_version` in its events."""
+"""The value of `schema_version` in the published stream's events."""
 
 
 class EventType(enum.StrEnum):
@@ -53,8 +53,8 @@ class RecordedTensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEvent:
-    """`at_ns` is when it was written, in nanoseconds since the epoch: for what has a duration, its end. `process` is
-    the writer's number, `step` the program's own. None: not recorded."""
+    """An event. `at_ns` is its writing time in nanoseconds since the epoch; for an event with a duration, its end.
+    `process` is the writer's number, `step` the program's own. None: not recorded."""
 
     at_ns: int
     process: int | None = None
@@ -63,7 +63,8 @@ class RunEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepStart(RunEvent):
-    """A step has begun. In the payload `step_kind` and, for one that is within others, `depth`: in how many."""
+    """The beginning of a step. The payload has `step_kind` and, for a nested step, `depth`: the number of steps around
+    it."""
 
     kind: str | None = None
     depth: int = 0
@@ -71,12 +72,11 @@ class StepStart(RunEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepEnd(RunEvent):
-    """A step has ended; `duration_ns` is from its start, so without what the program waited for its batch before it.
-    None: not recorded.
+    """The end of a step; `duration_ns` is from its start, so it excludes the wait for its batch. None: not recorded.
 
-    In the payload `step_kind`, `status` (`ok` or `error`), `loss`, `metrics` (an object of numbers) and `batch_layout`:
-    the `layout` of the snapshot that shows the step's batch. Numbers that are not finite are the strings `NaN`,
-    `Infinity` and `-Infinity`. Where it is within other steps `depth` says in how many.
+    The payload has `step_kind`, `status` (`ok` or `error`), `loss`, `metrics` (an object of numbers) and
+    `batch_layout`: the `layout` of the snapshot for the step's batch. Numbers that are not finite are the strings
+    `NaN`, `Infinity` and `-Infinity`. In a nested step, `depth` is the number of steps around it.
     """
 
     duration_ns: int | None = None
@@ -98,7 +98,7 @@ class PhaseSpan(RunEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoaderWait(RunEvent):
-    """The program waited for a batch.
+    """A wait of the program for a batch.
 
     The payload has `stage` (only `next` is a wait), `num_workers`, `prefetch_factor`, `pinned_memory`,
     `persistent_workers` and `batch_size`. `step` may be the number of the batch instead of the step: only the time
@@ -114,7 +114,8 @@ class LoaderWait(RunEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoaderMark(RunEvent):
-    """A loader has begun to iterate, or had no further batch: `stage` is `begin` or `end`. No wait for a batch."""
+    """A loader has begun to iterate, or had no further batch: `stage` is `begin` or `end`. It is not a wait for a
+    batch."""
 
     workers: int | None = None
 
@@ -129,7 +130,7 @@ class CopySpan(RunEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncWait(RunEvent):
-    """The program waited for a device."""
+    """A wait of the program for a device."""
 
     duration_ns: int
 
@@ -139,9 +140,9 @@ class ShapeSnapshot(RunEvent):
     """Shapes and strides of a batch, or of the parameters.
 
     The payload has `of` (a batch if missing), `layout`, `shapes`, `strides` and `dtypes` (objects by the tensor's
-    name), `batch_size`, `is_training` and `model_name`. It is written when something has changed. `layout` numbers the
-    layouts of batches in order of appearance; one that comes again is not written again, and steps refer to it.
-    Parameters appear only if they changed, except in the first snapshot.
+    name), `batch_size`, `is_training` and `model_name`. It is written after a change. `layout` numbers the layouts of
+    batches in order of appearance; a repeated one is not written again, and steps refer to it. Parameters appear only
+    if they changed, except in the first snapshot.
     """
 
     of: SnapshotOf
@@ -154,9 +155,9 @@ class ShapeSnapshot(RunEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfilerWindow(RunEvent):
-    """A profile of some steps was written: `window_state` `exported` and `trace` (its path within the bundle, or null)
-    in the payload, and `steps`, how many there are in it; figures of kernels that other programs put there are read,
-    too: `kernel_count`, `median_cuda_kernel_duration_us`, `small_kernel_fraction`."""
+    """A profile of some steps was written. The payload has `window_state` `exported`, `trace` (its path within the
+    bundle, or null) and `steps` (the number of steps in it). Kernel figures that other programs add are also read:
+    `kernel_count`, `median_cuda_kernel_duration_us`, `small_kernel_fraction`."""
 
     trace: str | None = None
     steps: int | None = None
@@ -167,8 +168,8 @@ class ProfilerWindow(RunEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSample(RunEvent):
-    """A device at one moment: `utilization_gpu_pct`, `utilization_mem_pct`, `memory_used_bytes` and
-    `memory_total_bytes` in the payload. Percentages are 0..100."""
+    """A sample of a device. The payload has `utilization_gpu_pct`, `utilization_mem_pct`, `memory_used_bytes` and
+    `memory_total_bytes`. Percentages are 0..100."""
 
     device: int | None = None
     busy_pct: float | None = None
@@ -195,10 +196,9 @@ class SystemInfo(RunEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunWarning(RunEvent):
-    """Something that makes the record less than whole, such as events that were dropped: `message` in the payload, and
-    `dropped`, how many events are missing, from `timestamp_ns` on, and `until_ns`, when the last of them was. The steps
-    of that process before it and after it do not follow each other, so the time between their ends is none of a
-    step."""
+    """A gap in the record, such as dropped events. The payload has `message`, and `dropped`, the number of missing
+    events, from `timestamp_ns` to `until_ns`, the time of the last one. The steps of that process before and after
+    it are not consecutive, so the time between their ends is not a step's."""
 
     message: str
     dropped: int | None = None

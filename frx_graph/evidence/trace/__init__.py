@@ -1,1 +1,1 @@
-"""Reads torch.profiler traces: events, nesting, launches, steps, call sites."""
+"""Read torch.profiler traces: events, nesting, launches, steps, call sites."""

@@ -1,7 +1,7 @@
-"""Reads a Chrome-format trace, plain or gzipped, one event at a time, in memory that does not grow with the file.
+"""Read a Chrome-format trace, plain or gzipped, one event at a time, in memory that does not grow with the file.
 
-The only place where the file's JSON is parsed. Whatever is wrong with the file becomes an `EvidenceError` of one line
-that names the file, the place in it, and what was expected.
+Only this module parses the file's JSON. Each fault of the file becomes an `EvidenceError` of one line that names the
+file, the place in it, and the expected text.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class JsonFloat(NamedTuple):
 
 
 class _RejectedValueError(ValueError):
-    """Valid for Python's decoder, but not accepted here."""
+    """A value that Python's decoder accepts, but this one does not."""
 
 
 def read_chrome_trace(
@@ -74,7 +74,7 @@ def read_chrome_trace(
 
 
 def _decode_chunks(path: Path, raw: IO[bytes], limits: ReadLimits) -> Generator[str, None, None]:
-    """The file's text in chunks, decompressed where the content says so. Bytes that are not UTF-8 become U+FFFD."""
+    """Yield the file's text in chunks, decompressed if its content is gzip. Bytes that are not UTF-8 become U+FFFD."""
     start = raw.read(_LONGEST_TOKEN)
     raw.seek(0)
     if not start:
@@ -125,7 +125,7 @@ def _parse_object(window: _TextWindow, on_event: Callable[[int, dict[str, Any]],
             window.fail_at("the top level", f"expected ':' after {_quote_text(key)}")
         window.skip_character()
         if key in metadata or (found and key == "traceEvents"):
-            window.fail_at("the top level", f"{_quote_text(key)} stands there twice")
+            window.fail_at("the top level", f"{_quote_text(key)} appears twice")
         if key == "traceEvents":
             found = True
             if window.peek_character() != "[":
@@ -160,7 +160,7 @@ def _parse_events(window: _TextWindow, on_event: Callable[[int, dict[str, Any]],
 
 
 class _TextWindow:
-    """The part of the text that is being parsed: values are taken from its front, chunks appended at its back."""
+    """The part of the text being parsed: values are taken from the front, chunks appended at the back."""
 
     def __init__(self, path: Path, chunks: Iterator[str], limits: ReadLimits) -> None:
         self.path = path
@@ -179,7 +179,7 @@ class _TextWindow:
         self._scan = decoder.scan_once  # type: ignore[attr-defined]
 
     def peek_character(self) -> str:
-        """The next character that is not white space; empty at the end of the file."""
+        """Return the next character other than white space; empty at the end of the file."""
         while True:
             self._position = _SPACE.match(self._text, self._position).end()  # type: ignore[union-attr]
             if self._position < len(self._text):
@@ -188,7 +188,7 @@ class _TextWindow:
                 return ""
 
     def skip_character(self) -> None:
-        """Pass over the character that was looked at."""
+        """Skip the character that was peeked at."""
         self._position += 1
 
     def take_separator(self, where: str, closing: str) -> bool:
@@ -202,8 +202,8 @@ class _TextWindow:
         return True
 
     def take_member(self) -> Any:
-        """Take the next JSON value with the comma behind it, if it is an object that is whole in this window. Else
-        None, and nothing is taken: what is wrong, or not there yet, is for `value` to find out."""
+        """Take the next JSON value with the comma after it, if it is an object that is complete in this window.
+        Otherwise return None and take nothing: `value` finds out if it is invalid or incomplete."""
         try:
             value, end = self._scan(self._text, self._position)
         except (StopIteration, ValueError, RecursionError):
@@ -247,7 +247,7 @@ class _TextWindow:
         raise EvidenceError(f"{self.path}: {where}, at character {at}: {problem}", "not valid trace JSON")
 
     def _extend(self) -> bool:
-        """Append the next chunk; False at the end of the file."""
+        """Append the next chunk, and return False at the end of the file."""
         if len(self._text) - self._position > self._limit:
             raise EvidenceError(
                 f"{self.path}: at character {self._dropped + self._position}: one value longer than {self._limit:,} "
@@ -267,7 +267,7 @@ def _reject_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(fields) != len(pairs):
         seen: set[str] = set()
         twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise _RejectedValueError(f"{_quote_text(twice)} stands there twice")
+        raise _RejectedValueError(f"{_quote_text(twice)} appears twice")
     return fields
 
 
@@ -276,7 +276,7 @@ def _reject_constant(name: str) -> NoReturn:
 
 
 def _quote_text(text: str) -> str:
-    """Text from the file for a message: escaped, short."""
+    """Return text from the file for a message: escaped and short."""
     return ascii(text[:40])
 
 

@@ -1,4 +1,4 @@
-"""The events of a profiler trace, typed. Times are integer nanoseconds on the trace's own clock."""
+"""Typed events of a profiler trace. Times are integer nanoseconds on the trace's own clock."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _KINDS = frozenset({"Pageable", "Pinned", "Managed"})
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """`direction` is HtoD, DtoH, DtoD, PtoP, HtoH or, of a name that does not tell, None. `host_memory` is pageable,
-    pinned or managed where the trace says so: ROCm's do not."""
+    """A copy. `direction` is HtoD, DtoH, DtoD, PtoP, HtoH, or None if the name does not show it. `host_memory` is
+    pageable, pinned or managed, or None if the trace lacks it, as in ROCm's."""
 
     direction: str | None
     host_memory: str | None
@@ -32,7 +32,7 @@ class Transfer:
 
 @functools.lru_cache(maxsize=1024)
 def parse_transfer(name: str) -> Transfer:
-    """From `Memcpy HtoD (Pageable -> Device)` or `CopyHostToDevice`."""
+    """Parse `Memcpy HtoD (Pageable -> Device)` or `CopyHostToDevice`."""
     direction = next((direction for direction, pattern in _DIRECTIONS if pattern.search(name)), None)
     memories = _MEMORIES.search(name)
     host = None
@@ -51,8 +51,8 @@ class ActivityKind(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A tensor argument of an operator. `strides` are in elements and None where the trace has none; `dtype` is None
-    for a type that is not known here."""
+    """A tensor argument of an operator. `strides` are in elements, None if the trace has none; `dtype` is None for an
+    unknown type."""
 
     shape: tuple[int, ...]
     dtype: DType | None
@@ -60,13 +60,13 @@ class Operand:
 
     @property
     def bytes(self) -> int | None:
-        """Bytes of the elements; None where the dtype is not known."""
+        """Return the bytes of the elements; None if the dtype is unknown."""
         return None if self.dtype is None else math.prod(self.shape) * self.dtype.itemsize
 
 
 @dataclass(frozen=True, slots=True)
 class HostThread:
-    """A thread of a process, as the trace numbers them."""
+    """A thread of a process, by the trace's numbers."""
 
     process: str
     thread: str
@@ -74,7 +74,7 @@ class HostThread:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Anything that takes time."""
+    """An event with a duration."""
 
     name: str
     start_ns: int
@@ -82,13 +82,13 @@ class Span:
 
     @property
     def end_ns(self) -> int:
-        """Time at which it ended."""
+        """Return the time at which it ended."""
         return self.start_ns + self.duration_ns
 
 
 @dataclass(frozen=True, slots=True)
 class HostSpan(Span):
-    """Anything that takes time on a thread of the host."""
+    """An event with a duration on a thread of the host."""
 
     thread: HostThread
 
@@ -97,9 +97,10 @@ class HostSpan(Span):
 class Operator(HostSpan):
     """One call of an operator or autograd node, or a range that the program named (`annotation`).
 
-    `operands` has an entry for each argument, None for one that is no tensor; it is None itself where shapes were not
-    recorded. `concrete` holds the scalar arguments as text, `call_stack` the Python frames, innermost first, separated
-    by semicolons, where the trace has them. `sequence` is autograd's number, `forward_thread` above 0 in a backward.
+    `operands` has an entry for each argument, None for one that is not a tensor; it is None if shapes were not
+    recorded. `concrete` holds the scalar arguments as text. `call_stack` has the Python frames, if the trace does,
+    innermost first, separated by semicolons. `sequence` is autograd's number; `forward_thread` is above 0 in a
+    backward.
     """
 
     annotation: bool = False
@@ -113,8 +114,8 @@ class Operator(HostSpan):
 
 @dataclass(frozen=True, slots=True)
 class RuntimeCall(HostSpan):
-    """A call of the CUDA or HIP runtime or driver. `correlation` links it to what it made the device do; `bytes` is
-    what it was asked to copy, where the trace says so (ROCm's do)."""
+    """A call of the CUDA or HIP runtime or driver. `correlation` links it to its device activity; `bytes` is the
+    requested copy size, if the trace has it (ROCm's do)."""
 
     correlation: int | None = None
     bytes: int | None = None
@@ -122,7 +123,7 @@ class RuntimeCall(HostSpan):
 
 @dataclass(frozen=True, slots=True)
 class DeviceActivity(Span):
-    """A kernel, copy or fill on a device. `bytes` is what a copy or fill moved, once, as the trace has it."""
+    """A kernel, copy or fill on a device. `bytes` is the size of a copy or fill, counted once, as the trace has it."""
 
     kind: ActivityKind
     device: int | None = None
@@ -135,22 +136,22 @@ class DeviceActivity(Span):
 
     @property
     def is_host_transfer(self) -> bool:
-        """True for a copy to, from or on the host."""
+        """Return True for a copy to, from or on the host."""
         return self.kind is ActivityKind.MEMCPY and parse_transfer(self.name).direction in ("HtoD", "DtoH", "HtoH")
 
     @property
     def leaves_device(self) -> bool:
-        """True for a copy between two memories."""
+        """Return True for a copy between two memories."""
         peer = self.kind is ActivityKind.MEMCPY and parse_transfer(self.name).direction == "PtoP"
         return peer or self.is_host_transfer
 
 
 @dataclass(frozen=True, slots=True)
 class PythonFrame(HostSpan):
-    """A Python function, built-in or module call that was on the stack.
+    """A Python function, built-in or module call on the stack.
 
-    `name` reads `file.py(12): function`, with the line of the definition; `called_from` reads `file.py:34`, the line of
-    the call, and is empty where the profiler did not write it (torch 2.15 does, 2.13 does not).
+    `name` has the form `file.py(12): function`, with the line of the definition. `called_from` has the form
+    `file.py:34`, the line of the call; it is empty if the profiler did not write it (torch 2.15 does, 2.13 does not).
     """
 
     called_from: str = ""

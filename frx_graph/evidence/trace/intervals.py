@@ -1,6 +1,6 @@
-"""Time spans that overlap: how long any of them runs, what two sets share, and how long one owner's run alone.
+"""Measure overlapping time spans: their union, the intersection of two sets, and the time of one owner alone.
 
-A set of spans is merged first (`merged`): ordered, without overlaps; what takes two sets takes them in linear time.
+A set of spans is merged first (`merged`): ordered, without overlaps. Functions of two sets then take linear time.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import TypeVar
 Owner = TypeVar("Owner", bound=Hashable)
 
 Span = tuple[int, int]
-"""Start and end in nanoseconds, the end not included."""
+"""Start and end in nanoseconds, with the end excluded."""
 
 
 def merge_spans(spans: Iterable[Span]) -> tuple[Span, ...]:
-    """The union as ordered spans with gaps between them; empty spans are left out."""
+    """Return the union as ordered spans with gaps between them; empty spans are left out."""
     found: list[Span] = []
     for start, end in sorted(spans):
         if end <= start:
@@ -36,13 +36,13 @@ def sum_spans(spans: Sequence[Span]) -> int:
 
 
 def is_covered(spans: Sequence[Span], time_ns: int) -> bool:
-    """True if one of the merged spans runs at a moment."""
+    """Return True if one of the merged spans runs at a moment."""
     position = bisect_right(spans, time_ns, key=lambda span: span[0]) - 1
     return position >= 0 and time_ns < spans[position][1]
 
 
 def intersect_spans(one: Sequence[Span], other: Sequence[Span]) -> tuple[Span, ...]:
-    """Return the times at which both run. Both are merged, and so is the result."""
+    """Return the times at which both run. Inputs and result are merged."""
     found: list[Span] = []
     i = j = 0
     while i < len(one) and j < len(other):
@@ -57,7 +57,7 @@ def intersect_spans(one: Sequence[Span], other: Sequence[Span]) -> tuple[Span, .
 
 
 def subtract_spans(one: Sequence[Span], other: Sequence[Span]) -> tuple[Span, ...]:
-    """Return the times at which the first runs and the second does not. Both are merged, and so is the result."""
+    """Return the times at which the first runs and the second does not. Inputs and result are merged."""
     found: list[Span] = []
     j = 0
     for first, end in one:
@@ -76,14 +76,14 @@ def subtract_spans(one: Sequence[Span], other: Sequence[Span]) -> tuple[Span, ..
 
 
 def measure_union(spans: Iterable[Span]) -> int:
-    """Nanoseconds in which at least one of the `(start, end)` spans runs."""
+    """Return the nanoseconds in which at least one of the `(start, end)` spans runs."""
     return sum_spans(merge_spans(spans))
 
 
 def measure_exclusive(spans: Iterable[tuple[int, int, Owner]]) -> dict[Owner, int]:
-    """Nanoseconds in which only spans of one owner run: what the union would lose without that owner.
+    """Return, by owner, the nanoseconds in which only its spans run: the time that the union would lose without it.
 
-    Spans are `(start, end, owner)`. Every owner has an entry, 0 where it never runs alone.
+    Spans are `(start, end, owner)`. Every owner has an entry, 0 if it never runs alone.
     """
     edges: list[tuple[int, int, Owner]] = []
     alone: dict[Owner, int] = {}

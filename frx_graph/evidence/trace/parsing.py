@@ -1,8 +1,8 @@
-"""From the raw fields of a trace event to a typed event: the door at which they are checked.
+"""Convert the raw fields of a trace event to a typed event, checking them.
 
-Two generations of field names are read: torch 1.8 to 1.11 (`Operator`, `Kernel`, `external id`, whole microseconds)
-and later ones (`cpu_op`, `kernel`, `External id`, fractions of microseconds). What the format requires must be right;
-an optional field of the wrong kind counts as absent.
+Two generations of field names are read: torch 1.8 to 1.11 (`Operator`, `Kernel`, `external id`, whole microseconds) and
+later ones (`cpu_op`, `kernel`, `External id`, fractions of microseconds). Fields that the format requires must be
+valid; an optional field of the wrong type counts as absent.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ _LARGEST_US = _LARGEST // 1000
 _LARGEST_SIZE = 1 << 48
 _HIGHEST_RANK = 64
 _SHORT_NS = 1 << 16
-"""Durations that are kept once each: most are shorter."""
+"""Limit on cached durations: most are shorter."""
 _QUERY = re.compile(
     r"(?:cuda|hip)(?:Occupancy|Func(?:Get|Set)Attribute|\w*Get|\w*IsCapturing|Event(?:Query|Record)|StreamQuery"
     r"|StreamWaitEvent)\w*"
 )
 _SHORT_QUERY_US = 10
 _MEMORY = "[memory]"
-"""Each allocation and release, where memory was profiled."""
+"""Category of each allocation and release, if memory was profiled."""
 _MOST_SHARED = 1 << 14
-"""Argument lists, and tuples, that are remembered: more than a step of a large model has."""
+"""Limit on cached argument lists and tuples: more than a step of a large model has."""
 _DEVICE_KINDS = {
     "kernel": ActivityKind.KERNEL,
     "memcpy": ActivityKind.MEMCPY,
@@ -54,7 +54,7 @@ _DEVICE_KINDS = {
 }
 _OPERATORS = frozenset({"cpu_op", "operator", "user_annotation"})
 _SCALARS = frozenset({"", "Scalar", "ScalarList", "GenericList", "TensorList", "Int", "Bool", "Double", "Device"})
-"""Arguments that are not one tensor."""
+"""Types of arguments that are not one tensor."""
 _DTYPES = {
     "float": DType.FLOAT32,
     "double": DType.FLOAT64,
@@ -73,14 +73,14 @@ _DTYPES = {
     "unsigned char": DType.UINT8,
     "bool": DType.BOOL,
 }
-"""`caffe2::TypeMeta::name()`, which is how the profiler writes the type of a tensor argument."""
+"""Names from `caffe2::TypeMeta::name()`, which the profiler writes for the type of a tensor argument."""
 
 _Event = TypeVar("_Event")
 
 
 class EventParser:
     """Sorts raw events into typed ones. `unfinished` counts events without a usable duration, which are left out;
-    `peak_allocated` are bytes by device."""
+    `peak_allocated` is in bytes by device."""
 
     def __init__(self, path: Path) -> None:
         self.operators: list[Operator] = []
@@ -91,13 +91,13 @@ class EventParser:
         self.peak_allocated: dict[int, int] = {}
         self._path = path
         self._threads: dict[tuple[str, str], HostThread] = {}
-        # Steps repeat themselves: what many events have in common is kept once.
+        # Steps repeat themselves, so values that many events share are kept once.
         self._operands: dict[str, tuple[Operand | None, ...] | None] = {}
         self._tuples: dict[tuple[Any, ...], tuple[Any, ...]] = {}
         self._durations: dict[int, int] = {}
 
     def add(self, index: int, fields: dict[str, Any]) -> None:
-        """Read one event; events of other phases and categories are passed over, but for allocations."""
+        """Read one event; events of other phases and categories are skipped, except allocations."""
         category = fields.get("cat")
         if fields.get("ph") != "X" or not isinstance(category, str):
             if fields.get("name") == _MEMORY:
@@ -115,7 +115,7 @@ class EventParser:
             self._append_event(self.frames, self._build_frame, index, fields)
 
     def _note_memory(self, args: object) -> None:
-        """Note the bytes that a device holds after an allocation; the host is of type 0."""
+        """Record a device's allocated bytes after an allocation; the host is of type 0."""
         if not isinstance(args, dict) or args.get("Device Type") == 0:
             return
         device, held = _check_integer(args.get("Device Id")), _check_integer(args.get("Total Allocated"))
@@ -254,7 +254,7 @@ def _classify_category(category: str) -> _RecordKind | None:
 
 
 def _is_short_query(fields: dict[str, Any]) -> bool:
-    """True for a call that neither makes a device do anything nor takes time: most calls of a trace do neither."""
+    """Return True for a call without device work or notable time, as most calls of a trace are."""
     name, duration = fields.get("name"), fields.get("dur")
     if isinstance(duration, JsonFloat):
         short = duration.text[1:2] == "." and duration.text[:1].isdecimal() and duration.text[2:].isdecimal()
@@ -269,16 +269,16 @@ def _is_query(name: str) -> bool:
 
 
 def clean_text(text: str) -> str:
-    """Text that can be encoded: half surrogate pairs, which JSON escapes allow, become question marks."""
+    """Return text that can be encoded: half surrogate pairs, which JSON escapes allow, become question marks."""
     if text.isascii():
         return sys.intern(text)
     return sys.intern(text.encode("utf-8", "replace").decode("utf-8"))
 
 
 def _parse_nanoseconds(value: object) -> int | None:
-    """Microseconds to nanoseconds, exactly; digits below a nanosecond are cut. None for anything else."""
+    """Convert microseconds to nanoseconds exactly; digits below a nanosecond are cut. Else returns None."""
     if isinstance(value, JsonFloat):
-        # As torch writes them today: with three digits behind the point.
+        # As torch writes them today: with three digits after the point.
         if value.text[-4:-3] == "." and len(value.text) < 24:
             digits = value.text[:-4] + value.text[-3:]
             if digits.isdecimal():
@@ -302,7 +302,7 @@ def _check_integer(value: object) -> int | None:
 
 
 def _parse_sizes(value: object) -> tuple[int, ...] | None:
-    """A shape, strides or grid; None for anything else."""
+    """Return a shape, strides or grid; None for anything else."""
     if not isinstance(value, list) or len(value) > _HIGHEST_RANK:
         return None
     for size in value:

@@ -1,4 +1,4 @@
-"""Call sites in a trace: the user's Python frame above an operator, where the profiler recorded stacks."""
+"""Find call sites in a trace: the user's Python frame above an operator, if the profiler recorded stacks."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _FRAME = re.compile(r"(?P<file>[^<].*)\((?P<line>\d{1,9})\): (?P<function>.+)", 
 _CALL = re.compile(r"(?P<file>[^<].*):(?P<line>\d{1,9})", re.DOTALL)
 _MODULE = "nn.Module: "
 _TORCH = re.compile(r"(?:^|(?:^|/)(?:site|dist)-packages/)torch/")
-"""torch's own files. The profiler cuts `sys.path` entries off the front of file names, older versions do not."""
+"""torch's own files. The profiler removes `sys.path` entries from the front of file names; older versions do not."""
 _WRAPPERS = frozenset({"contextlib.py", "functools.py", "typing.py", "threading.py"})
-"""Standard library files that stand between a decorated function and its caller."""
+"""Standard library files between a decorated function and its caller."""
 _DEEPEST_STACK = 512
 
 
@@ -33,7 +33,7 @@ class CallSites:
         self._known: dict[int, CallSite] = {}
 
     def find_site(self, operator: int) -> CallSite:
-        """The call site of the operator at an index of the tree."""
+        """Return the call site of the operator at an index of the tree."""
         site = self._known.get(operator)
         if site is None:
             site = self._known[operator] = self._resolve_site(operator)
@@ -53,7 +53,7 @@ class CallSites:
         return CallSite(str(self._tree.trace.path), 0, named.name)
 
     def _iterate_stack(self, operator: int) -> Iterator[tuple[str, str]]:
-        """The Python frames above an operator, innermost first."""
+        """Return the Python frames above an operator, innermost first."""
         frame = self._tree.frame_of[operator]
         if frame == NONE:
             recorded = self._tree.operators[operator].call_stack
@@ -64,9 +64,9 @@ class CallSites:
 
 
 def find_site_in_stack(frames: Iterable[tuple[str, str]]) -> CallSite | None:
-    """The user's innermost line among frames `(name, called from)`, innermost first; None where there is none.
+    """Return the user's innermost line among frames `(name, called from)`, innermost first; None without one.
 
-    Without the line of the call it is the line that the frame's name gives. `module_path` lists the classes of the
+    If the line of the call is missing, the line in the frame's name is used. `module_path` lists the classes of the
     modules around it, outermost first: attribute names are not in a trace.
     """
     place: tuple[str, int] | None = None
@@ -84,7 +84,7 @@ def find_site_in_stack(frames: Iterable[tuple[str, str]]) -> CallSite | None:
 
 
 def has_stacks(operators: Sequence[Operator], frames: int) -> bool:
-    """True if the profiler ran with `with_stack`."""
+    """Return True if the profiler ran with `with_stack`."""
     return frames > 0 or any(operator.call_stack for operator in operators)
 
 

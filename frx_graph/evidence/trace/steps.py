@@ -1,4 +1,4 @@
-"""The steps of a trace: the ranges between two calls of `profiler.step()`."""
+"""Find the steps of a trace: the ranges between two calls of `profiler.step()`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _STEP = re.compile(r"ProfilerStep#(\d{1,18})")
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A half-open range of host time. `number` is the profiler's, None where the whole trace is taken as one step."""
+    """A half-open range of host time. `number` is the profiler's, None if the whole trace counts as one step."""
 
     number: int | None
     start_ns: int
@@ -29,22 +29,23 @@ class Steps:
 
     @property
     def annotated(self) -> bool:
-        """True if the program marked its steps."""
+        """Return True if the program marked its steps."""
         return self.steps[0].number is not None
 
     def __len__(self) -> int:
         return len(self.steps)
 
     def find_position(self, time_ns: int) -> int | None:
-        """The position of the step that runs at a host time; None between steps and outside them."""
+        """Return the position of the step that runs at a host time; None between steps and outside them."""
         position = bisect_right(self.steps, time_ns, key=lambda step: step.start_ns) - 1
         return position if position >= 0 and time_ns < self.steps[position].end_ns else None
 
 
 def find_steps(trace: TorchTrace, launch_ns: Sequence[int]) -> Steps:
-    """The annotated steps in which an operator ran or a kernel was launched; else one step for the whole trace.
+    """Return the annotated steps in which an operator ran or a kernel was launched; otherwise one step for the whole
+    trace.
 
-    The profiler opens a step that holds nothing when recording ends; it is not counted.
+    The profiler opens an empty step when recording ends; it is not counted.
     """
     called = [op.start_ns for op in trace.operators if not op.annotation and _STEP.fullmatch(op.name) is None]
     work = sorted([*called, *launch_ns])

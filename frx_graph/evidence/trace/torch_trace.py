@@ -1,4 +1,4 @@
-"""A torch.profiler trace: what the host called and what the device did, from a Chrome-format file."""
+"""Read a torch.profiler trace: calls on the host and activities of devices, from a Chrome-format file."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _Value = TypeVar("_Value", str, int)
 
 @dataclass(frozen=True)
 class TorchTrace:
-    """All events of one trace that questions about it need, in the file's order: `calls` without those that only ask
-    the runtime for something, or mark an event, in less than 10 us.
+    """All events of one trace that the analysis needs, in the file's order. `calls` leaves out those that only query
+    the runtime, or mark an event, in less than 10 us.
 
-    `device_names` is by device number, `rank` that of the process in a distributed program of `world_size`, None where
-    the trace does not say. `unfinished` counts events that had no usable duration and were left out.
-    `peak_allocated` are the most bytes of each device that tensors took at once, where memory was profiled, by torch
-    1.10 or later; `device_bytes` those that it has.
+    `device_names` is by device number. `rank` is the rank of the process in a distributed program of `world_size`; both
+    are None if the trace lacks them. `unfinished` counts events without a usable duration, which were left out.
+    `peak_allocated` is the peak of tensors' bytes on each device, if torch 1.10 or later profiled memory;
+    `device_bytes` is the size of each device's memory.
     """
 
     path: Path

@@ -1,8 +1,8 @@
-"""Links the events of a trace: operators nested by time on their thread, and each kernel's launching operator.
+"""Link the events of a trace: operators nested by time on their thread, and each kernel's launching operator.
 
-A kernel belongs to the innermost operator that was running, on the thread that launched it, when its launch was called;
-launch and kernel share a correlation id. `External id` names the operator directly, but in some traces it repeats the
-correlation id instead, so it is used only for a kernel whose launch was not recorded.
+A kernel belongs to the innermost operator that ran on the launching thread when its launch was called; launch and
+kernel share a correlation id. `External id` names the operator directly, but in some traces it repeats the correlation
+id instead. So it is used only for a kernel whose launch was not recorded.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from frx_graph.evidence.trace.events import DeviceActivity, HostSpan, HostThread
 from frx_graph.evidence.trace.torch_trace import TorchTrace
 
 NONE = -1
-"""Stands for "no parent", "no operator", "no frame" among indices."""
+"""Represents "no parent", "no operator", "no frame" among indices."""
 _CLOCK_TOLERANCE_NS = 1000
 """Old traces cut start and duration to whole microseconds each, so a child can seem to end after its parent."""
 _OVERLAP_DEPTH = 64
-"""How far up the open spans a parent is sought for a span that outlasts the innermost one."""
+"""Limit on the open spans searched for a parent, if a span outlasts the innermost one."""
 
 
 _Spans = TypeVar("_Spans", bound=HostSpan)
@@ -31,11 +31,11 @@ _Spans = TypeVar("_Spans", bound=HostSpan)
 
 @dataclass(frozen=True)
 class TraceTree:
-    """A trace with its events linked. All links are indices, `NONE` where there is nothing to link to.
+    """A trace with its events linked. All links are indices, `NONE` for a missing link.
 
     `operators` and `frames` are ordered so that parents come before their children. By operator: `parents`, and
     `frame_of`, the innermost Python frame. By frame: `frame_parents`. By device activity: `launcher`, the innermost
-    operator that launched it, and `launch_ns`, when that was on the host (its own start where that is not known).
+    operator that launched it, and `launch_ns`, the time of the launch on the host (its own start if that is unknown).
     """
 
     trace: TorchTrace
@@ -54,7 +54,7 @@ class TraceTree:
 
     @cached_property
     def launched(self) -> tuple[tuple[int, ...], ...]:
-        """By operator: the device activities that it launched itself."""
+        """Return, by operator, the device activities that it launched itself."""
         by_operator: list[list[int]] = [[] for _ in self.operators]
         for activity, operator in enumerate(self.launcher):
             if operator != NONE:
@@ -63,7 +63,7 @@ class TraceTree:
 
     @cached_property
     def self_ns(self) -> tuple[int, ...]:
-        """By operator: host time outside the operators that it called."""
+        """Return, by operator, the host time outside the operators that it called."""
         own = [operator.duration_ns for operator in self.operators]
         for index, parent in enumerate(self.parents):
             if parent != NONE:
@@ -72,7 +72,7 @@ class TraceTree:
 
     @cached_property
     def backward_of(self) -> tuple[int | None, ...]:
-        """By operator: the sequence number of the autograd node it runs for; None outside a backward pass."""
+        """Return, by operator, its autograd node's sequence number; None outside a backward pass."""
         sequences: list[int | None] = []
         for operator, parent in zip(self.operators, self.parents, strict=True):
             own = operator.sequence if operator.forward_thread else None
@@ -81,7 +81,7 @@ class TraceTree:
 
     @cached_property
     def backward_node(self) -> dict[int, int]:
-        """Autograd sequence number → the backward node of that number, the first to run."""
+        """Return the backward node for each autograd sequence number, the first to run."""
         nodes: dict[int, int] = {}
         for index, operator in enumerate(self.operators):
             if operator.forward_thread and operator.sequence is not None and not operator.name.startswith("autograd::"):
@@ -90,10 +90,10 @@ class TraceTree:
 
     @cached_property
     def forward_by_sequence(self) -> dict[int, int]:
-        """Autograd sequence number → the forward operator that recorded the node.
+        """Return the forward operator that recorded the node for each autograd sequence number.
 
-        Operators that autograd does not record carry the number of the next one: the last to begin is the owner.
-        Threads count by themselves; a number that two threads used is left out.
+        Operators that autograd does not record carry the number of the next one, so the last to begin is the owner.
+        Threads count separately; a number that two threads used is left out.
         """
         owners: dict[int, int] = {}
         ambiguous: set[int] = set()
@@ -111,7 +111,7 @@ class TraceTree:
 
 
 def build_tree(trace: TorchTrace) -> TraceTree:
-    """Link the events of `trace`; `n log n` in their number, whatever their nesting."""
+    """Link the events of `trace`, in `n log n` time at any nesting."""
     operators = _sort_spans(trace.operators, lambda operator: operator.external_id or 0)
     frames = _sort_spans(trace.frames, lambda _: 0)
     launcher, launch_ns = _link_launches(trace, operators)
@@ -134,7 +134,7 @@ def _find_frames(operators: Sequence[Operator], frames: Sequence[PythonFrame]) -
 
 
 def _sort_spans(spans: Iterable[_Spans], tie: Callable[[_Spans], int]) -> tuple[_Spans, ...]:
-    """By thread and time, a parent before a child that begins with it."""
+    """Sort by thread and time, a parent before a child that begins with it."""
     # Sorted by one key after the other, the least first: a tuple of all of them for each span takes as much memory as
     # the spans do.
     ordered = sorted(spans, key=tie)
@@ -175,7 +175,7 @@ def _find_parents(spans: Sequence[HostSpan]) -> Sequence[int]:
 
 
 def find_innermost(spans: Sequence[HostSpan], moments: Sequence[tuple[HostThread, int]]) -> list[int]:
-    """By moment `(thread, time)`: the last span of an ordered sequence to begin there that is still running."""
+    """Return, by moment `(thread, time)`, the last span of an ordered sequence to begin there that is still running."""
     by_thread: dict[HostThread, list[int]] = defaultdict(list)
     for index, span in enumerate(spans):
         by_thread[span.thread].append(index)
@@ -191,7 +191,7 @@ def find_innermost(spans: Sequence[HostSpan], moments: Sequence[tuple[HostThread
         for position in positions:
             time = moments[position][1]
             while begun < len(candidates) and spans[candidates[begun]].start_ns <= time:
-                # What ended before the next one began cannot be running later on.
+                # A span that ended before the next one began cannot be running later.
                 while running and spans[running[-1]].end_ns < spans[candidates[begun]].start_ns:
                     running.pop()
                 running.append(candidates[begun])
@@ -204,7 +204,7 @@ def find_innermost(spans: Sequence[HostSpan], moments: Sequence[tuple[HostThread
 
 
 def _link_launches(trace: TorchTrace, operators: Sequence[Operator]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """By activity: its launching operator, and when it was launched."""
+    """Return, by activity, its launching operator, and the launch time."""
     wanted = {activity.correlation for activity in trace.activities} - {None}
     calls = {call.correlation: call for call in trace.calls if call.correlation in wanted}
     numbers = list(calls)

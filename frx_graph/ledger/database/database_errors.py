@@ -1,4 +1,4 @@
-"""Tell database errors that allow another try from those to report."""
+"""Separate the database errors that allow another try from the errors to report."""
 
 from __future__ import annotations
 
@@ -17,12 +17,11 @@ _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PR
 # PostgreSQL's codes: https://www.postgresql.org/docs/current/errcodes-appendix.html
 _LOCKED_STATE = "55P03"
 _UNDONE_STATES = frozenset({"40001", "40P01", _LOCKED_STATE})
-"""Serialization failure, deadlock, a lock that was not given in time: the transaction was undone, and may be made
-again."""
+"""Serialization failure, deadlock, lock timeout: the transaction was rolled back, and may be repeated."""
 _UNIQUE_STATE = "23505"
 _CONNECTION_CLASS = "08"
 _LOST_STATES = frozenset({"57P01", "57P02", "57P03", "57P05", "25P03", "53300"})
-"""The server is shut down, has crashed, does not take connections yet, has waited too long for us, or has too many."""
+"""The server is shut down, has crashed, is still starting, timed out waiting for frx, or has too many connections."""
 _REFUSED = (
     "authentication failed",
     "no password supplied",
@@ -34,9 +33,9 @@ _REFUSED = (
     "configuration parameter",
     "invalid value for parameter",
 )
-"""Messages of a server that will refuse a later attempt, too. A failed connection has no error code, and messages may
-be in the server's own language (`lc_messages`), so any other message allows another try: no append is lost because a
-server is still starting, at the price of a slower report of a wrong password."""
+"""Messages of a server that will refuse later attempts, too. A failed connection has no error code, and the server may
+localise messages (`lc_messages`), so any other message allows another try. No append is then lost while a server
+starts; in return, a wrong password may be reported more slowly."""
 
 _SQLITE = {
     sqlite3.SQLITE_FULL: ("cannot be written: the disk is full", f"free some space, or {ELSEWHERE}"),
@@ -56,7 +55,7 @@ _POSTGRES = {
 
 
 def is_lost_race(error: SQLAlchemyError) -> bool:
-    """Return True if another writer came first and nothing of the transaction was kept, so that it may be repeated."""
+    """Return True if another writer came first and the transaction was rolled back, so that it may be repeated."""
     state = _get_sqlstate(error)
     if isinstance(error, IntegrityError):
         return state in (None, _UNIQUE_STATE)
@@ -64,7 +63,7 @@ def is_lost_race(error: SQLAlchemyError) -> bool:
 
 
 def is_lost_connection(error: SQLAlchemyError) -> bool:
-    """Return True if there is no connection to the server for now, so that another try may succeed. If it was lost
+    """Return True if the server cannot be reached for now, so that another try may succeed. After a connection lost
     during a commit, the transaction may or may not have been kept."""
     if not isinstance(error, DBAPIError):
         return False
@@ -87,8 +86,8 @@ def get_damage(error: SQLAlchemyError) -> str | None:
 
 
 def explain_database_error(error: SQLAlchemyError, location: Location) -> LedgerError:
-    """The error in one line that names the ledger, and neither SQL nor a password; a LedgerUnreachableError where there
-    is no connection to its server."""
+    """Return the error in one line that names the ledger, without SQL or a password. It is a LedgerUnreachableError if
+    the server cannot be reached."""
     code = _get_sqlite_code(error)
     if code in _SQLITE:
         what, hint = _SQLITE[code]
@@ -108,12 +107,12 @@ def explain_database_error(error: SQLAlchemyError, location: Location) -> Ledger
 
 
 def _get_sqlstate(error: SQLAlchemyError) -> str | None:
-    """SQL's code of five characters, where the driver tells it."""
+    """Return SQL's code of five characters, if the driver gives one."""
     state = getattr(error.orig, "sqlstate", None) if isinstance(error, DBAPIError) else None
     return state if isinstance(state, str) else None
 
 
 def _get_sqlite_code(error: SQLAlchemyError) -> int | None:
-    """SQLite's primary error code; None for other errors."""
+    """Return SQLite's primary error code; None for other errors."""
     code = getattr(error.orig, "sqlite_errorcode", None) if isinstance(error, DBAPIError) else None
     return None if code is None else code & PRIMARY_CODE

@@ -19,7 +19,7 @@ from frx_graph.ledger.database.tables import EVENTS
 from frx_graph.ledger.location import ELSEWHERE, Location
 
 WRITING = "frx_writing"
-"""Execution option of the connections that are to append."""
+"""Execution option of connections that append."""
 
 
 class Access(enum.Enum):
@@ -32,8 +32,8 @@ class Access(enum.Enum):
 
 def make_ledger_engine(location: Location, access: Access) -> Engine:
     """Return an engine without a pool: decisions are rare, a connection must not be shared with a forked process, and
-    servers limit connections. Opens nothing yet. Raises LedgerError for a database that SQLAlchemy, or this
-    installation, does not know."""
+    servers limit connections. Opens nothing yet. Raises LedgerError for a database that SQLAlchemy or this installation
+    does not support."""
     if location.file is not None:
         return make_sqlite_engine(location.file, access)
     try:
@@ -41,7 +41,7 @@ def make_ledger_engine(location: Location, access: Access) -> Engine:
             return make_postgres_engine(location.url, access)
         return create_engine(location.url, poolclass=NullPool)
     except NoSuchModuleError as error:
-        raise LedgerError(f"the ledger {location}: SQLAlchemy does not know this database", ELSEWHERE) from error
+        raise LedgerError(f"the ledger {location}: SQLAlchemy does not support this database", ELSEWHERE) from error
     except ImportError as error:
         name = error.name or "its driver"
         wanted = "'frx-graph[postgres]'" if name == "psycopg" else name
@@ -58,7 +58,7 @@ _POSTGRES_LINK = {
     "tcp_user_timeout": 20_000,
     "application_name": "frx",
 }
-"""Limits for a server that does not answer, in seconds (`tcp_user_timeout` in milliseconds). Without them a lost
+"""Time limits for a server that does not answer, in seconds (`tcp_user_timeout` in milliseconds). Without them a lost
 connection would hang for hours (https://www.postgresql.org/docs/current/libpq-connect.html)."""
 
 _WRITE = """
@@ -67,9 +67,9 @@ SET LOCAL idle_in_transaction_session_timeout = '10s';
 SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off';
 SELECT pg_advisory_xact_lock(7382095146166544242)
 """
-"""Make writers wait for each other, in the order in which they came. As under SQLite, a writer takes the lock before it
-reads the last event. The holder knows that no earlier transaction is still being committed, so what a lost connection
-may have left is either there or never will be.
+"""Makes writers wait for each other, in order of arrival. As under SQLite, a writer takes the lock before it reads the
+last event. No earlier transaction is still being committed then, so the transaction of a lost connection is either
+visible or gone for good.
 
 Only frx uses this lock ("frxledgr" in ASCII). It needs no right on a table and ends with its transaction: at once if
 the writer is killed, after ten seconds if it is cut off. A waiting writer tries again after two seconds. A commit
@@ -78,23 +78,23 @@ returns once it is on disk, whatever the database's default.
 
 
 _READ = "SET LOCAL lock_timeout = '5s'"
-"""Do not wait for ever for a locked table, as during a migration; reading takes no lock."""
+"""Limits the wait for a locked table, as during a migration; reading takes no lock."""
 
 
 def make_postgres_engine(url: URL, access: Access) -> Engine:
-    """An engine for the database there. Nothing is opened yet."""
+    """Return an engine for the database there. Opens nothing yet."""
     return _make_cached_postgres_engine(url, access is Access.READ)
 
 
 @functools.cache
 def _make_cached_postgres_engine(url: URL, reading: bool) -> Engine:
-    # Once in a process: an engine asks a server of what kind it is, which takes longer than an append.
+    # Once per process: an engine queries the kind of server, which takes longer than an append.
     engine = create_engine(
         url,
         poolclass=NullPool,
         connect_args={name: value for name, value in _POSTGRES_LINK.items() if name not in url.query},
-        # Who reads sees one state of the ledger; who appends must see what was there when it got the lock, and a later
-        # level would show what was there when it asked for it.
+        # A reader sees one state of the ledger. A writer must see the state at the time it gets the lock; a stricter
+        # level would show the state at the time of the request.
         isolation_level="REPEATABLE READ" if reading else "READ COMMITTED",
         execution_options={"postgresql_readonly": reading},
         use_native_hstore=False,
@@ -117,12 +117,12 @@ BUSY_SECONDS = 2.0
 
 
 def make_not_ledger_error(file: Path) -> LedgerError:
-    """The error for a SQLite database with tables, none of them a ledger's."""
-    return LedgerError(f"{file} is a SQLite database, but no ledger", "name another file")
+    """Return the error for a SQLite database whose tables are not a ledger's."""
+    return LedgerError(f"{file} is a SQLite database, but not a ledger", "name another file")
 
 
 def make_sqlite_engine(file: Path, access: Access) -> Engine:
-    """An engine for that file, which is not opened yet."""
+    """Return an engine for that file. Opens nothing yet."""
 
     def connect() -> sqlite3.Connection:
         return _open_to_read(file) if access is Access.READ else _open_sqlite(file, f"mode={access.value}")
@@ -130,12 +130,12 @@ def make_sqlite_engine(file: Path, access: Access) -> Engine:
     def make_durable(connection: Any, _record: object) -> None:
         names = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         if names and EVENTS.name not in names:
-            raise make_not_ledger_error(file)  # and is left as it is
-        # A committed event survives the end of the process, and of the power.
+            raise make_not_ledger_error(file)  # the file is not changed
+        # A committed event survives a crash of the process, and a power loss.
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute("PRAGMA journal_mode=WAL")
 
-    # The URL names only the dialect: how the file is opened decides whether it may come into being.
+    # The URL names only the dialect: the mode of opening decides if the file may be created.
     engine = create_engine("sqlite://", creator=connect, poolclass=NullPool)
     if access is not Access.READ:
         event.listen(engine, "connect", make_durable)
@@ -175,7 +175,7 @@ def _is_wal_empty(file: Path) -> bool:
 
 
 def _decode_text(stored: bytes) -> str:
-    """Bytes that are no text, in a damaged file, become other text: that its hash is wrong is seen then."""
+    """Decode invalid bytes of a damaged file to other text; the hash check then fails."""
     return stored.decode("utf-8", "backslashreplace")
 
 

@@ -1,8 +1,8 @@
-"""Brings the tables of an older ledger to those of this version, by the Alembic migrations in `migrations/versions`.
+"""Upgrade the tables of an older ledger with the Alembic migrations in `migrations/versions`.
 
-`frx_ledger_version` says what a frx-graph must know to use the tables, and is what every version looks at. Each
-revision is named after the number that it writes there, so that a ledger without Alembic's own table, which all are
-that were never upgraded, is known to be at that revision. There is no way back: what a newer version has written stays.
+`frx_ledger_version` holds the version of the tables, which every frx-graph checks. Each revision is named after the
+number that it writes there. A ledger that was never upgraded has no Alembic table; that number gives its revision.
+There are no downgrades: data that a newer version wrote stays.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from frx_graph.ledger.location import Location, check_exists
 from frx_graph.ledger.store import PATIENCE_SECONDS
 
 REVISION_TABLE = "frx_ledger_revision"
-"""Not Alembic's usual `alembic_version`, which other programs may have in the same database."""
+"""Replaces Alembic's usual `alembic_version`, which other programs may use in the same database."""
 
 _FOLDER = Path(__file__).parents[1] / "migrations"
 
 
 def upgrade_ledger(location: Location) -> int | None:
-    """Upgrade the ledger's tables to this version, all or none, and return their version before; None if there were
-    none. Raises LedgerMissingError for a missing file, and LedgerError for newer tables and database errors."""
+    """Upgrade the ledger's tables to this version, all or none, and return their earlier version; None if there were no
+    tables. Raises LedgerMissingError for a missing file, and LedgerError for newer tables and database errors."""
     check_exists(location)
 
     def upgrade(connection: Connection) -> int | None:
@@ -42,7 +42,7 @@ def upgrade_ledger(location: Location) -> int | None:
 
 
 def upgrade_tables(connection: Connection, version: int | None) -> None:
-    """Upgrade in the transaction of `connection`, where the tables are of this `version`."""
+    """Upgrade tables of this `version` in the transaction of `connection`."""
     config = Config()
     config.set_main_option("script_location", str(_FOLDER).replace("%", "%%"))
     config.attributes["connection"] = connection

@@ -1,4 +1,4 @@
-"""Opens a ledger: to append, which makes it where it is missing, or to read, which makes nothing."""
+"""Open a ledger to append, which creates a missing one, or to read, which creates nothing."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ CHECK_SECONDS = 5.0
 
 
 def open_ledger(location: Location, *, patience_seconds: float = PATIENCE_SECONDS) -> Ledger:
-    """Open the ledger for appending; a missing one is made, and a file's tables are upgraded. Raises LedgerError."""
+    """Open the ledger for appending. Creates a missing ledger and upgrades a file's tables. Raises LedgerError."""
     if location.file is not None:
         try:
             location.file.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            message = f"the ledger's folder {location.file.parent} cannot be made: {error.strerror}"
+            message = f"the ledger's folder {location.file.parent} cannot be created: {error.strerror}"
             raise LedgerError(message, ELSEWHERE) from error
     engine = make_ledger_engine(location, Access.CREATE)
-    # Tables are never taken away, nor do they become older: what is seen without the writers' lock stays true.
+    # Tables are never removed or downgraded, so a check without the writers' lock stays valid.
     version = run_transaction(engine, location, read_tables_version, patience_seconds, writing=False)
     if version is None or version < TABLES_VERSION:
         version = _prepare_tables(engine, location, patience_seconds)
@@ -39,7 +39,7 @@ def open_ledger(location: Location, *, patience_seconds: float = PATIENCE_SECOND
 
 
 def open_to_read(location: Location) -> Ledger:
-    """Open the ledger for reading; nothing is made. Raises LedgerMissingError if there is none."""
+    """Open the ledger for reading; creates nothing. Raises LedgerMissingError if it does not exist."""
     check_exists(location)
     engine = make_ledger_engine(location, Access.READ)
     try:
@@ -56,7 +56,7 @@ def open_to_read(location: Location) -> Ledger:
 
 
 def check_writable(location: Location) -> None:
-    """Raise LedgerError if no decision can be recorded there, before any long work begins. Makes no file."""
+    """Raise LedgerError if no decision can be recorded there, before any long work begins. Creates no file."""
     try:
         check_exists(location)
     except LedgerMissingError:
@@ -70,7 +70,7 @@ def _check_creatable(location: Location) -> None:
     assert location.file is not None
     folder = next(folder for folder in location.file.parents if folder.exists())
     if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
-        raise LedgerError(f"the ledger {location} cannot be made: {folder} cannot be written", ELSEWHERE)
+        raise LedgerError(f"the ledger {location} cannot be created: {folder} cannot be written", ELSEWHERE)
 
 
 def _rewrite_version(connection: Connection) -> None:
@@ -82,7 +82,7 @@ def _prepare_tables(engine: Engine, location: Location, patience_seconds: float)
     try:
         return run_transaction(engine, location, _prepare_in_transaction, patience_seconds)
     except LedgerError:
-        # Where tables are not made under a lock, as SQLite makes them, another process may have been first.
+        # Only SQLite creates tables under a lock; elsewhere another process may have been first.
         made = _read_version(engine) if location.file is None else None
         if made is None:
             raise
@@ -93,7 +93,7 @@ def _prepare_in_transaction(connection: Connection) -> int:
     version = read_tables_version(connection)
     if version is not None:
         if version < TABLES_VERSION and connection.dialect.name == "sqlite":
-            # Somebody's own file; on a server others may still need the tables as they are, and are asked first.
+            # Upgrade a file only: on a server others may still need the old tables, so the user upgrades explicitly.
             from frx_graph.ledger.database.migration import upgrade_tables
 
             upgrade_tables(connection, version)

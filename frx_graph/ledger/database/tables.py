@@ -1,9 +1,9 @@
-"""The tables of a ledger, the same in every database that SQLAlchemy knows.
+"""The tables of a ledger, the same in every database that SQLAlchemy supports.
 
-An event's row is its document and what events are looked up by. `position` and `previous` are both unique, so that of
-two writers who saw the same last event only one can append: the events are one chain without gaps.
+An event's row is the document and the columns for look-ups. `position` and `previous` are both unique, so of two
+writers that saw the same last event only one can append. The events form one chain without gaps.
 
-Whoever changes a table adds a migration to `migrations/versions` that does the same to the tables that are there.
+A change to a table needs a migration in `migrations/versions` that does the same to existing tables.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ EVENTS = Table(
 
 
 def read_tables_version(connection: Connection) -> int | None:
-    """The version of the tables that are there; None where there are none."""
+    """Return the version of the existing tables; None if there are no tables."""
     if not inspect(connection).has_table(VERSIONS.name):
         return None
     version: int | None = connection.execute(select(func.max(VERSIONS.c.version))).scalar_one()
@@ -44,17 +44,17 @@ def read_tables_version(connection: Connection) -> int | None:
 
 
 def check_not_newer(version: int, location: Location) -> None:
-    """Raises LedgerError for tables that only a later version knows."""
+    """Raise LedgerError for tables of a later version."""
     if version > TABLES_VERSION:
         raise LedgerError(_format_version_mismatch(version, location), f"update frx-graph, or {ELSEWHERE}")
 
 
 def check_tables_version(version: int, location: Location) -> None:
-    """Raises LedgerError for tables that are not those of this version."""
+    """Raise LedgerError for tables of another version."""
     check_not_newer(version, location)
     if version < TABLES_VERSION:
         raise LedgerError(_format_version_mismatch(version, location), "frx ledger upgrade")
 
 
 def _format_version_mismatch(version: int, location: Location) -> str:
-    return f"the ledger {location} has tables of version {version}, and this frx-graph knows {TABLES_VERSION}"
+    return f"the ledger {location} has tables of version {version}, and this frx-graph supports {TABLES_VERSION}"

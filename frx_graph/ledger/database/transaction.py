@@ -1,4 +1,4 @@
-"""A change to a ledger in one transaction, made again as long as other writers come first or the connection is lost."""
+"""Change a ledger in one transaction, repeated while other writers come first or the connection is lost."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def run_transaction(
     """Run `work` in a transaction, and return its result once that is committed.
 
     `work` is called again if another writer was first or the connection was lost, for at most `patience_seconds`. After
-    a lost connection an earlier transaction may have been kept, so `work` must check for what it would do twice. With
-    `writing` False it waits for no writer. Raises LedgerError for errors of the database, and passes on what `work`
-    raises. In both cases nothing was changed, except for LedgerUncertainError.
+    a lost connection an earlier transaction may have been kept, so `work` must not repeat its changes. With `writing`
+    False it waits for no writer. Raises LedgerError for errors of the database, and passes on the exceptions of `work`.
+    In both cases nothing was changed, except for LedgerUncertainError.
     """
     deadline = time.monotonic() + patience_seconds
     pause = _FIRST_PAUSE_SECONDS
@@ -54,6 +54,6 @@ def run_transaction(
                 raise (LedgerUncertainError(told.message, told.hint) if uncertain else told) from error
         else:
             return result
-        # At random, so that those who wait do not come back at the same moment.
+        # Random, so that waiting writers do not all retry at once.
         time.sleep(random.uniform(0, pause))
         pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)

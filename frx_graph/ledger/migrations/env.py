@@ -1,4 +1,4 @@
-"""Alembic environment: migrations run in the transaction that `frx_graph.ledger.database.migration` has begun."""
+"""Alembic environment: migrations run in the transaction that `frx_graph.ledger.database.migration` began."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ context.configure(
     connection=context.config.attributes["connection"],
     target_metadata=METADATA,
     version_table=REVISION_TABLE,
-    render_as_batch=True,  # SQLite changes a table by making it anew
+    render_as_batch=True,  # SQLite changes a table by recreating it
 )
 with context.begin_transaction():
     context.run_migrations()

@@ -1,4 +1,4 @@
-"""Detect what torch has compiled in this process since a given moment; a step that ran meanwhile is no measurement.
+"""Detect compilations by torch in this process since a given moment; they void the time of a step.
 
 `torch._dynamo.utils.dynamo_timed` times every phase of a compilation (Dynamo's frames, AOTAutograd's graphs, Inductor's
 code, Triton's kernels, recording of CUDA graphs) in a list of seconds per phase. Comparing the lengths of these lists
@@ -25,7 +25,7 @@ _BACKWARD = "backward._backward_impl"
 
 @dataclass(frozen=True, slots=True)
 class Compilations:
-    """The phases timed so far. The lists are torch's own: a phase whose list is another one was reset since."""
+    """The phases timed so far. The lists belong to torch: a phase with a different list was reset since."""
 
     phases: Mapping[str, tuple[list[float], int]]
 

@@ -44,7 +44,7 @@ class CallMessage(_Message):
         )
 
     def to_call(self) -> GeneratedCall:
-        """The call that the message was made of. Raises `ValueError` for tensors that are none."""
+        """Return the call that the message encodes. Raises `ValueError` for invalid tensors."""
         return GeneratedCall(
             OperatorSignature(
                 self.target,
@@ -64,8 +64,8 @@ class Request(_Message):
 
 
 class Answer(_Message):
-    """For each group the seconds of its calls; None for a group of which one could not be timed, `failures` say why.
-    `disturbed` is true where other programs held the processors meanwhile."""
+    """The seconds of each group's calls; None for a group with a call that could not be timed. `failures` says why.
+    `disturbed` is true if other programs used the processors meanwhile."""
 
     seconds: tuple[tuple[Seconds, ...] | None, ...]
     failures: tuple[str, ...]
@@ -89,7 +89,7 @@ def _decode(value: JsonValue) -> Any:
         tensor = _TensorMessage.model_validate(value)
         dtype = getattr(torch, tensor.dtype, None)
         if not isinstance(dtype, torch.dtype):
-            raise ValueError(f"{tensor.dtype} is no dtype of this torch")
+            raise ValueError(f"{tensor.dtype} is not a dtype of this version of torch")
         return TensorSpec(tensor.shape, tensor.strides, dtype, tensor.device)
     if isinstance(value, list):
         return tuple(_decode(item) for item in value)

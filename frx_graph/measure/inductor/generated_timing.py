@@ -1,4 +1,4 @@
-"""Time the loops that Inductor generates for single operators, in a process of their own, and cache the times.
+"""Time the loops that Inductor generates for single operators, in a separate process, and cache the times.
 
 A loop takes microseconds, or a scheduler's time slice on a busy machine, so times of a busy machine are not used.
 Starting a process that compiles takes seconds, so failures are remembered as long as this process lives.
@@ -33,13 +33,13 @@ _START_SECONDS = 60.0
 _CALL_SECONDS = 5.0
 """Compiling a loop takes 0.4 to 1.3 seconds."""
 _NOT_INHERITED = ("TORCH_LOGS", "TORCH_TRACE", "TORCH_COMPILE_DEBUG", "TORCHINDUCTOR_COMPILE_THREADS")
-"""Variables that are not inherited: their output is for the user's own program."""
+"""Variables that are not inherited: their output is meant for the user's program."""
 
 
 @dataclass(frozen=True)
 class GeneratedTimes:
     """Median seconds of each call; those that could not be timed are missing, `failures` say why. `disturbed` is true
-    where other programs held the processors meanwhile."""
+    if other programs used the processors meanwhile."""
 
     seconds: Mapping[GeneratedCall, float] = field(default_factory=lambda: MappingProxyType({}))
     failures: tuple[str, ...] = ()
@@ -78,7 +78,7 @@ def time_generated(
 
 
 def _run_worker(worker: Sequence[str], request: bytes, limit_s: float) -> bytes:
-    """Return what the process writes. Raises `OSError` if it cannot be started, and `ValueError` if it fails or takes
+    """Return the process's output. Raises `OSError` if it cannot be started, and `ValueError` if it fails or takes
     longer than `limit_s` seconds."""
     environment = {name: value for name, value in os.environ.items() if name not in _NOT_INHERITED}
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))

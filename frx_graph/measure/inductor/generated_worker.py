@@ -1,8 +1,8 @@
-"""Compile operator calls with Inductor, each as a graph of its own, and time them.
+"""Compile operator calls with Inductor, each as a separate graph, and time them.
 
 The program reads a request from standard input and writes the answer to standard output. It is a separate process,
-since compiling within a compilation would disturb Inductor's counters and locks. Gathers read the places that
-upsampling by the ratio of their sizes reads, since those decide what is in the caches.
+since compiling within a compilation would disturb Inductor's counters and locks. Gathers read the same places as
+upsampling by the ratio of the sizes, since those places decide the contents of the caches.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ROUNDS = 2
 """Rounds as for other operators, so that a machine that changes its speed treats all groups alike."""
 
 _ATTEMPTS = 3
-"""Timing is short, compared with compiling: what disturbs it may be over at the next attempt."""
+"""Timing is short, compared with compiling, so a disturbance may be over at the next attempt."""
 
 
 def answer_request(request: Request) -> Answer:
@@ -74,7 +74,7 @@ def _time_groups(
 
 
 def _compile_call(call: GeneratedCall, pool: OperandPool) -> Callable[[], object]:
-    """The call as Inductor compiles it, on other operands each time but for the first."""
+    """Return the call, compiled by Inductor. Every run after the first has other operands."""
     sets = make_argument_sets(call.signature, pool)
     args, kwargs = next(sets)
     leaves, spec = pytree.tree_flatten((args, kwargs))
@@ -146,7 +146,7 @@ def _make_gather_indices(had: int, wanted: int, step: int, inner: int, device: t
 
 
 def main() -> None:
-    """Answer one request. Only the answer goes to what was the standard output: compilers write there, too."""
+    """Answer one request. Only the answer goes to the original standard output, since compilers write there, too."""
     answers = claim_stdout()
     warnings.simplefilter("ignore")
     request = Request.model_validate_json(sys.stdin.buffer.read())

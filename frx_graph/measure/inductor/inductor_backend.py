@@ -1,4 +1,4 @@
-"""Inductor as a `torch.compile` backend whose schedules and library calls are watched."""
+"""Provide Inductor as a `torch.compile` backend that records schedules and library calls."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class ObservingBackend:
         self._calls: list[tuple[ExternCall, Phase]] = []
 
     def __deepcopy__(self, memo: object) -> ObservingBackend:
-        # Lightning replaces `torch.compile` by one that keeps a deep copy of its arguments.
+        # Lightning replaces `torch.compile` by a function that keeps a deep copy of the arguments.
         return self
 
     def __call__(self, graph: fx.GraphModule, examples: Sequence[Any]) -> Any:
@@ -132,7 +132,7 @@ class _ExternTagger(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: OpOverload, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Run `func` in a region of its own."""
+        """Run `func` in a separate region."""
         frame = sys._getframe()
         while frame.f_back is not None and "extern_kernels" not in frame.f_globals:
             frame = frame.f_back

@@ -1,8 +1,8 @@
-"""Find Inductor's scheduled kernels that of them only move data from one layout to another.
+"""Find Inductor's scheduled kernels that only move data from one layout to another.
 
-A kernel body copies if all it does is one load and one store. It is a layout copy if memory is walked in another order
-on one side than on the other, or if the program asked for the copy. A copy whose result no other kernel reads never
-reaches memory; one that is fused with what makes or reads its source costs only the write.
+A kernel body copies if it consists of one load and one store. It is a layout copy if the two walk memory in different
+orders, or if the program asked for the copy. A copy whose result no other kernel reads never reaches memory. A copy
+that is fused with the source's writer, or with another reader, costs only the write.
 """
 
 from __future__ import annotations
@@ -246,7 +246,7 @@ def _make_extern_call(node: Any) -> ExternCall:
 
 
 def find_call_site(node: fx.Node | None) -> CallSite:
-    """The call site of a node of AOTAutograd's graphs; a backward node has that of its forward node."""
+    """Return the call site of a node of AOTAutograd's graphs; a backward node has that of the forward node."""
     if node is None:
         return parse_stack_trace(None)
     stack = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack") or {}

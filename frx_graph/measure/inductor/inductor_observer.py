@@ -1,13 +1,13 @@
 """Compile a program with Inductor and return the layout copies that one step of the compiled code makes.
 
-Three things are put together. Kernels that only move data are read from Inductor's schedule, just before it becomes
-code. What library calls copy inside is recorded at run time, one recorder region per call, and found in the program
-through the line of generated code that made the call. What is copied outside of compiled graphs, by autograd or between
-graph breaks, is recorded without a call site.
+The result has three sources. Kernels that only move data are read from Inductor's schedule, just before it becomes
+code. Copies inside library calls are recorded at run time, one recorder region per call; the line of generated code
+that made the call gives the call site. Copies outside of compiled graphs, by autograd or between graph breaks, are
+recorded without a call site.
 
-Inductor's and AOTAutograd's caches are bypassed while the program is compiled here, because after a cache hit there is
-no schedule to read; what they hold is neither used nor changed. CUDA graphs are left out, because a replay shows no
-operators. The program is compiled through a backend of its own, so what is already compiled of it stays as it is.
+Inductor's and AOTAutograd's caches are neither used nor changed here, because a cache hit leaves no schedule to read.
+CUDA graphs are left out, because a replay shows no operators. The program is compiled through a separate backend, so
+graphs that are already compiled stay unchanged.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def observe_inductor(program: Callable[P, T], step: Callable[[Callable[P, T]], o
     `step` is one step, backward included if there is one; `preserve_state` restores the state of it and of `program`.
     Raises what compiling and `step` raise, and `EvidenceError` if a profiler is already running.
     """
-    # Inductor takes seconds to import; whoever only observes eager does not wait for it.
+    # Inductor takes seconds to import, which observing eager does not need.
     from frx_graph.measure.inductor.inductor_backend import ObservingBackend
 
     backend = ObservingBackend()

@@ -1,4 +1,4 @@
-"""The control groups (cgroup v2) that a process is in: what containers and schedulers limit it by."""
+"""Read the control groups (cgroup v2) of a process, by which containers and schedulers limit it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Measures what a device can do, once per device, torch version and thread count, and remembers it.
+"""Measure a device's bandwidth and peak once per device, torch version and thread count, and cache the result.
 
-Bandwidth is that of torch's own copy of a buffer that no cache can hold, counted as bytes read plus bytes written, the
-way all traffic is counted here. Peak arithmetic is torch's own square matrix product per dtype.
+Bandwidth is the speed of torch's copy of a buffer that no cache can hold. It counts bytes read plus bytes written, like
+all traffic in this package. Peak arithmetic is the speed of torch's square matrix product, for each dtype.
 """
 
 from __future__ import annotations
@@ -55,10 +55,9 @@ _AGAIN = "measure again when nothing else runs: frx doctor --measure"
 def get_device_profile(device: torch.device | str, *, cache: Path | None = None, measure: bool = True) -> DeviceProfile:
     """The profile of `device`, from the cache directory (`cache`, else `get_cache_directory()`) or measured now.
 
-    A cache entry that cannot be read, or cannot be true, is measured again; a cache that cannot be written is done
-    without. What was measured while other programs held the processors is used, but not remembered.
-    Raises `OptionError` as `calibrate` does, and `EvidenceError` where there is no entry and `measure` is False, or
-    where what was measured cannot be true.
+    An unreadable or implausible cache entry is measured again; an unwritable cache is ignored. A measurement that other
+    programs disturbed is used, but not stored. Raises `OptionError` as `calibrate` does, and `EvidenceError` for an
+    implausible measurement, or if there is no entry and `measure` is False.
     """
     resolved = _resolve(device)
     path = _get_entry_path(resolved, cache)
@@ -74,10 +73,10 @@ def get_device_profile(device: torch.device | str, *, cache: Path | None = None,
 
 
 def measure_again(device: torch.device | str, *, cache: Path | None = None) -> DeviceProfile:
-    """Measure `device` now and remember it instead of what the cache holds.
+    """Measure `device` now, and replace its entry in the cache.
 
-    Raises `OptionError` as `calibrate` does, and `EvidenceError`, the cache left as it is, where other programs held
-    the processors, what was measured cannot be true, or the cache cannot be written.
+    Raises `OptionError` as `calibrate` does. Raises `EvidenceError` if other programs used the processors, the
+    measurement is implausible, or the cache cannot be written; the cache is then unchanged.
     """
     resolved = _resolve(device)
     path = _get_entry_path(resolved, cache)
@@ -225,7 +224,7 @@ def _time_call(call: Callable[[], object], device: torch.device, clock: Clock) -
 
 @contextlib.contextmanager
 def _use_ieee_matmuls(device_type: str) -> Iterator[None]:
-    """fp32 products in fp32 arithmetic, whatever TF32 or bf16 shortcut the program allows."""
+    """Run fp32 products in fp32 arithmetic, even if the program allows TF32 or bf16."""
     backend: Any = torch.backends.cuda if device_type == "cuda" else torch.backends.mkldnn
     matmul: Any = getattr(backend, "matmul", None)
     if not hasattr(matmul, "fp32_precision"):
@@ -266,7 +265,7 @@ def _dump_entry(profile: DeviceProfile) -> str:
 
 
 def _read_entry(path: Path) -> DeviceProfile | None:
-    """The entry; None where there is none, or none to believe."""
+    """Return the entry; None if it is missing or implausible."""
     try:
         stored = _StoredProfile.model_validate_json(path.read_bytes())
     except (OSError, ValidationError):

@@ -14,8 +14,8 @@ import torch
 class DeviceProfile:
     """One device. Bandwidth counts bytes read plus bytes written; `peak_flops` is keyed by dtype.
 
-    `preferred_alignment_bytes` is what the innermost dimension of a matmul or convolution operand should be a multiple
-    of: the tensor-core tile on CUDA, the vector register on a CPU.
+    The innermost dimension of a matmul or convolution operand should be a multiple of `preferred_alignment_bytes`: the
+    tensor-core tile on CUDA, the vector register on a CPU.
     """
 
     device: str

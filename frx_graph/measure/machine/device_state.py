@@ -1,23 +1,28 @@
-"""Clocks, temperature, power and throttling of an NVIDIA device, from its driver's library NVML.
+"""Read clocks, temperature, power and throttling of an NVIDIA device from NVML, the driver's library.
 
-Without driver, library or device all of it is None, and so is each figure that a device does not give.
+Without a driver, library or device all values are None, and so is each figure that a device does not report.
 
-Why clocks are low is told by NVML as a set of reasons ("NvmlClocksEventReasons" in its reference). As throttling counts
-what takes clocks away whatever the program is:
+NVML gives the reasons for low clocks as a set ("NvmlClocksEventReasons" in its reference). The reasons that lower
+clocks independently of the program count as throttling:
 
-- `HwSlowdown`, halved clocks or less: too hot, a power brake, or power that rose too fast (NVML may report it on a
-  change of clocks, too: then a sound block is run again);
-- `HwThermalSlowdown` and `HwPowerBrakeSlowdown`, which say which of these it is;
+- `HwSlowdown`, clocks halved or less: too hot, a power brake, or power that rose too fast. NVML may also report it on a
+  change of clocks; then a sound block is run again.
+- `HwThermalSlowdown` and `HwPowerBrakeSlowdown`, which name the cause.
 - `SwThermalSlowdown`: the driver keeps the device, or its memory, under its highest temperature.
 
-Not `GpuIdle`, `ApplicationsClocksSetting`, `DisplayClockSetting` and `SyncBoost`: nothing runs, or somebody has chosen
-those clocks, for both programs that are compared. Nor `BoardLimit` and `Reliability`, which bound every boost. Nor
-`SwPowerCap`, clocks chosen to stay within the power limit: a program of large products runs like that for as long as it
-runs, and what power it takes is part of how fast it is. All active reasons are recorded. NVBench goes by the clock
-itself: it discards samples under a threshold, 75 % by default, of the device's own.
+These reasons do not count:
 
-Reasons are a matter of the moment. How long each has been in force in all is counted by newer drivers
-(`NVML_FI_DEV_CLOCKS_EVENT_REASON_*`), which shows what came and went between two readings.
+- `GpuIdle`, `ApplicationsClocksSetting`, `DisplayClockSetting` and `SyncBoost`: nothing runs, or the user has chosen
+  the clocks, for both compared programs.
+- `BoardLimit` and `Reliability`, which bound every boost.
+- `SwPowerCap`, clocks chosen to stay within the power limit. A program of large matrix products always runs like that,
+  and the power is part of the speed.
+
+All active reasons are recorded. NVBench instead looks at the clock: it discards samples below a threshold, by default
+75 % of the device's own clock.
+
+Reasons describe one moment. Newer drivers also count the time that each has been active
+(`NVML_FI_DEV_CLOCKS_EVENT_REASON_*`), which shows reasons that came and went between two readings.
 """
 
 from __future__ import annotations
@@ -75,7 +80,7 @@ class ThrottleReading:
 
     active: frozenset[str]
     counters: Mapping[str, int]
-    """Only grow; empty where the driver does not count."""
+    """Counters that only grow; empty if the driver does not count."""
 
 
 def get_throttling_between(begin: ThrottleReading, end: ThrottleReading) -> tuple[str, ...]:
@@ -120,8 +125,8 @@ class NvidiaDevice:
         """Return the share of the device that processes other than this one and `ours` (process ids) have used since a
         moment (of `time.time()`).
 
-        None if unknown: on a partitioned device (MIG), and in a container with process ids of its own, where NVML's ids
-        differ from those inside. NVML samples once in 1/6 to 1 s.
+        None if unknown: on a partitioned device (MIG), and in a container with a separate PID namespace, where NVML's
+        ids differ from those inside. NVML samples once in 1/6 to 1 s.
         """
         nvml, handle = self.nvml, self.handle
         mine = os.getpid()
@@ -181,7 +186,7 @@ def load_nvml() -> ModuleType | None:
     try:
         nvml = importlib.import_module("pynvml")
         nvml.nvmlInit()
-    except Exception:  # noqa: BLE001 - whatever is wrong with a library or driver, its figures are unknown
+    except Exception:  # noqa: BLE001 - with a broken library or driver, the figures are unknown
         return None
     return nvml
 

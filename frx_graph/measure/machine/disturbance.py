@@ -18,13 +18,13 @@ from frx_graph.measure.machine.processor_state import add_siblings, read_cpu_thr
 Clock = Callable[[], float]
 
 DISTURBED_SHARE = 0.2
-"""Other programs' share of all processors from which a time is not worth keeping. One busy program on two cores, a
-share of 0.5, made a calibration see half the bandwidth (20 against 8 to 13 GB/s on a shared two-core machine)."""
+"""Other programs' share of all processors from which a time is not kept. One busy program on two cores, a share of 0.5,
+halved the bandwidth of a calibration (20 against 8 to 13 GB/s on a shared two-core machine)."""
 
 
 @dataclass(frozen=True, slots=True)
 class OthersLoad:
-    """Processor time that other programs took, of all that there was, in seconds of one processor."""
+    """Processor time that other programs took, and the total, in seconds of one processor."""
 
     used: float
     """Can be a little below 0: the system counts in ticks."""
@@ -42,7 +42,7 @@ class OthersLoad:
 
     @property
     def told(self) -> str:
-        """For people."""
+        """A description for people."""
         percent = f"{100 * self.share:.0f} %"
         if self.waited:
             return f"it waited for processors {percent} of the time, within its quota"
@@ -58,13 +58,14 @@ def watch_others_load(
 ) -> Iterator[Callable[[], OthersLoad | None]]:
     """Yield a function that returns the processor time of other programs since the start of the block; None if unknown.
 
-    Only processors count that this process may use, and those that share a core with them.
+    Only the processors that this process may use count, and those that share a core with them.
 
-    Under a quota the function returns instead how long this program, or another one of its control group, waited. Such
-    a program may use all processors of its machine, but only a part of their time, and other programs may use the rest.
+    Under a quota the function instead returns the time that this program, or another in the same control group, waited.
+    Such a program may use all processors of the machine, but only a part of their time, and other programs may use the
+    rest.
 
-    The clocks count seconds; `own_clock` those of processor time of this process, or with `get_own_seconds` also
-    of its data loaders' workers.
+    The clocks count seconds. `own_clock` counts processor time of this process, and with `get_own_seconds` also that of
+    the data loaders' workers.
     """
     allowed = list_usable_processors()
     quota = read_quota_processors()
@@ -97,7 +98,7 @@ def _watch_waiting(wall_clock: Clock) -> Callable[[], OthersLoad | None]:
 
     def load() -> OthersLoad | None:
         end = read_waited_seconds()
-        # What was waited for since the quota was used up is no other program's doing.
+        # Waiting for an exhausted quota is not caused by other programs.
         if begin is None or end is None or read_cpu_throttling().cgroup_periods != held_back:
             return None
         return OthersLoad(end - begin, wall_clock() - wall, 0.0, waited=True)
@@ -114,7 +115,7 @@ def watch_disturbance(
 ) -> Iterator[Callable[[], bool]]:
     """Yield a function that returns True if others used `DISTURBED_SHARE` or more of all processors; False if unknown.
 
-    The clocks are those of `others_load`.
+    See `others_load` for the clocks.
     """
     with watch_others_load(statistics, wall_clock=wall_clock, own_clock=own_clock) as load:
 

@@ -1,6 +1,7 @@
-"""The environment that a measurement of an operator depends on; equal fingerprints may share measurements.
+"""Define the environment that an operator's measurement depends on; equal fingerprints may share measurements.
 
-The record needs no torch, so that files that hold it can be read without; `get_measurement_environment` makes it.
+The record does not import torch, so files that contain it can be read without torch. `get_measurement_environment`
+makes it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The environment of this process, on which measurements of operators depend."""
+"""Read the environment of this process, on which measurements of operators depend."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class CpuThrottling:
     """Periods in which this process's control group, or one above it, had used up its share of processor time
     (`nr_throttled` in `cpu.stat` of cgroup v2)."""
     cgroup_seconds: float | None
-    """Seconds that all of its threads together had to wait."""
+    """Seconds that all threads of the control group waited, added up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +41,12 @@ class ProcessorState:
     """All processors at one moment."""
 
     frequency_mhz: float | None
-    """Mean of all of them."""
+    """The mean of all processors."""
     frequency_limit_mhz: float | None
     load_average: float | None
     """Threads that ran or were runnable, averaged over the last minute."""
     available_bytes: int | None
-    """Memory that this process can have, see `get_available_memory`."""
+    """Memory that this process can still allocate, see `get_available_memory`."""
     throttling: CpuThrottling
 
 
@@ -55,7 +55,7 @@ def read_processor_state() -> ProcessorState:
     frequency = limit = load = None
     with contextlib.suppress(OSError, NotImplementedError, AttributeError):
         if (told := psutil.cpu_freq()) is not None:
-            # psutil says 0.0 for what it does not know.
+            # psutil gives 0.0 for unknown values.
             frequency, limit = told.current or None, told.max or None
     with contextlib.suppress(OSError, AttributeError):
         load = os.getloadavg()[0]
@@ -116,7 +116,7 @@ def add_siblings(processors: frozenset[int], cpus: Path = _CPUS) -> frozenset[in
 
 
 def read_siblings(number: int, cpus: Path = _CPUS) -> frozenset[int]:
-    """Return the processors of its core, itself included; itself alone if unknown."""
+    """Return the processors that share this one's core, itself included; itself alone if unknown."""
     found = set()
     try:
         for part in (cpus / f"cpu{number}" / "topology" / "thread_siblings_list").read_text().split(","):

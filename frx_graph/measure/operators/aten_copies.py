@@ -1,20 +1,19 @@
 """Find the layout copies among the `aten::copy_` calls below an operator.
 
-A layout copy moves every element of a tensor into a block of memory of its own, in another order or out of a view, and
-changes nothing else:
+A layout copy moves every element of a tensor into a new block of memory, in another order or out of a view, and changes
+nothing else:
 
-- source and target have the same dtype, device and sizes. A change of dtype is a conversion, and a copy between sizes
-  that broadcast fills the target (the bias that `addmm` starts from);
-- the target is dense. Writing into a slice (`slice_backward`, `constant_pad_nd`, `cat`, a key-value cache) produces the
-  operator's own result;
-- the memory order differs. An operator that clones a tensor in its own order, to write into the clone (`masked_fill`,
-  `index_put`), produces its own result, too, and so does one that writes into a clone in any order. But where the
-  program itself calls `clone`, `contiguous`, `reshape` or `to`, the copy counts even in the same order;
-- it was made by `clone` or `_to_copy` (which is what `contiguous` and `reshape` call), or is itself what the program
-  called, or brings a gradient into its parameter's strides. Any other operator's direct `copy_` fills its own result or
-  a buffer.
+- Source and target have the same dtype, device and sizes. A change of dtype is a conversion, and a copy between sizes
+  that broadcast fills the target (the bias that `addmm` starts from).
+- The target is dense. Writing into a slice (`slice_backward`, `constant_pad_nd`, `cat`, a key-value cache) produces the
+  operator's result.
+- The memory order differs. An operator that clones a tensor in the same order, to write into the clone (`masked_fill`,
+  `index_put`), produces its result, and so does one that writes into a clone in any order. If the program itself calls
+  `clone`, `contiguous`, `reshape` or `to`, the copy counts even in the same order.
+- The program called the copy, `clone` or `_to_copy` made it (which `contiguous` and `reshape` call), or it brings a
+  gradient into its parameter's strides. A direct `copy_` of any other operator fills a result or a buffer.
 
-An expanded tensor that is materialised is a layout copy: its strides are what costs the memory traffic.
+Materialising an expanded tensor is a layout copy, since its strides cause the memory traffic.
 """
 
 from __future__ import annotations

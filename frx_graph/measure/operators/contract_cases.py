@@ -1,7 +1,7 @@
 """Define the calls over which a layout contract is measured, and strides that represent each class.
 
-A case is one ordinary use of one overload. Its tensors are contiguous but for the one that is varied. Several strides
-stand for a class wherever an operator could tell them apart; if it does, the class is unknown for that operator.
+A case is one ordinary use of one overload. Its tensors are contiguous, except the varied one. A class has several
+strides if an operator could distinguish them; if it does, the class is unknown for that operator.
 """
 
 from __future__ import annotations

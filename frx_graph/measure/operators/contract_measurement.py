@@ -1,4 +1,4 @@
-"""Measures an operator layout contract: every case of the table, over every class of strides of every operand."""
+"""Measure an operator layout contract: every case of the table, over every class of strides of every operand."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from frx_graph.support.torch_internals import pytree
 
 @dataclass(frozen=True, slots=True)
 class ContractTrial:
-    """One call of the measurement: a case with one operand in one class of strides. `operand` None is the call whose
-    results are looked at; it is the same call as for operand 0."""
+    """One call of the measurement: a case with one operand in one class of strides. If `operand` is None, the results
+    are examined; the call is that of operand 0."""
 
     case: Case
     dtype: torch.dtype
@@ -67,8 +67,8 @@ def measure_contract(
     progress: Callable[[OperatorSignature], None] = lambda _signature: None,
     on_failure: Callable[[OperatorSignature, str], None] = lambda _signature, _reason: None,
 ) -> OperatorContract:
-    """Run all cases on `device` and sum up what they do. Calls that the device or this torch version does not have are
-    reported to `on_failure` and left out."""
+    """Run all cases on `device` and summarize their effects. Calls that the device or this torch version does not have
+    are reported to `on_failure` and left out."""
     planned = plan_trials(cases, device, dtypes)
     measured = measure_operators((trial.signature for trial in planned), on_failure=on_failure, progress=progress)
     environment = get_measurement_environment(device)
@@ -136,7 +136,7 @@ def _make_entry(trial: ContractTrial, copies: Sequence[SeenCopy]) -> ContractEnt
         copied=True,
         bytes_ratio=sum(by_mechanism.values()) / (2 * size),
         count=len(seen),
-        # On a tie the copy that the strides caused goes before the one that contiguous operands see, too.
+        # On a tie, the copy caused by the strides comes before a copy that contiguous operands also have.
         mechanism=max(by_mechanism, key=lambda mechanism: (by_mechanism[mechanism], mechanism is Mechanism.ATEN)),
     )
 

@@ -1,5 +1,7 @@
-"""The table of operator calls that the layout contracts cover: the hot operators of ordinary networks, forward and
-backward, in sizes that take the same paths as real ones and still run in a moment."""
+"""List the operator calls that layout contracts cover: the hot operators of ordinary networks, forward and backward.
+
+Their sizes are small enough to run quickly, and take the same code paths as real ones.
+"""
 
 from __future__ import annotations
 

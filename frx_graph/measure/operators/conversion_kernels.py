@@ -1,8 +1,8 @@
 """Find the layout-conversion kernels of GPU convolution libraries, and the tensors that they convert.
 
-cuDNN and MIOpen convert inside one call and say so only in the kernel's name. The kernel does not name its tensor, so
-that is inferred from the order in which a convolution needs its operands. A kernel whose tensor cannot be told is left
-out: its bytes are not guessed.
+cuDNN and MIOpen convert inside one call, and only the kernel's name shows it. The name does not identify the tensor,
+which is inferred from the order in which a convolution needs its operands. A kernel whose tensor cannot be identified
+is left out: its bytes are not guessed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _BACKWARD_WRITES: tuple[tuple[int | tuple[int, ...] | None, str], ...] = ((1, "o
 
 @dataclass(frozen=True, slots=True)
 class ConvolutionOperands:
-    """Shapes of what a convolution call reads, in the order of its arguments, and of its result (None if unknown)."""
+    """The shapes of a convolution call's operands, in the order of arguments, and of the result (None if unknown)."""
 
     operator: str
     shapes: tuple[tuple[int, ...], ...]

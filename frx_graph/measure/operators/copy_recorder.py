@@ -6,12 +6,12 @@
     recorder.copies("first")            # tuple[SeenCopy, ...]: oneDNN reorders, aten::copy_, conversion kernels
     recorder.implementations("first")   # ("brg_conv_fwd:avx512_core",)
 
-What counts as a layout copy is defined in `aten_copies` and `onednn_reorders`. Regions follow one another and do not
-nest; a key may be used again, its copies add up. A region costs about ten microseconds. The results are there
-once the recorder has been left, also after an exception.
+`aten_copies` and `onednn_reorders` define a layout copy. Regions follow one another and do not nest. A key may be used
+again; its copies add up. A region costs about 10 µs. Results are available once the recorder has been left, also after
+an exception.
 
-While a recorder runs, the process's standard output goes to a temporary file, because that is where oneDNN logs; what
-others print meanwhile appears afterwards. The profiler's own announcements on standard error are dropped.
+While a recorder runs, the process's standard output goes to a temporary file, because oneDNN logs there. Other output
+appears afterwards. The profiler's messages on standard error are dropped.
 """
 
 from __future__ import annotations
@@ -270,7 +270,7 @@ def _group_kernels(events: Sequence[Any]) -> Mapping[int, tuple[list[str], Any]]
 def _list_launched(
     call: OperatorEvent, kernels: Mapping[int, tuple[list[str], Any]]
 ) -> tuple[list[str], tuple[int, ...] | None]:
-    """The kernels of a call and everything below it, and the shape of its result where it is a convolution's."""
+    """Return the kernels of a call and everything below it, and the shape of a convolution's result."""
     if not kernels:
         return [], None
     launched = [kernel for event in call.walk_subtree() for kernel in kernels.get(event.correlation, ([], None))[0]]

@@ -1,8 +1,8 @@
 """Run one step of an eager program and attribute its layout copies to their call sites.
 
-Each ATen operator runs in a recorder region of its own, which tells where each copy comes from. Watching operators one
-by one can change what composite operators do; the accuracy benchmark measures how much, by an unwatched run of the same
-step.
+Each ATen operator runs in a separate recorder region, which gives the origin of each copy. Watching operators one by
+one can change the work of composite operators. The accuracy benchmark measures that effect with an unwatched run of the
+same step.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Rank the implementation of a convolution, matrix product or attention by its kernel's name.
 
-Only names that say so are ranked; the others are None, which is neither fast nor slow.
+Only names that show the implementation are ranked; the others are None, which is neither fast nor slow.
 
 oneDNN: https://uxlfoundation.github.io/oneDNN/dev_guide_verbose.html names the field, and the lists that it dispatches
 from (`src/cpu/cpu_convolution_list.cpp`, `src/cpu/matmul/cpu_matmul_list.cpp`) are in order of preference: kernels made
@@ -11,11 +11,11 @@ ATen: `ConvBackend` (`aten/src/ATen/native/ConvUtils.h`) has libraries on one si
 `SlowTranspose2d`, `Slow3d` on the other, which are matrix products over copied patches; `SDPBackend`
 (`aten/src/ATen/native/transformers/sdp_utils_cpp.h`) has fused attention and `math`, which materialises the scores.
 
-GPU: there is no list. Kernels on tensor cores are told by the instruction in their names, as Kineto's plug-in for
-TensorBoard does (`tb_plugin/torch_tb_profiler/profiler/tensor_core.py`, after NVIDIA's PyProf) and CUTLASS writes it
-(`tensorop` and `simt`: `media/docs/cpp/functionality.md`), Hopper's by their warp groups; kernels on CUDA cores by
-`simt`, and cuBLAS' and cuDNN's by `sgemm` and `scudnn`; ATen's own patch-copying ones by their source
-(`aten/src/ATen/native/cuda/im2col.cuh`, `vol2col.cuh`).
+GPU: there is no list, so parts of the names identify the kernels. For tensor cores that is the instruction, as in
+Kineto's plug-in for TensorBoard (`tb_plugin/torch_tb_profiler/profiler/tensor_core.py`, after NVIDIA's PyProf) and in
+CUTLASS (`tensorop` and `simt`: `media/docs/cpp/functionality.md`). Hopper's kernels name warp groups. Kernels on CUDA
+cores have `simt`, or `sgemm` and `scudnn` in cuBLAS and cuDNN. ATen's patch-copying kernels have the names of their
+source (`aten/src/ATen/native/cuda/im2col.cuh`, `vol2col.cuh`).
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _ONEDNN_WORK = {
 }
 _SPECIAL = re.compile(r"(jit|brg|brdgmm)")
 _WRAPPER = "conv:any+"
-"""A transposed convolution that is computed as a convolution's gradient; what follows says how."""
+"""Prefix of a transposed convolution that is computed as a convolution's gradient; the rest names the algorithm."""
 
 _ATEN = {
     "aten::_slow_conv2d_forward": (Work.CONVOLUTION, Rank.GENERAL),
@@ -139,7 +139,7 @@ def _rank_device(name: str) -> Implementation | None:
         return None
     if _PATCH_COPIES.search(name):
         return Implementation(work, Rank.REFERENCE)
-    # `cutlass_80_simt_sgemm` and `…_tf32f32_…_simt_…`: whoever writes simt means it.
+    # `cutlass_80_simt_sgemm` and `…_tf32f32_…_simt_…`: simt takes precedence over tf32.
     if "simt" not in name and _TENSOR_CORES.search(name):
         return Implementation(work, Rank.SPECIAL)
     if _CUDA_CORES.search(name):

@@ -1,8 +1,11 @@
 """List the kernels that a step runs, under names that are the same in every process.
 
-Four sources are read side by side, and one call may appear in several of them: ATen's operators (a composite one and
-what it calls), oneDNN's primitives with the implementation that each was dispatched to, the loops that Inductor
-generated, and a GPU's kernels.
+Four sources are read, and one call may appear in several of them:
+
+- ATen's operators, composite ones and the operators that they call;
+- oneDNN's primitives, each with its implementation;
+- the loops that Inductor generated;
+- a GPU's kernels.
 """
 
 from __future__ import annotations

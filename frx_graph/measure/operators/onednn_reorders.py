@@ -74,8 +74,8 @@ def _find_served(
 ) -> tuple[str, str, bool, Primitive | None]:
     """Return argument name, role, True if it was written, and the primitive that wrote or read it.
 
-    The tensor is the result of the primitive before, else an operand of the one behind. Every argument is converted
-    once, so that two of equal shape and format are told apart by order.
+    The tensor is the result of the primitive before, else an operand of the one after. Every argument is converted
+    once, so the order distinguishes two of equal shape and format.
     """
     for places, reordered, is_result in (
         (range(position - 1, -1, -1), source, True),

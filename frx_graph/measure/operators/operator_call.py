@@ -1,7 +1,7 @@
 """Run single operator calls on made-up values in the real shapes and strides, isolated from the program.
 
-An operator that cannot run alone is reported as not measured, and nothing is raised: it may need other values than
-made-up ones, or more memory than there is.
+An operator that cannot run alone is reported as not measured, and nothing is raised. It may need real values, or more
+memory than is free.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def make_argument_sets(signature: OperatorSignature, pool: OperandPool) -> Itera
     """Yield the arguments of one run after the other, without end: other operands each time, except for the one that
     was computed just before. Raises what `build_arguments` raises.
 
-    In a network an operator finds neither its weights in the caches nor what was saved for the backward. With all
-    operands in the caches, plain and channels-last convolutions of deep stages are timed in the wrong order.
+    In a network neither the weights nor the tensors saved for the backward are in the caches. With all operands in the
+    caches, plain and channels-last convolutions of deep stages are timed in the wrong order.
     """
     hot = _JUST_COMPUTED.get(signature.target, 0)
     fetched = sum(tensor.bytes for tensor in signature.tensors)
@@ -87,7 +87,7 @@ def isolate_calls(signatures: Iterable[OperatorSignature]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def report_failures(signature: OperatorSignature, on_failure: FailureReport) -> Iterator[None]:
-    """Report whatever the block raises to `on_failure`, and go on."""
+    """Report an error in the block to `on_failure`, and continue."""
     try:
         yield
     except Exception as error:  # noqa: BLE001

@@ -1,8 +1,8 @@
-"""The operator layout contract: which operators copy which operands inside, by class of strides, on one torch version.
+"""Define the operator layout contract: the operands that operators copy inside, by class of strides and torch version.
 
-A contract is measured (`frx probe`), never written by hand. It answers for calls that were not measured themselves, so
-it only speaks where everything that was measured of an operator agrees: a class of strides in which some calls copied
-and others did not is unknown.
+A contract is measured (`frx probe`), never written by hand. It also covers calls that were not measured. So it has an
+answer only if all measurements of an operator agree: a class of strides in which some calls copied and others did not
+is unknown.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ContractEntry:
     mechanism: Mechanism | None = None
 
     def agrees(self, other: ContractEntry) -> bool:
-        """Return True if both have the same effect on an operand, whatever the number of single copies."""
+        """Return True if both have the same effect on an operand, regardless of the number of copies."""
         return (self.copied, self.mechanism) == (other.copied, other.mechanism) and (
             abs(self.bytes_ratio - other.bytes_ratio) <= _SAME_RATIO * max(self.bytes_ratio, other.bytes_ratio)
         )
@@ -153,7 +153,7 @@ def read_contract(path: Path, *, wanted: str | None = None) -> OperatorContract:
 
 
 def dump_contract(contract: OperatorContract) -> str:
-    """Return the contract as YAML, in the order of its rows."""
+    """Return the contract as YAML, in the order of the rows."""
     calls: dict[tuple[str, str], dict[tuple[int | None, int], dict[str, dict[str, Any]]]] = {}
     for row in contract.rows:
         operands = calls.setdefault((row.target, row.case), {})

@@ -1,4 +1,4 @@
-"""The profiler's record of operator calls as a tree: which operator called which, on which tensors."""
+"""Read the profiler's record of operator calls as a tree, with the tensors of each call."""
 
 from __future__ import annotations
 

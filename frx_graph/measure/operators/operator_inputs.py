@@ -1,4 +1,4 @@
-"""Builds the arguments of an operator call from its signature: tensors with exactly these strides, on the device."""
+"""Build the arguments of an operator call from its signature: tensors with exactly these strides, on the device."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from frx_graph.support.torch_internals import OpOverload
 _NAMESPACES = frozenset({"aten", "prims", "mkl", "mkldnn", "frx_graph"})
 _WITH_WORKSPACE = frozenset({"aten.mkldnn_rnn_layer_backward", "aten._cudnn_rnn_backward", "aten.miopen_rnn_backward"})
 """Operators that read and write a workspace which only the forward call can make: its fake has no element
-(`torch/_meta_registrations.py`), and with one of that size they write over whatever lies behind it."""
+(`torch/_meta_registrations.py`), and with one of that size they overwrite the memory after it."""
 PACKED_BY_MKL = "mkl._mkl_linear.default"
-"""Its second argument is the third, packed: signatures leave it out."""
+"""An operator whose second argument is the third one, packed: signatures leave it out."""
 PACKED_CONVOLUTION = "mkldnn._convolution_pointwise.default"
 PACKED_TRANSPOSED = "mkldnn._convolution_transpose_pointwise.default"
 PACKED_PRODUCT = "mkldnn._linear_pointwise.default"
@@ -29,8 +29,10 @@ _BLOCK = 1 << 16
 
 
 def find_own_overload(target: str) -> OpOverload:
-    """The overload that `aten.convolution.default` names. Raises `LookupError` for anything that is not an operator of
-    torch's own or ours: what somebody else's does to the world is unknown, so it is not run for the sake of knowing.
+    """Return the overload of a name such as `aten.convolution.default`.
+
+    Raises `LookupError` for operators from other packages than torch and frx-graph. Their side effects are unknown, so
+    they are not run for a measurement.
     """
     if target.partition(".")[0] not in _NAMESPACES:
         raise LookupError(f"{target} is not one of torch's own operators")
@@ -43,10 +45,13 @@ def find_own_overload(target: str) -> OpOverload:
 def build_arguments(
     signature: OperatorSignature, tensor: Callable[[TensorSpec], Tensor] | None = None
 ) -> tuple[list[Any], dict[str, Any]]:
-    """Positional and keyword arguments, their tensors made by `tensor`, or each by itself. Raises `LookupError` for an
-    operator whose arguments cannot be made up, and what torch raises for sizes that do not fit into memory."""
+    """Return positional and keyword arguments, with tensors made by `tensor`, or each separately.
+
+    Raises `LookupError` for an operator whose arguments cannot be made up, and torch's error for sizes that do not fit
+    into memory.
+    """
     if signature.target.rpartition(".")[0] in _WITH_WORKSPACE:
-        raise LookupError(f"{signature.target} needs the workspace of its own forward call")
+        raise LookupError(f"{signature.target} needs a workspace that only its forward call makes")
     generator = torch.Generator().manual_seed(0)
     made = tensor or (lambda spec: make_tensor(spec, generator))
     args = [_make_value(argument, made) for argument in signature.args]
@@ -72,8 +77,8 @@ def find_packer(target: str) -> OpOverload:
 
 
 def get_packing_arguments(target: str, args: Sequence[Any]) -> tuple[Any, ...]:
-    """Return the arguments of `find_packer(target)` besides the weight; `args` are those of the packed call, of which
-    the first is the operand, with a `shape`."""
+    """Return the arguments of `find_packer(target)` besides the weight. `args` are the packed call's arguments, and the
+    first is the operand, with a `shape`."""
     size = list(args[0].shape)
     if target == PACKED_PRODUCT:
         return (size[0],)
@@ -109,10 +114,10 @@ def make_tensor(spec: TensorSpec, generator: torch.Generator) -> Tensor:
 
 
 class OperandPool:
-    """Hands out tensors in one large memory, one behind the other, and begins anew at its end.
+    """Hands out consecutive tensors in one large buffer, and starts over at its end.
 
-    What is read from it in turn is in no cache when its turn comes again, and making it costs nothing. Its tensors
-    share memory: they must not be written into.
+    Tensors read in turn are in no cache when their turn comes again, and making them costs nothing. They share memory,
+    so they must not be written to.
     """
 
     def __init__(self, nbytes: int = 256 << 20) -> None:

@@ -1,4 +1,4 @@
-"""Records of measured operators: copies inside, implementation, times; and of copies in a real step."""
+"""Define records of measured operators (copies inside, implementation, times) and of copies in a real step."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ ObservedKind: TypeAlias = Literal["explicit", "reshape", "operator", "reorder"]
 converted to its own format."""
 ObservedRole: TypeAlias = Literal["input", "weight", "output"]
 OUTSIDE = "<outside of compiled graphs>"
-"""The operator of copies that a compiled program makes, but none of its compiled graphs."""
+"""The operator name for copies that a compiled program makes outside of the graphs."""
 
 
 @dataclass(frozen=True, slots=True)

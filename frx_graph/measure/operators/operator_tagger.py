@@ -1,4 +1,4 @@
-"""Notes every ATen operator that a running program dispatches, with its call site and a recorder region of its own."""
+"""Record every ATen operator that a running program dispatches, with its call site, in a separate recorder region."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _FUNCTION_FILE = torch.autograd.function.__file__
 
 @dataclass(slots=True)
 class TaggedCall:
-    """One operator call. `parameters` tells for each tensor argument whether it shares memory with a parameter.
+    """One operator call. `parameters` says of each tensor argument if it shares memory with a parameter.
 
-    `part_of` is the composite operation that made the call, where that says more: `aten.reshape` for a clone with an
-    `_unsafe_view` behind it, `aten.matmul` where the only use of that view in the same phase is a matrix product at the
-    same site, and `AccumulateGrad` for what autograd does to bring a gradient into its parameter's strides. `uses`
+    `part_of` is the composite operation that made the call, if that is more specific. It is `aten.reshape` for a clone
+    followed by an `_unsafe_view`. It is `aten.matmul` if the only use of that view in the same phase is a matrix
+    product at the same site. It is `AccumulateGrad` if autograd brings a gradient into its parameter's strides. `uses`
     counts the uses of that view.
     """
 
@@ -48,9 +48,9 @@ class TaggedCall:
 
 
 class OperatorTagger(TorchDispatchMode):
-    """While it is entered, each operator runs in a region of `recorder` whose key is its index in `calls`.
+    """Runs each operator in the block in a region of `recorder`, whose key is the operator's index in `calls`.
 
-    A higher-order operator is one call: what its body copies is its own.
+    A higher-order operator is one call, which includes the body's copies.
     """
 
     supports_higher_order_operators = True
@@ -68,7 +68,7 @@ class OperatorTagger(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: OpOverload, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Run `func` in a region of its own."""
+        """Run `func` in a separate region."""
         named = dict(kwargs or {})
         tensors = [a for a in pytree.tree_leaves((args, named)) if isinstance(a, Tensor)]
         call = TaggedCall(
@@ -90,7 +90,7 @@ class OperatorTagger(TorchDispatchMode):
         return tensor.layout is torch.strided and tensor.untyped_storage()._cdata in self._parameters
 
     def _find_reshaped_clone(self, call: TaggedCall, tensors: Sequence[Tensor]) -> TaggedCall | None:
-        """The clone that `call` turns into a reshape, if it does; also notes the uses of what was reshaped."""
+        """Return the clone that `call` turns into a reshape, if any; also note the uses of the reshaped tensor."""
         for tensor in tensors:
             reshaped = self._reshaped.get(id(tensor))
             if reshaped is None or reshaped[0]() is not tensor or reshaped[1].phase is not call.phase:
@@ -160,10 +160,10 @@ def _find_custom_backward_site(frame: FrameType | None, module_path: str) -> Cal
 
 
 class ModuleStack:
-    """Inside `with`, `path` is the dotted path of the innermost module whose `forward` is running, `model.layer3.2`;
-    `kind` is the name of its class.
+    """Tracks the running module in the block.
 
-    `root` is the name of the outermost module; outside of any module the path is empty.
+    `path` is the dotted path of the innermost module whose `forward` is running, `model.layer3.2`; `kind` is the
+    class's name. `root` is the name of the outermost module. Outside of any module the path is empty.
     """
 
     def __init__(self, module: nn.Module | None, root: str = "model") -> None:

@@ -1,4 +1,4 @@
-"""Find the convolutions, matrix products and attentions that a candidate computes in a worse way than the baseline."""
+"""Find the convolutions, matrix products and attentions that a candidate runs by worse kernels than the baseline."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class UnexpectedDispatch:
 
 @dataclass(frozen=True, slots=True)
 class KernelChange:
-    """A kernel that ran more or less often: evidence, and no judgement."""
+    """A kernel that ran more or less often. This is evidence, not a verdict."""
 
     kernel: Kernel
     before: int
@@ -47,9 +47,9 @@ def find_unexpected_dispatch(before: KernelIdentities, after: KernelIdentities) 
     """Return the kernels of the candidate `after` that rank below the baseline `before`.
 
     oneDNN's primitives are compared problem by problem. Kernels without a problem, or with one that only one side has
-    (a rewrite may change shapes), are compared by their work. A worse kernel counts if there are more of its rank or
-    below than before, and the baseline had a better one for that work. Kernels without a rank are never worse, and
-    nothing is worse than them. A source that one side cannot read is left out.
+    (a rewrite may change shapes), are compared by their work. A worse kernel counts if the number of kernels of that
+    rank or below has grown, and the baseline had a better one for that work. Kernels without a rank are never worse,
+    and nothing is worse than them. A source that one side cannot read is left out.
     """
     untold = {*before.untold, *after.untold}
     old, new = _select_ranked(before, untold), _select_ranked(after, untold)
@@ -59,7 +59,7 @@ def find_unexpected_dispatch(before: KernelIdentities, after: KernelIdentities) 
         found.extend(_find_worse(_select_problem(old, problem), _select_problem(new, problem), problem))
     rest_old = {kernel: count for kernel, count in old.items() if kernel.problem not in shared}
     rest_new = {kernel: count for kernel, count in new.items() if kernel.problem not in shared}
-    # A convolution that has left oneDNN altogether has left its problem behind: here the two meet again.
+    # A convolution that no longer runs in oneDNN has no problem, so it is compared by work.
     found.extend(_find_worse(rest_old, rest_new, ""))
     if Source.ATEN not in untold:
         found.extend(_find_unfused_attention(before, after, found))
@@ -134,7 +134,7 @@ def _count_up_to(kernels: list[tuple[str, Rank, int]], rank: Rank) -> int:
 def _find_unfused_attention(
     before: KernelIdentities, after: KernelIdentities, found: list[UnexpectedDispatch]
 ) -> Iterator[UnexpectedDispatch]:
-    """Compiled, attention that is not fused leaves no operator of its own, but its two products of batches."""
+    """Return the kernels of compiled attention that is not fused: two batched products, and no attention operator."""
     if any(one.work is Work.ATTENTION for one in found):
         return
     old, new = before.count_kernels(Source.ATEN), after.count_kernels(Source.ATEN)

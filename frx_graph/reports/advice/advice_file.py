@@ -1,4 +1,4 @@
-"""Advice as a JSON document `frx_advice_v1`, written and read again."""
+"""Write and read advice as a JSON document, `frx_advice_v1`."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from frx_graph.reports.render.document import get_adapter, to_json
 
 _NAME = "frx_advice_v1"
 _BEGINNING = 4096
-"""Bytes in which the schema's name stands."""
+"""Bytes at the start that include the schema's name."""
 _HINT = "frx advise --format json --output advice.json writes one"
 
 
 def render_json(advice: Advice) -> str:
-    """Return one JSON document; ASCII, so that any name survives any terminal and file."""
+    """Return one JSON document, in ASCII, so that any name survives any terminal and file."""
     return json.dumps(to_json(advice), indent=2, ensure_ascii=True, allow_nan=False) + "\n"
 
 
@@ -29,7 +29,7 @@ def parse_advice(text: bytes | str) -> Advice:
 
 
 def is_advice(path: Path) -> bool:
-    """Return whether the file at `path` begins as advice does."""
+    """Return True if the file at `path` begins like advice."""
     try:
         with path.open("rb") as file:
             start = file.read(_BEGINNING)
@@ -47,4 +47,4 @@ def read_advice(path: Path) -> Advice:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"])) or "the document"
-        raise EvidenceError(f"{path}: is no {_NAME}: {where}: {first['msg']}", _HINT) from None
+        raise EvidenceError(f"{path}: is not {_NAME}: {where}: {first['msg']}", _HINT) from None

@@ -1,7 +1,7 @@
-"""A file of known findings, so that CI fails on new ones only.
+"""A file of known findings, so that CI fails only on new ones.
 
-The file is JSON, sorted, and meant to be committed: one entry a finding identity (`fingerprint.Identity`), with how
-many findings share it. It holds no line numbers.
+The file is sorted JSON, meant to be committed. It has one entry per finding identity (`fingerprint.Identity`), with the
+number of findings that share it, and no line numbers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from frx_graph.support.atomic_file import write_atomically
 from frx_graph.support.plain_text import clean_line, escape_surrogates
 
 Baseline = Mapping[Identity, int]
-"""How many findings of each identity are known."""
+"""Number of known findings of each identity."""
 
 
 class _BaselineEntry(BaseModel):
@@ -50,8 +50,8 @@ def build_baseline(advice: Advice, root: Path) -> Baseline:
 
 
 def filter_new(advice: Advice, baseline: Baseline, root: Path) -> Advice:
-    """The advice with the findings that `baseline` does not hold. Of findings that share an identity, as many are known
-    as it counts, beginning with the lowest line."""
+    """Return the advice without the findings in `baseline`. If findings share an identity, those on the lowest lines
+    are known, up to its count."""
     left = Counter(baseline)
     known: set[int] = set()
     by_line = sorted(range(len(advice.findings)), key=lambda i: (advice.findings[i].site.line, i))
@@ -64,7 +64,7 @@ def filter_new(advice: Advice, baseline: Baseline, root: Path) -> Advice:
 
 
 def write_baseline(path: Path, baseline: Baseline) -> None:
-    """Write the file. Raises OptionError where that cannot be done."""
+    """Write the file. Raises OptionError if that fails."""
     entries = [{**asdict(identity), "count": count} for identity, count in sorted(baseline.items())]
     text = json.dumps({"schema": "frx_baseline_v1", "findings": entries}, indent=2, ensure_ascii=True) + "\n"
     try:
@@ -76,7 +76,7 @@ def write_baseline(path: Path, baseline: Baseline) -> None:
 
 
 def read_baseline(path: Path) -> Baseline:
-    """The known findings. Raises OptionError for a file that is missing, unreadable or malformed."""
+    """Return the known findings. Raises OptionError for a missing, unreadable or malformed file."""
     name = clean_line(str(path))
     again = "write one with `frx advise TARGET --write-baseline FILE`"
     try:
@@ -96,5 +96,5 @@ def read_baseline(path: Path) -> Baseline:
 
 
 def _to_encodable(identity: Identity) -> Identity:
-    """The identity as the file can hold it."""
+    """Return the identity in the form of the file."""
     return Identity(*(escape_surrogates(part) for part in asdict(identity).values()))

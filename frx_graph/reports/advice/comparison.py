@@ -1,4 +1,4 @@
-"""Predicted beside observed: the layout copies of a step per call site, as worked out and as seen."""
+"""Compare the predicted and the observed layout copies of a step, per call site."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from frx_graph.capture.call_site import CallSite, merge_module_paths
 from frx_graph.records import Copy
 
 TOLERANCE = 0.10
-"""Two counts or byte sums agree within a tenth: profilers sample reorders of padded shapes a little larger."""
+"""Two counts or byte sums agree within a tenth, since profilers see slightly larger reorders of padded shapes."""
 
 
 class Agreement(enum.StrEnum):
@@ -25,7 +25,7 @@ class Agreement(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SiteCopies:
-    """The copies at one line of source: counts and traffic, predicted and observed; None where there are none."""
+    """The copies at one line of source: counts and traffic, predicted and observed. None: no copies."""
 
     site: CallSite
     predicted_count: int | None
@@ -35,7 +35,7 @@ class SiteCopies:
 
     @property
     def agreement(self) -> Agreement:
-        """AGREES if count and bytes lie within the tolerance of what was observed."""
+        """AGREES if count and bytes are within the tolerance of the observed values."""
         if self.predicted_count is None or self.predicted_bytes is None:
             return Agreement.NOT_PREDICTED
         if self.observed_count is None or self.observed_bytes is None:
@@ -47,7 +47,7 @@ class SiteCopies:
 
 
 def compare(predicted: Iterable[Copy], observed: Iterable[Copy]) -> tuple[SiteCopies, ...]:
-    """One row a call site, by traffic, largest first."""
+    """Return one row per call site, largest traffic first."""
     left, right = _group_by_location(predicted), _group_by_location(observed)
     rows = []
     for location in left.keys() | right.keys():

@@ -1,4 +1,4 @@
-"""Group layout copies by call site, and the copies of a finding by operator and cause."""
+"""Group layout copies by call site, and a finding's copies by operator and cause."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class CopySite:
 
 
 def group_by_site(copies: Iterable[Copy]) -> tuple[CopySite, ...]:
-    """One entry a call site, most bytes first."""
+    """Return one entry per call site, most bytes first."""
     grouped: dict[tuple[str, int], list[Copy]] = defaultdict(list)
     for copy in copies:
         grouped[copy.site.location].append(copy)
@@ -66,7 +66,7 @@ def draw_copy_bar(site: CopySite, most: int) -> Markup:
 
 
 def get_kind_class(kind: CopyKind) -> str:
-    """The CSS class that colours a kind."""
+    """Return the CSS class that colours a kind."""
     return f"kind-{kind.value}"
 
 
@@ -87,7 +87,7 @@ class CopyRow:
 
 
 def group_by_cause(copies: Iterable[Copy]) -> tuple[CopyRow, ...]:
-    """The rows, most bytes first."""
+    """Return the rows, most bytes first."""
     grouped: dict[tuple[str, OperandRole, CopyKind, Phase, Basis, str], list[Copy]] = defaultdict(list)
     for copy in copies:
         grouped[copy.operator, copy.role, copy.kind, copy.phase, copy.basis, copy.cause].append(copy)

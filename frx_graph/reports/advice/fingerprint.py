@@ -1,4 +1,4 @@
-"""Identify findings across runs, although lines move and titles are reworded."""
+"""Identify findings across runs, even if lines move or titles are reworded."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from frx_graph.reports.render.source_path import shorten_path
 
 @dataclass(frozen=True, slots=True, order=True)
 class Identity:
-    """A finding without what changes from run to run: no line, title, count or bytes.
+    """The stable part of a finding: no line, title, count or bytes.
 
-    `key` tells apart the findings of one function and module: the operators that copy, the kind and the role of what
-    they copy. Findings that share an identity are told apart by their order only.
+    `key` distinguishes the findings of one function and module by the operators that copy, and by the kind and role of
+    the copied operand. Only their order distinguishes findings that share an identity.
     """
 
     rule: str
@@ -28,7 +28,7 @@ class Identity:
 
 
 def identify_finding(finding: Finding, root: Path) -> Identity:
-    """The identity of one finding, its file relative to `root` or to the installed packages."""
+    """Return a finding's identity, its file relative to `root` or to the installed packages."""
     return Identity(
         rule=finding.rule,
         file=shorten_path(finding.site.file, root),
@@ -39,7 +39,8 @@ def identify_finding(finding: Finding, root: Path) -> Identity:
 
 
 def compute_fingerprints(findings: Sequence[Finding], root: Path) -> tuple[str, ...]:
-    """One hexadecimal fingerprint a finding, distinct for findings of the same identity: they count by line."""
+    """Return one hexadecimal fingerprint per finding. Findings of the same identity are numbered by line, so theirs
+    differ."""
     members: dict[Identity, list[int]] = defaultdict(list)
     for index, finding in enumerate(findings):
         members[identify_finding(finding, root)].append(index)

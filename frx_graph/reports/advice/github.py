@@ -41,9 +41,9 @@ _PROPERTY = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A", ":": "%3A", ","
 
 
 def render_github(advice: Advice, *, root: Path) -> str:
-    """One line a finding, best first, then one with the summary; files relative to `root`, the checkout.
+    """Return one line per finding, best first, then a summary line. Files are relative to `root`, the checkout.
 
-    Files outside the checkout cannot be annotated: their findings name the file in the message.
+    Files outside the checkout cannot be annotated, so the message names the file.
     """
     commands = [_format_annotation(finding, root) for finding in advice.findings]
     commands.append(_format_summary(advice, root))

@@ -1,7 +1,7 @@
 """The advice as one self-contained HTML file, and as a fragment for a notebook cell.
 
-Nothing in the page is loaded from anywhere: styles, pictures and the small script are inline, and the page's own
-content security policy lets no other script run.
+The page loads nothing: styles, pictures and the small script are inline, and the page's content security policy blocks
+any other script.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ from frx_graph.reports.advice.wording import (
 )
 
 WIDE, NARROW = 1000.0, 360.0
-"""Units of the two versions of each picture: for a screen and for a phone, where text must not shrink with it."""
+"""Width of each picture's two versions: for a screen, and for a phone, on which text must not shrink."""
 FRAGMENT_FINDINGS = 10
 ADVICE_PARTS = ("sections.html.j2", "pictures.html.j2")
-"""Macros of the parts of advice, for `build_context`."""
+"""Templates with macros for the parts of advice, for `build_context`."""
 _TEMPLATES = ("page.html.j2", "fragment.html.j2", *ADVICE_PARTS)
 
 
 def render_html(advice: Advice, *, root: Path, cards: Cards) -> str:
-    """The whole page; files are named relative to `root`."""
+    """Return the whole page; files are named relative to `root`."""
     script = read_template("page.js")
     digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
     return _render("page.html.j2", advice, None, root, cards, script=Markup(script), script_hash=f"sha256-{digest}")
 
 
 def render_fragment(advice: Advice, *, root: Path, cards: Cards) -> str:
-    """The numbers, the first findings and the copies by call site, for the output of a notebook cell. No script."""
+    """Return the numbers, first findings and copies by call site as the output of a notebook cell, without a script."""
     return _render("fragment.html.j2", advice, FRAGMENT_FINDINGS, root, cards)
 
 
@@ -89,5 +89,5 @@ def build_context(advice: Advice, top: int | None, root: Path, cards: Cards) -> 
 
 @cache
 def read_template(name: str) -> str:
-    """A template, style or script of the reports, by its file's name."""
+    """Return a template, style or script of the reports, by file name."""
     return resources.files("frx_graph.reports.render").joinpath(name).read_text(encoding="utf-8")

@@ -23,7 +23,7 @@ LONGEST_TEXT: Final = 4000
 
 
 def make_environment(templates: Mapping[str, str], root: Path) -> Environment:
-    """An environment with these templates, by name; files are named relative to `root`."""
+    """Return an environment with these templates, by name; files are named relative to `root`."""
     environment = Environment(
         loader=DictLoader(dict(templates)),
         autoescape=True,
@@ -72,7 +72,7 @@ def draw_meter(share: float) -> Markup:
 
 
 def _make_printable(value: object) -> object:
-    """Make plain strings printable; markup stays as it is. Jinja applies this to all that a template prints."""
+    """Make plain strings printable; markup is not changed. Jinja applies this to all output of a template."""
     return clean_line(value, LONGEST_TEXT) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
@@ -83,7 +83,7 @@ def _render_runs(pieces: tuple[Run, ...]) -> Markup:
 
 
 def _render_prose(value: str) -> Markup:
-    """Paragraphs and code blocks of a fix or of a rule card."""
+    """Render the paragraphs and code blocks of a fix or a rule card."""
     return Markup("\n").join(
         Markup("<pre>{}</pre>").format("\n".join(block.lines))
         if isinstance(block, CodeBlock)
@@ -93,5 +93,5 @@ def _render_prose(value: str) -> Markup:
 
 
 def _make_breakable(path: str) -> Markup:
-    """A path that may be wrapped behind its slashes."""
+    """Return a path that may wrap after its slashes."""
     return Markup("/<wbr>").join(escape(part) for part in path.split("/"))

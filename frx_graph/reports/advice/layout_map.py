@@ -1,8 +1,7 @@
 """Map of copies: a graph as a wrapped band of blocks, as wide as the bytes they move.
 
-A block is one `LayoutSpan`. Its colour is the layout that it runs in; the part filled from below is the share of its
-traffic that layout copies make, so that equal areas are equal bytes. A notch above the band marks every block that
-copies, however narrow.
+A block is one `LayoutSpan`, coloured by layout. It is filled from below by the share of layout copies in the traffic,
+so equal areas are equal bytes. A notch above the band marks every block that copies, however narrow.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ NARROWEST_AVERAGE = 40.0
 """A band wraps into more rows until its blocks are this wide on average."""
 MOST_ROWS = 10
 READABLE_SHARE = 0.7
-"""Module names go as deep as lets this share of a row keep its names whole."""
+"""Share of a row whose module names must fit; it limits their depth."""
 
 NO_LAYOUT = "-"
 LAYOUT_WORDS = {
@@ -65,19 +64,19 @@ class _RowPiece:
 
 
 def get_layout_class(layout: str) -> str:
-    """The CSS class that colours a layout; `lay-other` for names that are not ours."""
+    """Return the CSS class that colours a layout; `lay-other` for unknown names."""
     if layout == NO_LAYOUT:
         return "lay-none"
     return f"lay-{layout.replace('_', '-')}" if layout in LAYOUT_WORDS else "lay-other"
 
 
 def describe_layout(layout: str) -> str:
-    """The layout in words."""
+    """Describe the layout in words."""
     return LAYOUT_WORDS.get(layout) or clean_line(layout)
 
 
 def draw_layout_map(graph: GraphSummary, width: float) -> Markup | None:
-    """The picture of one graph, `width` units wide, its phases one below the other; None without any traffic."""
+    """Return the picture of one graph, `width` units wide, one phase below the other; None without traffic."""
     phases = [
         (phase, spans) for phase in Phase if (spans := [s for s in graph.spans if s.phase is phase and s.bytes > 0])
     ]
@@ -107,7 +106,7 @@ def draw_layout_map(graph: GraphSummary, width: float) -> Markup | None:
 
 
 def _split_into_rows(spans: Sequence[LayoutSpan], width: float, scale: float) -> Iterator[_RowPiece]:
-    """The blocks in order, cut where a row ends. `scale` is units a byte, on top of what makes a block visible."""
+    """Return the blocks in order, cut at the end of a row. `scale` is in units per byte, on top of a minimal width."""
     x, row = 0.0, 0
     for span in spans:
         left, first = NARROWEST_BLOCK + span.bytes * scale, True
@@ -137,7 +136,7 @@ def _draw_block(piece: _RowPiece, top: float) -> Markup:
         notch = f"M{middle - 4:.2f} {top - NOTCH:.2f}h8l-4 {NOTCH - 1:.2f}z"
         children.append(make_element("path", d=notch, class_="copied"))
         label = format_byte_count(span.copy_bytes)
-        # On the colour of the copies where they fill the block's foot, on the layout's colour above it elsewhere.
+        # Contrast with the copies' colour if they fill the foot of the block, else with the layout's colour.
         if does_fit(label, piece.width - 8, LABEL_FONT):
             inside = share * BAND >= LABEL_FONT + 5
             y = top + BAND - 5 if inside else top + BAND - max(share * BAND, 3.0) - 4
@@ -146,7 +145,7 @@ def _draw_block(piece: _RowPiece, top: float) -> Markup:
 
 
 def _draw_brackets(pieces: list[_RowPiece], top: float, shared: int) -> Iterator[Markup]:
-    """Module names over the blocks of a row, at the greatest depth at which most of them can be read whole."""
+    """Draw module names over the blocks of a row, at the greatest depth at which most of them fit."""
     deepest = max(piece.span.module_path.count(".") + 1 for piece in pieces)
     groups = _group_by_module(pieces, shared, shared + 1)
     for depth in range(deepest, shared + 1, -1):
@@ -164,7 +163,7 @@ def _draw_brackets(pieces: list[_RowPiece], top: float, shared: int) -> Iterator
 
 
 def _group_by_module(pieces: list[_RowPiece], shared: int, depth: int) -> list[tuple[str, float, float]]:
-    """Runs of blocks whose paths agree up to `depth`: name without the `shared` parts, left and right edge."""
+    """Yield runs of blocks whose paths agree up to `depth`: name without the `shared` parts, left and right edge."""
     groups = []
     for name, run in groupby(pieces, key=lambda piece: ".".join(piece.span.module_path.split(".")[shared:depth])):
         members = list(run)
@@ -173,13 +172,13 @@ def _group_by_module(pieces: list[_RowPiece], shared: int, depth: int) -> list[t
 
 
 def _get_readable_share(groups: Sequence[tuple[str, float, float]]) -> float:
-    """The share of the row's width under names that fit."""
+    """Return the share of the row's width under names that fit."""
     width = sum(right - left for _, left, right in groups)
     return sum(right - left for name, left, right in groups if does_fit(name, right - left - 6, LABEL_FONT)) / width
 
 
 def _count_shared_parts(paths: Sequence[str]) -> int:
-    """Count the parts that all paths begin with, at most one less than the shortest has."""
+    """Count the parts that all paths begin with, leaving at least one part of the shortest."""
     split = [path.split(".") for path in paths]
     shared = 0
     while all(len(parts) > shared + 1 and parts[shared] == split[0][shared] for parts in split):
@@ -200,7 +199,7 @@ def _describe_span(span: LayoutSpan) -> str:
 
 
 def _describe_graph(graph: GraphSummary) -> str:
-    """The picture in words: how much runs in which layout, and the blocks that copy most."""
+    """Describe the picture: the traffic in each layout, and the blocks that copy most."""
     total = sum(span.bytes for span in graph.spans)
     by_layout: dict[str, int] = {}
     for span in graph.spans:

@@ -1,4 +1,4 @@
-"""The advice as GitHub-flavoured Markdown: for a pull request comment, an issue or a job summary."""
+"""Render advice as GitHub-flavoured Markdown for a pull request comment, an issue or a job summary."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ SITES_SHOWN = 50
 SUBJECTS_SHOWN = 10
 _SPECIAL = re.compile(r"([\\`*_\[\]|~$])")
 _BLOCK_START = re.compile(r"^(\d+(?=[.)](?:\s|$))|(?=[-+#=]))(.)")
-"""What makes a line a list, a heading or a rule."""
+"""Prefixes that make a line a list, a heading or a rule."""
 
 
 def render_markdown(advice: Advice, *, top: int | None, root: Path) -> str:
-    """The report with the first `top` findings, or all of them; files are named relative to `root`."""
+    """Return the report with the first `top` findings, or all of them; files are named relative to `root`."""
     shown = advice.findings[:top]
     parts = [f"## frx-graph: {format_code(advice.target)}", f"**{escape_prose(format_headline(advice))}**"]
     if classify_outcome(advice) is not Outcome.NOTHING_ANALYSED:
@@ -66,12 +66,12 @@ def render_markdown(advice: Advice, *, top: int | None, root: Path) -> str:
 
 
 def escape_prose(text: str) -> str:
-    """`text` on one line with nothing in it that Markdown, HTML or GitHub's mentions would act on."""
+    """Return `text` on one line, escaped for Markdown, HTML and GitHub's mentions."""
     return render_runs((Run(clean_line(text, len(text)), code=False),))
 
 
 def render_runs(pieces: Sequence[Run]) -> str:
-    """Prose with code spans, on one line."""
+    """Return prose with code spans, on one line."""
     line = "".join(
         format_code(piece.text) if piece.code else escape_html(_SPECIAL.sub(r"\\\1", piece.text)) for piece in pieces
     )
@@ -79,12 +79,12 @@ def render_runs(pieces: Sequence[Run]) -> str:
 
 
 def escape_html(text: str) -> str:
-    """Printable text for the inside of an HTML tag, where Markdown has no say."""
+    """Return printable text for the inside of an HTML tag, which Markdown does not interpret."""
     return html.escape(text, quote=False).replace("@", "&#64;")
 
 
 def format_code(text: str, *, in_table: bool = False) -> str:
-    """`text` on one line as a code span, fenced by more backticks than it holds; nothing stays empty."""
+    """Return `text` on one line as a code span, fenced by more backticks than it holds; empty for empty text."""
     name = clean_line(text)
     if not name:
         return ""
@@ -95,7 +95,7 @@ def format_code(text: str, *, in_table: bool = False) -> str:
 
 
 def format_code_block(text: Sequence[str]) -> str:
-    """Return lines as a fenced block that none of them can close."""
+    """Return lines as a fenced block that no line can close."""
     longest = max((len(run) for line in text for run in re.findall(r"`+", line)), default=0)
     fence = "`" * max(3, longest + 1)
     return "\n".join([f"{fence}text", *text, fence])
@@ -137,7 +137,7 @@ def _format_details(rank: int, finding: Finding, root: Path) -> str:
 def _format_comparison(predicted: tuple[Copy, ...], observed: tuple[Copy, ...], root: Path) -> str:
     rows = compare(predicted, observed)
     if not rows:
-        return "### Predicted beside observed\n\nNo layout copy was predicted and none was observed."
+        return "### Predicted beside observed\n\nNo layout copy was predicted or observed."
     table = ["| Call site | Predicted | Observed | |", "|---|--:|--:|---|"]
     table += [
         f"| {format_code(format_location(row.site, root), in_table=True)} | "

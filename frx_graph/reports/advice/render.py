@@ -1,4 +1,4 @@
-"""Render one advice in any of the formats; the object that users hold."""
+"""Render advice in any format, and define the report object for users."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def render(
     root: Path | None = None,
     cards: Cards | None = None,
 ) -> str:
-    """The report, ending in a line break; the same advice always gives the same text.
+    """Return the report, ending in a line break. The same advice always gives the same text.
 
     `top` limits the findings of text and Markdown; the other formats hold all of them. `width` and `color` are for
     text. Files are named relative to `root`, the current folder by default; in SARIF and annotations relative to the
-    checkout that `root` lies in, which is what their readers expect. `cards` replace the rule cards of the package.
+    checkout that contains `root`, as their readers expect. `cards` replace the rule cards of the package.
     """
     folder = Path.cwd() if root is None else root
     match format:
@@ -58,13 +58,13 @@ def render(
 
 @dataclass(frozen=True)
 class AdviceReport:
-    """Ranked layout findings of a program. `print(report)` shows them; `advice` is the plain record behind it."""
+    """Ranked layout findings of a program. `print(report)` shows them; `advice` is the underlying record."""
 
     advice: Advice
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """The findings by severity, highest first, then by the bytes a step that the fix saves, most first."""
+        """The findings, highest severity first, then most bytes saved per step first."""
         return self.advice.findings
 
     @property
@@ -78,15 +78,14 @@ class AdviceReport:
         return self.advice.totals
 
     def render(self, format: Format | str = Format.TEXT, *, top: int = DEFAULT_TOP) -> str:
-        """The report as text, json, html, md, sarif or github. Raises `OptionError` for another format."""
+        """Return the report as text, json, html, md, sarif or github. Raises `OptionError` for another format."""
         terminal = detect_terminal(sys.stdout, os.environ)
         return render(self.advice, _format(format), top=top, width=terminal.width, color=False, root=Path.cwd())
 
     def save(self, path: str | Path, format: Format | str | None = None) -> Path:
         """Write the report; the format follows the file's ending (.json, .html, .md, .sarif, .txt) unless given.
 
-        Raises `OptionError` for another format or ending, a folder that does not exist, and a file that cannot be
-        written.
+        Raises `OptionError` for another format or ending, a missing folder, and a file that cannot be written.
         """
         path = Path(path)
         if format is None:

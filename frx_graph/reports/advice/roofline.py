@@ -1,4 +1,4 @@
-"""Operators against the roofline: which are bound by memory, and how far from the bound they run.
+"""Place operators on the roofline: which are bound by memory, and how far below the bound they run.
 
 S. Williams, A. Waterman, D. Patterson, "Roofline: an insightful visual performance model for multicore architectures",
 CACM 52(4), 2009.
@@ -16,13 +16,13 @@ from frx_graph.reports.render.quantities import drop_non_finite
 
 @dataclass(frozen=True, slots=True)
 class Roof:
-    """The device: bytes per second, and FLOP per second by dtype; empty or None where it was not calibrated."""
+    """The device: bytes per second, and FLOP per second by dtype; None or empty if not calibrated."""
 
     bandwidth: float | None
     peaks: tuple[tuple[str, float], ...]
 
     def get_attainable(self, intensity: float, dtype: str) -> float | None:
-        """FLOP per second that an operator of this intensity can reach; None without bandwidth."""
+        """Return the FLOP per second that an operator of this intensity can reach; None without bandwidth."""
         if self.bandwidth is None:
             return None
         peak = dict(self.peaks).get(dtype)
@@ -30,14 +30,14 @@ class Roof:
         return slope if peak is None else min(slope, peak)
 
     def get_ridge(self, dtype: str) -> float | None:
-        """FLOP per byte at which the bound changes from memory to arithmetic; None where either is unknown."""
+        """Return the FLOP per byte at which the bound changes from memory to arithmetic; None if either is unknown."""
         peak = dict(self.peaks).get(dtype)
         return None if peak is None or self.bandwidth is None else peak / self.bandwidth
 
 
 @dataclass(frozen=True, slots=True)
 class PlacedPoint:
-    """An operator at a call site. `achieved` is None unless it was timed, `bound` None where the ridge is unknown."""
+    """An operator at a call site. `achieved` is None unless it was timed; `bound` is None if the ridge is unknown."""
 
     point: RooflinePoint
     dtype: str
@@ -48,7 +48,7 @@ class PlacedPoint:
 
     @property
     def height(self) -> float | None:
-        """FLOP per second at which it is drawn: what it achieved, else what it could."""
+        """FLOP per second at which it is drawn: achieved, else attainable."""
         return self.achieved if self.achieved is not None else self.attainable
 
     @property
@@ -60,7 +60,7 @@ class PlacedPoint:
 
 
 def build_roof(environment: Environment) -> Roof:
-    """The device's roof, numbers that are not positive and finite left out."""
+    """Return the device's roof, without numbers that are not positive and finite."""
     bandwidth = drop_non_finite(environment.bandwidth_bytes_per_s)
     peaks = tuple(
         (strip_torch_prefix(peak.dtype), peak.flops_per_s)
@@ -71,7 +71,7 @@ def build_roof(environment: Environment) -> Roof:
 
 
 def place_points(graphs: Iterable[GraphSummary], roof: Roof) -> tuple[PlacedPoint, ...]:
-    """Return the points that do arithmetic, most bytes first. Copies and views have no place in the plot."""
+    """Return the points that do arithmetic, most bytes first. Copies and views are not plotted."""
     points = [p for graph in graphs for p in graph.roofline if p.flops > 0 and p.bytes > 0]
     placed = []
     for point in points:
@@ -93,5 +93,5 @@ def place_points(graphs: Iterable[GraphSummary], roof: Roof) -> tuple[PlacedPoin
 
 
 def strip_torch_prefix(dtype: str) -> str:
-    """`float32` for `torch.float32`, too."""
+    """Return the short name of a dtype: `float32`, also for `torch.float32`."""
     return dtype.removeprefix("torch.")

@@ -1,4 +1,4 @@
-"""The roofline as a log-log plot: intensity to the right, FLOP per second upwards, bytes as area."""
+"""Draw the roofline as a log-log plot: intensity to the right, FLOP per second upwards, bytes as area."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from frx_graph.support.plain_text import clean_line
 
 FONT = 12.0
 NUMBERED = 12
-"""Points that carry their rank, as the table beside the plot has it."""
+"""Number of points labelled with their rank in the table beside the plot."""
 LEAST_INTENSITY = 1e-3
-"""Operators that do less than one FLOP per kilobyte would squeeze all others into a corner."""
+"""Smallest intensity plotted: lower ones would squeeze all others into a corner."""
 _LEAST_RADIUS, _MOST_RADIUS = 4.0, 20.0
 _DTYPE_CLASSES = {
     "float32": "dt-float32",
@@ -37,12 +37,12 @@ _DTYPE_CLASSES = {
 
 
 def get_dtype_class(dtype: str) -> str:
-    """The CSS class that colours a dtype."""
+    """Return the CSS class that colours a dtype."""
     return _DTYPE_CLASSES.get(dtype, "dt-other")
 
 
 def draw_roofline(roof: Roof, points: Sequence[PlacedPoint], width: float, height: float) -> Markup | None:
-    """The plot; None where nothing can be placed: no point, or neither a bandwidth nor a timed operator."""
+    """Return the plot; None if there is no point, or neither a bandwidth nor a timed operator."""
     drawn = [p for p in points if p.height and p.intensity >= LEAST_INTENSITY]
     if not drawn:
         return None
@@ -73,7 +73,7 @@ def _draw_grid(axes: Axes) -> Iterator[Markup]:
 
 
 def _format_flops(exponent: int) -> str:
-    """10^10 FLOP/s as `10 GFLOP/s`."""
+    """Format 10^10 FLOP/s as `10 GFLOP/s`."""
     prefixes = {0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P"}
     base = min(max(exponent // 3 * 3, 0), 15)
     return f"{10.0 ** (exponent - base):g} {prefixes[base]}FLOP/s"
@@ -137,7 +137,7 @@ def _draw_circles(drawn: Sequence[PlacedPoint], axes: Axes) -> Iterator[Markup]:
 
 
 def _draw_ranks(drawn: Sequence[PlacedPoint], axes: Axes) -> Iterator[Markup]:
-    """Ranks in or beside the circles, where they cover no other rank."""
+    """Draw ranks in or beside the circles, unless they would cover another rank."""
     most = max(p.point.bytes for p in drawn)
     taken: list[tuple[float, float, float, float]] = []
     for rank, placed in enumerate(drawn[:NUMBERED], start=1):

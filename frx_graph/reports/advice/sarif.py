@@ -1,6 +1,7 @@
-"""The advice as SARIF 2.1.0, for code scanning and editors.
+"""Render advice as SARIF 2.1.0, for code scanning and editors.
 
-Property names and their meaning: https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/sarif-v2.1.0-errata01-os.html
+Property names and their meaning:
+https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/sarif-v2.1.0-errata01-os.html
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from frx_graph.rules.rule_card import RuleCard
 from frx_graph.support.plain_text import clean_line, escape_surrogates
 
 Json = Mapping[str, "Json"] | list["Json"] | str | int | float | bool | None
-"""What `json.dumps` writes: SARIF is built here and read nowhere in the package."""
+"""Plain JSON values: this package writes SARIF but never reads it."""
 
 SCHEMA_URI = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 SOURCE_ROOT = "%SRCROOT%"
@@ -42,7 +43,8 @@ _LEVEL = {Severity.HIGH: "warning", Severity.MEDIUM: "warning", Severity.LOW: "n
 
 
 def render_sarif(advice: Advice, *, root: Path, cards: Cards) -> str:
-    """One run with a result a finding. Files under `root` are relative to it; `cards` are the rules' cards by code."""
+    """Return one run with a result per finding. Files under `root` are relative to it; `cards` are the rule cards by
+    code."""
     codes = sorted({finding.rule for finding in advice.findings} | cards.keys())
     marks = compute_fingerprints(advice.findings, root)
     document: Json = {
@@ -151,7 +153,7 @@ def _build_location(site: CallSite, target: str, root: Path) -> Json:
 
 
 def _get_target_file(target: str) -> str:
-    """The file of `file.py:callable` or `package.module:callable`; a trace is its own file."""
+    """Return the file of `file.py:callable` or `package.module:callable`; for a trace, the trace itself."""
     place = target.rpartition(":")[0] or target
     return place if "/" in place or PurePath(place).suffix in _FILE_SUFFIXES else f"{place.replace('.', '/')}.py"
 

@@ -1,4 +1,4 @@
-"""Select rules by `--select` and `--ignore`: by code, by the beginning of one, or by rule name."""
+"""Select rules by `--select` and `--ignore`: by code, code prefix or rule name."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from frx_graph.support.plain_text import clean_line
 
 
 def hide_findings(advice: Advice, hidden: Iterable[int], reason: str) -> Advice:
-    """The advice without the findings at the `hidden` indices; a refusal says how many there are and the `reason`.
+    """Return the advice without the findings at the `hidden` indices. A refusal gives their number and the `reason`.
 
-    The copies and their totals stay: they are facts about the step, whatever is shown of it.
+    The copies and their totals stay: they are facts about the step.
     """
     left_out = frozenset(hidden)
     if not left_out:
@@ -32,13 +32,13 @@ def hide_findings(advice: Advice, hidden: Iterable[int], reason: str) -> Advice:
 
 @dataclass(frozen=True, slots=True)
 class RuleSelection:
-    """Code prefixes to show and to leave out. Without any to show, all are."""
+    """Code prefixes to show and to leave out. Without prefixes to show, all rules are shown."""
 
     select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
 
     def is_shown(self, code: str) -> bool:
-        """The longer matching prefix decides; `ignore` wins a tie."""
+        """Return True if the rule is shown. The longer matching prefix decides; `ignore` wins a tie."""
         chosen = max((len(prefix) for prefix in self.select if code.startswith(prefix)), default=-1)
         if not self.select:
             chosen = 0
@@ -47,19 +47,18 @@ class RuleSelection:
 
 
 def parse_selection(select: Iterable[str], ignore: Iterable[str], known: Mapping[str, str]) -> RuleSelection:
-    """The checked selection. Entries may hold several codes or names with commas between; case does not
-    matter.
+    """Return the validated selection. Entries may hold several codes or names, separated by commas, in any case.
 
-    `known` maps every rule's code to its name. Raises OptionError that names the nearest code for what is
-    neither a name nor the beginning of a code.
+    `known` maps every rule's code to its name. Raises OptionError, with the nearest code, for an entry that is neither
+    a name nor a code prefix.
     """
     return RuleSelection(_parse_codes(select, "select", known), _parse_codes(ignore, "ignore", known))
 
 
 def apply_selection(advice: Advice, selection: RuleSelection) -> Advice:
-    """The advice with the findings of the rules that are shown."""
+    """Return the advice with only the findings of the selected rules."""
     hidden = [index for index, finding in enumerate(advice.findings) if not selection.is_shown(finding.rule)]
-    return hide_findings(advice, hidden, "their rules are left out by --select or --ignore")
+    return hide_findings(advice, hidden, "--select or --ignore leaves their rules out")
 
 
 def _parse_codes(entries: Iterable[str], option: str, known: Mapping[str, str]) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
-"""`# frx: ignore[FRX002]` on a line of the user's source: the findings at that line are not shown.
+"""Hide findings at source lines with the comment `# frx: ignore[FRX002]`.
 
-The comment stands on the finding's own line, or alone on the line above it. Without codes it covers every rule.
+The comment is on the finding's own line, or alone on the line above it. Without codes it covers every rule.
 """
 
 from __future__ import annotations
@@ -15,23 +15,25 @@ from frx_graph.records import Finding
 from frx_graph.reports.advice.selection import hide_findings
 
 SourceLines = Callable[[str], Sequence[str]]
-"""Path → the file's lines; empty where it cannot be read as Python source."""
+"""Maps a path to the file's lines, empty if it is not readable Python source."""
 
 MAX_SOURCE_BYTES = 20_000_000
-"""Call sites in a trace may name any file; generated source that is larger than this carries no comments of ours."""
+"""Bytes of the largest file that is read. Call sites in a trace may name any file; larger ones are generated code
+without such comments."""
 
 _COMMENT = re.compile(r"#\s*frx:\s*ignore\b(?:\s*\[(?P<codes>[^\]#]*)\])?", re.IGNORECASE)
 
 
 def apply_suppressions(advice: Advice, source_lines: SourceLines | None = None) -> Advice:
-    """The advice without the findings that a comment at their call site suppresses."""
+    """Return the advice without the findings that a comment at their call site suppresses."""
     read = source_lines or read_source
     hidden = [index for index, finding in enumerate(advice.findings) if _is_suppressed(finding, read)]
     return hide_findings(advice, hidden, "suppressed by a `# frx: ignore` comment")
 
 
 def read_source(file: str) -> Sequence[str]:
-    """The lines of a regular file of moderate size, or of a notebook cell; never a device, a pipe, or a directory."""
+    """Return the lines of a regular file of moderate size, or of a notebook cell; never of a device, pipe or
+    directory."""
     if file in linecache.cache and not Path(file).exists():
         return linecache.getlines(file)
     try:

@@ -10,7 +10,7 @@ from typing import TextIO
 
 
 class Format(enum.StrEnum):
-    """Named as on the command line and in the project file."""
+    """Formats, named as on the command line and in the project file."""
 
     TEXT = "text"
     JSON = "json"
@@ -27,14 +27,15 @@ _NARROWEST, _WIDEST = 60, 120
 
 @dataclass(frozen=True, slots=True)
 class Terminal:
-    """Columns, and whether colour is wanted."""
+    """The number of columns, and True for colour."""
 
     width: int
     color: bool
 
 
 def detect_terminal(stream: TextIO, environ: Mapping[str, str]) -> Terminal:
-    """Colour only on a terminal that is not dumb and without NO_COLOR (https://no-color.org); 80 columns elsewhere."""
+    """Return the terminal's width and colour: colour unless dumb or NO_COLOR is set (https://no-color.org), and 80
+    columns without a terminal."""
     if not stream.isatty():
         return Terminal(PIPED_WIDTH, color=False)
     try:

@@ -1,4 +1,4 @@
-"""The advice in a terminal: numbers, the ranked table, the first fixes, what was refused."""
+"""Render advice for a terminal: numbers, the ranked table, the first fixes, and the refusals."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _AGREEMENT_STYLE = {
 
 
 def render_text(advice: Advice, *, top: int, width: int, color: bool, root: Path) -> str:
-    """The report at `width` columns, with the first `top` findings; files are named relative to `root`."""
+    """Return the report at `width` columns, with the first `top` findings; files are named relative to `root`."""
     out, console = make_console(width, color)
     _print_header(console, advice)
     shown = advice.findings[:top]
@@ -138,7 +138,7 @@ def _print_comparison(console: Console, predicted: tuple[Copy, ...], observed: t
     rows = compare(predicted, observed)
     console.print(Text("Predicted beside observed", "bold"))
     if not rows:
-        console.print(Text("No layout copy was predicted and none was observed.\n"))
+        console.print(Text("No layout copy was predicted or observed.\n"))
         return
     table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("Call site", overflow="fold")

@@ -1,4 +1,4 @@
-"""Words for advice that every format for people shares."""
+"""Wording of advice, shared by all formats for people."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from frx_graph.support.plain_text import clean_line
 TEXT_LIMIT = 600
 """Characters of a title or of one line of evidence."""
 _NOTHING = ("nothing",)
-"""The traffic that is saved where every copy of a finding is needed."""
+"""Saved traffic if every copy of a finding is needed."""
 
 
 def format_location(site: CallSite, root: Path) -> str:
-    """`models/net.py:42`, printable; without a known line the module, and "unknown call site" without either."""
+    """Return `models/net.py:42`, printable. Without a known line, return the module, else "unknown call site"."""
     if site.file == UNKNOWN_SITE.file:
         return f"module {clean_line(site.module_path)}" if site.module_path else "unknown call site"
     file = clean_line(shorten_path(site.file, root))
@@ -37,14 +37,14 @@ def format_location(site: CallSite, root: Path) -> str:
 
 
 def format_place(site: CallSite, root: Path) -> str:
-    """The location and the function."""
+    """Return the location and the function."""
     function = clean_line(site.function)
     known = function and function != UNKNOWN_SITE.function
     return f"{format_location(site, root)} in {function}" if known else format_location(site, root)
 
 
 def format_title(finding: Finding) -> str:
-    """The finding's title, printable."""
+    """Return the finding's title, printable."""
     return clean_line(finding.title, TEXT_LIMIT)
 
 
@@ -52,8 +52,8 @@ def format_title(finding: Finding) -> str:
 class Impact:
     """Saving of a fix each step, as far as known: traffic, predicted or observed, and measured time.
 
-    `traffic` is bytes, then percent of the step's; `basis` is what they rest on. The evidence of the finding says which
-    time `time` is a part of.
+    `traffic` is bytes, then percent of the step's; `basis` is predicted or observed. The finding's evidence names the
+    time of which `time` is a part.
     """
 
     traffic: tuple[str, ...]
@@ -70,9 +70,9 @@ class Impact:
 
     @property
     def sentence(self) -> str:
-        """The beginning of a sentence."""
+        """The saving as the beginning of a sentence."""
         if self.traffic == _NOTHING:
-            return f"nothing to save as the program stands ({self.basis})"
+            return f"nothing to save in the current program ({self.basis})"
         parts = []
         if self.traffic:
             parts.append(f"saves {' or '.join(self.traffic)} of a step ({self.basis})")
@@ -94,7 +94,7 @@ def describe_impact(finding: Finding) -> Impact:
 
 
 def format_frequency(finding: Finding) -> str:
-    """`4× a step`."""
+    """Return `4× a step`."""
     return f"{finding.count_per_step:,}× a step"
 
 
@@ -104,14 +104,14 @@ def sort_evidence(finding: Finding) -> tuple[Evidence, ...]:
 
 
 def format_evidence(fact: Evidence) -> str:
-    """The fact, where it comes from, and whether it was observed."""
+    """Return the fact with its source, and with a note if it was observed."""
     source = clean_line(fact.source)
     notes = [note for note in (source, "observed" if fact.basis is Basis.OBSERVED else "") if note]
     return f"{clean_line(fact.text, TEXT_LIMIT)} ({', '.join(notes)})" if notes else clean_line(fact.text, TEXT_LIMIT)
 
 
 def describe_machine(environment: Environment) -> str:
-    """The compiler and the device that the advice is for."""
+    """Return the compiler and the device of the advice."""
     name = clean_line(environment.device_name)
     device = clean_line(environment.device)
     threads = "" if environment.threads is None else format_count(environment.threads, "thread")
@@ -123,12 +123,12 @@ Cards = Mapping[str, RuleCard]
 
 
 def load_cards() -> Cards:
-    """The cards of the package."""
+    """Return the cards of the package."""
     return {card.code: card for card in load_all_cards()}
 
 
 class Outcome(enum.StrEnum):
-    """The four things that an advice can amount to."""
+    """The four possible outcomes of advice."""
 
     FINDINGS = "findings"
     CLEAN = "clean"
@@ -138,7 +138,7 @@ class Outcome(enum.StrEnum):
 
 
 def classify_outcome(advice: Advice) -> Outcome:
-    """FINDINGS wins; without findings, what was scanned and what was refused decide."""
+    """Return the outcome: FINDINGS if any, else by the scanned operators and the refusals."""
     if advice.findings:
         return Outcome.FINDINGS
     if not advice.totals.ops_scanned:
@@ -147,7 +147,7 @@ def classify_outcome(advice: Advice) -> Outcome:
 
 
 def format_headline(advice: Advice) -> str:
-    """The outcome in one sentence."""
+    """Return the outcome in one sentence."""
     totals = advice.totals
     scanned = format_count(totals.ops_scanned, "operator")
     match classify_outcome(advice):
@@ -166,13 +166,13 @@ def format_headline(advice: Advice) -> str:
 
 
 def describe_copies(advice: Advice) -> str:
-    """The predicted layout copies of a step, their bytes and their share of its traffic."""
+    """Return a step's predicted layout copies, their bytes and their share of the traffic."""
     totals = advice.totals
     share = drop_non_finite(totals.bandwidth_overhead_pct)
     return (
         f"{format_count(totals.copies_per_step, 'layout copy', 'layout copies')} a step, "
         f"{format_byte_count(totals.copy_bytes_per_step)}, "
-        f"{'an unknown share' if share is None else format_percent(share)} of its memory traffic"
+        f"{'an unknown share' if share is None else format_percent(share)} of the memory traffic"
     )
 
 
@@ -181,20 +181,20 @@ _REASON_LIMIT = 600
 
 @dataclass(frozen=True, slots=True)
 class RefusalGroup:
-    """All refusals that share a reason. `subjects` are distinct and printable, each with its call site if known."""
+    """All refusals that share a reason. `subjects` are distinct and printable, each with the call site if known."""
 
     reason: str
     subjects: tuple[str, ...]
 
     def listed(self, limit: int) -> str:
-        """The first `limit` subjects, and how many more there are."""
+        """Return the first `limit` subjects, and the number of others."""
         shown = ", ".join(self.subjects[:limit])
         more = len(self.subjects) - limit
         return f"{shown} and {more} more" if more > 0 else shown
 
 
 def group_refusals(refusals: Iterable[Refusal], root: Path) -> tuple[RefusalGroup, ...]:
-    """Groups in the order in which their reasons first appear."""
+    """Return groups in the order in which their reasons first appear."""
     subjects: dict[str, dict[str, None]] = {}
     for refusal in refusals:
         subject = clean_line(refusal.subject)

@@ -1,4 +1,4 @@
-"""Two CUDA programs beside each other as JSON: the document `frx_bench_v0`. Times are in milliseconds."""
+"""Comparison of two CUDA programs as JSON: the document `frx_bench_v0`. Times are in milliseconds."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ NEEDS_MAIN = (
     "(cudaDeviceSynchronize), prints what it has computed, and returns 0"
 )
 _ERROR_LINES = 40
-"""Of one side's errors, the first: what follows is mostly a consequence."""
+"""Errors reported of one side; later ones are mostly consequences."""
 
 _Word = Literal["before", "after"]
 
 
 class BenchKernelPart(Part):
-    """A kernel as the assembler made it."""
+    """A kernel as assembled."""
 
     name: str
     registers: int
     spill_stores: int = read_from("spill_store_bytes", description="bytes a thread")
     spill_loads: int = read_from("spill_load_bytes", description="bytes a thread")
     stack_bytes: int
-    shared_bytes: int = Field(description="declared, not what a launch adds")
+    shared_bytes: int = Field(description="declared, without the part that a launch adds")
 
 
 class TimingPart(Part):
-    """Runs of one program; null: it was not timed."""
+    """Times of one program; null: not timed."""
 
     median_ms: float | None
     min_ms: float | None
@@ -52,18 +52,18 @@ class TimingPart(Part):
 
 
 class BenchSidePart(TimingPart):
-    """One program: wall time of whole processes."""
+    """One program, with the wall time of whole processes."""
 
     source: str
     warmup: int
-    architectures: tuple[str, ...] = Field(description="that its kernels were assembled for")
-    kernels: tuple[BenchKernelPart, ...] = Field(description="as they are for the last of these")
-    problem: str | None = Field(description="what was wrong with a run, which ended all; null: nothing")
-    problem_stderr: tuple[str, ...] = Field(description="what that run wrote to its standard error")
+    architectures: tuple[str, ...] = Field(description="for which the kernels were assembled")
+    kernels: tuple[BenchKernelPart, ...] = Field(description="for the last of these architectures")
+    problem: str | None = Field(description="the failure of a run, which ended the measurement; null: none")
+    problem_stderr: tuple[str, ...] = Field(description="standard error of that run")
 
 
 class RatioPart(Part):
-    """Ratios of quads of runs, before over after: above 1 after is faster."""
+    """Ratios of quads of runs, before over after. Above 1, after is faster."""
 
     ratio_median: float
     low: float = read_from("ci_low")
@@ -73,7 +73,7 @@ class RatioPart(Part):
 
 
 class KernelTimePart(Part):
-    """Sums over the launches of a run, by CUDA events, in runs of their own."""
+    """Sums over the launches of a run, by CUDA events, in separate runs."""
 
     before: TimingPart
     after: TimingPart
@@ -85,23 +85,23 @@ class KernelTimePart(Part):
 
 
 class OutputsPart(Part):
-    """What the two printed to standard output in their first runs."""
+    """Comparison of the standard output of the two first runs."""
 
     agreement: Literal["identical", "within_tolerance", "different", "nothing_printed"]
     relative_tolerance: float
     absolute_tolerance: float
-    numbers: int | None = Field(description="compared one by one; null: the text around them differs, or nothing does")
+    numbers: int | None = Field(description="compared one by one; null: equal outputs, or different text")
     numbers_off: int | None = Field(description="of these, beyond the tolerance")
     largest_absolute: Annotated[float | None, BeforeValidator(drop_non_finite)]
     largest_relative: Annotated[float | None, BeforeValidator(drop_non_finite)]
-    first_line: int | None = Field(description="that differs, counted from 1")
+    first_line: int | None = Field(description="first line that differs, from 1")
     before_line: str | None
     after_line: str | None
-    varying: tuple[_Word, ...] = Field(description="whose output changes from run to run of the same program")
+    varying: tuple[_Word, ...] = Field(description="sides whose output changes from run to run")
 
 
 class CompileErrors(Part):
-    """By side; null: it was compiled."""
+    """Reasons by side; null: it was compiled."""
 
     before: str | None
     after: str | None
@@ -111,28 +111,26 @@ class BenchDocument(Part):
     """Two programs."""
 
     schema_: Literal["frx_bench_v0"] = Field(default="frx_bench_v0", alias="schema")
-    arch: str | None = Field(description="that was asked for; null: the GPUs that are here")
+    arch: str | None = Field(description="the requested one; null: the GPUs of this machine")
     build_flags: tuple[str, ...]
-    gpus: tuple[str, ...] = Field(description="names, in the order of the bus")
+    gpus: tuple[str, ...] = Field(description="names, in bus order")
     before: BenchSidePart
     after: BenchSidePart
-    speedup_x: float | None = Field(description="before's median wall time over after's")
+    speedup_x: float | None = Field(description="median wall time of before over that of after")
     ci: RatioPart | None
     verdict: Literal["faster", "slower", "no difference shown"] | None = Field(description="of after; null: not run")
-    order: tuple[_Word, ...] = Field(description="in which the programs were run")
+    order: tuple[_Word, ...] = Field(description="order of the programs' runs")
     kernel_time: KernelTimePart | None
     no_kernel_time_because: str | None
     outputs: OutputsPart | None
-    ncu_diff: NcuDiffPart | None = Field(
-        description="before is a, after b; null: Nsight Compute was not run, or could not"
-    )
+    ncu_diff: NcuDiffPart | None = Field(description="before is a, after is b; null: Nsight Compute did not run")
     no_ncu_diff_because: str | None
     compile_errors: CompileErrors
     not_run_because: str | None
 
 
 def build_bench_document(run: BenchRun, ncu: NcuDiff | str | None = None) -> BenchDocument:
-    """The document of what was compiled and run, and of what Nsight Compute has measured, or why it has not."""
+    """Return the document of the programs and runs, with Nsight Compute's measurement or the reason for its absence."""
     wall, kernels = run.wall, run.kernels
     return BenchDocument(
         arch=run.options.arch,

@@ -1,4 +1,4 @@
-"""Two CUDA programs beside each other, for people, in a terminal."""
+"""Render the comparison of two CUDA programs for a terminal."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _KERNELS = 10
 _NAME = 60
 _COLUMN = 11
 _MOST_RATIO = 1000
-"""A bound beyond it bounds nothing: too few quads, or too far apart."""
+"""A larger bound is not shown: the quads are too few, or too far apart."""
 
 
 def render_bench(document: BenchDocument, *, width: int, color: bool) -> str:
-    """The verdict, the times, whether the outputs agree, and what the assembler said."""
+    """Render the verdict, the times, the agreement of outputs, and the assembler's figures."""
     out, console = make_console(width, color, soft_wrap=True)
     verdict = document.verdict or "not run"
     room = max(10, (width - 30) // 2)
@@ -47,13 +47,13 @@ def render_bench(document: BenchDocument, *, width: int, color: bool) -> str:
     _print_compile_errors(console, document)
     for word, side in (("before", document.before), ("after", document.after)):
         if side.problem_stderr:
-            print_title(console, f"What {word} wrote to its standard error")
+            print_title(console, f"Standard error of {word}")
             for line in side.problem_stderr:
                 print_wrapped(console, line)
     if document.speedup_x is not None:
         print_title(console, "Whole programs, wall clock")
         _print_times(console, document.before, document.after)
-        print_title(console, "Kernels, CUDA events, runs of their own")
+        print_title(console, "Kernels, CUDA events, separate runs")
         if document.kernel_time is not None:
             _print_kernel_time(console, document.kernel_time)
         else:
@@ -112,7 +112,7 @@ def _print_kernel_time(console: Console, found: KernelTimePart) -> None:
 
 
 def _format_speedup(speedup: float, ci: RatioPart) -> str:
-    """The ratio that the interval is about, and the simpler one where it looks different."""
+    """Format the ratio with its interval, and the ratio of medians if it looks different."""
     high = "no upper bound" if ci.high is None else _format_ratio(ci.high)
     interval = f"{100 * ci.confidence:.0f} % interval {_format_ratio(ci.low)} to {high}"
     medians = "" if f"{speedup:.2f}" == f"{ci.ratio_median:.2f}" else f"; ratio of medians {_format_ratio(speedup)}"
@@ -131,7 +131,7 @@ def _print_outputs(console: Console, found: OutputsPart) -> None:
         case "identical":
             said = "identical, byte for byte; both exit with 0"
         case "nothing_printed":
-            said = "neither prints anything: that they compute the same was not shown"
+            said = "neither prints anything, so equal results were not shown"
         case "within_tolerance":
             said = f"not the same bytes, but {format_count(found.numbers or 0, 'number')} within {tolerance}"
         case "different":
@@ -153,7 +153,7 @@ def _print_outputs(console: Console, found: OutputsPart) -> None:
                 )
             )
     for word in found.varying:
-        print_wrapped(console, f"What {word} prints changes from run to run: a time, perhaps, or a race")
+        print_wrapped(console, f"The output of {word} changes from run to run: a time, perhaps, or a race")
 
 
 def _print_assembled(console: Console, side: BenchSidePart) -> None:

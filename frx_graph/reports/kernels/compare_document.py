@@ -1,4 +1,4 @@
-"""Two programs beside each other as JSON: the document `frx_compare_v1`, under the mode "comparison"."""
+"""Comparison of two programs as JSON: the document `frx_compare_v1`, under the mode "comparison"."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from frx_graph.support.plain_text import escape_surrogates
 
 
 def build_compare_document(found: Comparison, again: NextCommand) -> CompareDocument:
-    """The document of a comparison; `again` is the command that was typed, and what may be added to it."""
+    """Return the document of a comparison; `again` is the user's command with possible additions."""
     verdict = found.verdict
     causes_a = build_reconcile_document(found.a, found.causes_a).result
     causes_b = build_reconcile_document(found.b, found.causes_b).result

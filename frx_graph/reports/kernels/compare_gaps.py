@@ -14,8 +14,8 @@ _NAMED = {"source": "CUDA source", "ptx": "PTX", "ncu": "Nsight Compute's counte
 
 @dataclass(frozen=True, slots=True)
 class NextCommand:
-    """The command that was typed, and the words to add to it: for PTX; for PTX of the GPU that matters, where another
-    was taken; for counters, in one way or another."""
+    """The user's command, and the words to add to it: for PTX, for PTX of the right GPU if another was assumed, and for
+    counters."""
 
     words: Sequence[str]
     for_ptx: Sequence[str]
@@ -24,7 +24,7 @@ class NextCommand:
 
 
 def list_unknowns(found: Comparison) -> tuple[str, ...]:
-    """A sentence for each thing that is not known."""
+    """Return a sentence for each open question."""
     return tuple(_yield_unknowns(found))
 
 
@@ -33,32 +33,32 @@ def _yield_unknowns(found: Comparison) -> Iterator[str]:
         if in_a is not in_b:
             yield f"{_NAMED[layer]} of {'A' if in_a else 'B'} alone: not compared"
     if found.ncu is None:
-        yield "How long either takes: no times were measured of both"
+        yield "Time of both: not measured for each side"
     elif found.verdict.time is None:
-        yield "How long either takes: times were not measured of all kernels, or none has a counterpart"
+        yield "Time of both: not measured for all kernels, or no kernel has a counterpart"
     for side, layers in (("A", found.a), ("B", found.b)):
         if layers.ptx is not None and (reason := layers.ptx.not_assembled_because) is not None:
-            yield f"Registers and spills of {side}, of which PTX has virtual ones only: {reason}"
+            yield f"Registers and spills of {side}, of which PTX has only virtual ones: {reason}"
         if layers.source is not None and (unread := layers.source.source.unread):
             yield f"Kernels of {side} of which only the name could be read: {', '.join(unread[:5])}"
     missing = [one.name.replace("_", " ") for one in found.scorecard if not one.available]
     if missing:
-        yield f"Not scored, for lack of evidence of both: {', '.join(missing)}"
+        yield f"Not scored, without evidence from both sides: {', '.join(missing)}"
     if found.a.ncu is not None and found.b.ncu is not None:
         differ = sorted(_get_metrics(found.a.ncu) ^ _get_metrics(found.b.ncu))
         if differ:
             more = f" and {len(differ) - 8} more" if len(differ) > 8 else ""
-            yield f"Measured of one side alone: {', '.join(differ[:8])}{more}"
+            yield f"Measured for one side only: {', '.join(differ[:8])}{more}"
 
 
 def suggest_commands(found: Comparison, again: NextCommand) -> tuple[str, ...]:
-    """Commands, complete as they are to be typed."""
+    """Return complete commands, ready to type."""
     hints = []
     if found.ptx is None and again.for_ptx:
         hints.append(f"Registers, spills, instructions: {shlex.join([*again.words, *again.for_ptx])}")
     if found.ptx is not None and again.for_gpu:
         target = found.ptx.target_a
-        hints.append(f"Registers of your GPU in place of {target}: {shlex.join([*again.words, *again.for_gpu])}")
+        hints.append(f"Registers of your GPU instead of {target}: {shlex.join([*again.words, *again.for_gpu])}")
     if found.ncu is None:
         commands = [shlex.join([*again.words, *added]) for added in again.for_ncu]
         hints += [f"Time, caches, occupancy, stalls: {command}" for command in commands[:1]]

@@ -18,7 +18,7 @@ _Names = tuple[Text, ...]
 
 
 class ChangePart(Part):
-    """A number of both; null: not known of that side."""
+    """One figure of both sides; null: unknown for that side."""
 
     metric: Text
     title: Text
@@ -29,13 +29,13 @@ class ChangePart(Part):
 
 
 class FindingPart(Part):
-    """A finding that one side has more often."""
+    """A finding that is more frequent on one side."""
 
     layer: Layer
     code: str
     title: str
     kernel_a: Text | None = read_from(
-        "kernel_a.name", description="null, as kernel_b: of all kernels without a counterpart together"
+        "kernel_a.name", description="null, like kernel_b: all kernels without a counterpart together"
     )
     kernel_b: Text | None = read_from("kernel_b.name")
     count_a: int = read_from("a")
@@ -51,22 +51,22 @@ class _KernelPart(Part):
     kernel_a: Text
     kernel_b: Text
     matched_by: MatchedBy
-    changes: tuple[ChangePart, ...] = Field(description="what is equal, too")
+    changes: tuple[ChangePart, ...] = Field(description="equal entries included")
 
 
 class StridePart(Part):
-    """How far neighbouring threads of a warp lie apart in an array, in elements, for each way in which it is used."""
+    """Distance between neighbouring threads of a warp in an array, in elements, for each kind of use."""
 
     array: Text
     space: Space
-    a: _Names = Field(description="0: all the same element; ?: not known")
+    a: _Names = Field(description="0: all the same element; ?: unknown")
     b: _Names
 
 
 class StaticKernelPart(_KernelPart):
     """Two versions of a kernel's source."""
 
-    strides: tuple[StridePart, ...] = Field(description="of arrays where they differ")
+    strides: tuple[StridePart, ...] = Field(description="strides of arrays, if they differ")
 
 
 class StaticDiffPart(_DiffPart):
@@ -80,7 +80,7 @@ class StaticDiffPart(_DiffPart):
 class PtxKernelPart(_KernelPart):
     """Two versions of a kernel's PTX."""
 
-    assembled: bool = Field(description="false: registers are virtual, of low confidence, and spills are not known")
+    assembled: bool = Field(description="false: registers are virtual, with low confidence, and spills are unknown")
     instruction_mix: tuple[ChangePart, ...] = Field(validation_alias=AliasChoices("instruction_mix", "mix"))
 
 
@@ -95,13 +95,13 @@ class PtxDiffPart(_DiffPart):
 
 
 class NcuKernelPart(_KernelPart):
-    """Two versions of a kernel as it was measured, all launches of each together."""
+    """Measurements of two versions of a kernel, over all launches of each."""
 
     device_a: Text
     device_b: Text
     launches_a: int
     launches_b: int
-    seconds_a: float | None = Field(description="of all launches; null: not measured of each")
+    seconds_a: float | None = Field(description="of all launches; null: not measured for each")
     seconds_b: float | None
     speedup_x: float | None = Field(description="seconds_a over seconds_b")
     faster: Winner
@@ -114,7 +114,7 @@ class NcuKernelPart(_KernelPart):
 
 
 class NcuDiffPart(_DiffPart):
-    """Two measurements. Of what limits a kernel only that of the version that is not faster counts as a finding."""
+    """Two measurements. A limiter counts as a finding only for the version that is not faster."""
 
     kernels: tuple[NcuKernelPart, ...]
     only_a: _Names
@@ -122,7 +122,7 @@ class NcuDiffPart(_DiffPart):
 
 
 class LayersPart(Part):
-    """The files of a side; null: that layer is not at hand."""
+    """The files of a side; null: no such file."""
 
     source: str | None
     ptx: str | None
@@ -130,7 +130,7 @@ class LayersPart(Part):
 
 
 class AvailabilityPart(Part):
-    """What there is of each side, and which layers could be compared."""
+    """The layers of each side, and the layers that could be compared."""
 
     a: LayersPart
     b: LayersPart
@@ -138,7 +138,7 @@ class AvailabilityPart(Part):
 
 
 class ComponentPart(Part):
-    """One thing that a score is made of, 0..1."""
+    """One component of a score, 0..1."""
 
     name: str
     a: float | None
@@ -153,9 +153,7 @@ class DimensionPart(Part):
     score_a: float | None
     score_b: float | None
     weight: float
-    available: bool = Field(
-        description="false: there is no evidence that both sides have, and the score does not count"
-    )
+    available: bool = Field(description="false: the sides share no evidence, and the score does not count")
     winner: Winner
     components: tuple[ComponentPart, ...]
 
@@ -166,12 +164,12 @@ class ReadingPart(Part):
     of: str
     seconds_a: float = read_from("a")
     seconds_b: float = read_from("b")
-    speedup_x: float | None = Field(description="null: no finite number")
+    speedup_x: float | None = Field(description="null: not finite")
     winner: Winner
 
 
 class TimePart(Part):
-    """What the clock says; where readings do not agree, the winner is unknown."""
+    """Verdict by measured time. If readings disagree, the winner is unknown."""
 
     winner: Winner
     readings: tuple[ReadingPart, ...]
@@ -180,23 +178,23 @@ class TimePart(Part):
 
 
 class VerdictPart(Part):
-    """Which is better."""
+    """The winner."""
 
     overall_winner: Winner = read_from("winner")
-    basis: Basis = Field(description="what decided: time goes before scores")
-    reason: str | None = Field(description="why the winner is unknown; null: it is not")
-    score_a: float | None = Field(description="weighted over the dimensions that are available; null: none is")
+    basis: Basis = Field(description="basis of the verdict: time takes precedence over scores")
+    reason: str | None = Field(description="why the winner is unknown; null: it is known")
+    score_a: float | None = Field(description="weighted over the available dimensions; null: none")
     score_b: float | None
     dimensions: dict[DimensionName, Winner]
-    time: TimePart | None = Field(description="null: times were not measured of both")
+    time: TimePart | None = Field(description="null: times were not measured on both sides")
 
 
 class TradeoffPart(Part):
-    """What speaks against the verdict, or has to be known to trust it."""
+    """An objection to the verdict, or a condition for trusting it."""
 
     kind: Kind
     text: Text
-    winner: Winner = Field(description="the side that is better by what is named first; unknown: none")
+    winner: Winner = Field(description="the side that is better in the first figure; unknown: neither")
     changes: tuple[ChangePart, ...]
     kernel_a: Text | None
     kernel_b: Text | None
@@ -211,23 +209,23 @@ class CompareResult(Part):
     label_a: str
     label_b: str
     data_availability: AvailabilityPart
-    static_diff: StaticDiffPart | None = Field(description="null: not both sides have it")
+    static_diff: StaticDiffPart | None = Field(description="null: not available on both sides")
     ptx_diff: PtxDiffPart | None
     ncu_diff: NcuDiffPart | None
     scorecard: dict[DimensionName, DimensionPart]
     verdict: VerdictPart
     resolved: tuple[FindingPart, ...] = Field(description="of all layers")
     regressions: tuple[FindingPart, ...]
-    root_causes_a: tuple[ReconciledDiagnosisPart, ...] = Field(description="what the layers of A say together")
+    root_causes_a: tuple[ReconciledDiagnosisPart, ...] = Field(description="joint diagnoses from the layers of A")
     root_causes_b: tuple[ReconciledDiagnosisPart, ...]
     tradeoffs: tuple[TradeoffPart, ...]
-    missing_evidence: tuple[MissingEvidencePart, ...] = Field(description="what would make A's root causes surer")
+    missing_evidence: tuple[MissingEvidencePart, ...] = Field(description="evidence that would confirm A's root causes")
     still_unknown: tuple[str, ...]
-    upgrade_hints: tuple[str, ...] = Field(description="commands that would tell")
+    upgrade_hints: tuple[str, ...] = Field(description="commands that would answer them")
 
 
 class CompareDocument(Part):
-    """The wrapper that all analyses share."""
+    """Wrapper shared by all analyses."""
 
     mode: Literal["comparison"] = "comparison"
     result: CompareResult

@@ -1,4 +1,4 @@
-"""Two programs beside each other, for people, in a terminal."""
+"""Render the comparison of two programs for a terminal."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ _WORDS = {Winner.A: "A", Winner.B: "B", Winner.TIE: "TIE", Winner.UNKNOWN: "UNKN
 _STYLES = {Winner.A: "bold red", Winner.B: "bold green", Winner.TIE: "bold yellow", Winner.UNKNOWN: "bold yellow"}
 _BASES = {
     "time": "by measured time",
-    "measured_scores": "by scores of what was measured; there are no times",
-    "static_scores": "by scores of source and PTX alone; nothing of it was measured",
+    "measured_scores": "by scores of measurements; no times",
+    "static_scores": "by scores of source and PTX alone, without measurements",
     "nothing": "",
 }
 _KERNELS = 5
-"""Of each layer, the most important; the document has all."""
+"""Entries shown per layer, most important first; the document has all."""
 _FINDINGS = 20
 _NAME = 60
 
@@ -96,7 +96,7 @@ def _yield_reasons(verdict: VerdictPart) -> Iterator[str]:
 
 
 def print_findings(console: Console, title: str, found: Sequence[FindingPart]) -> None:
-    """Print findings that one side has more often; nothing if there are none."""
+    """Print the findings that one side has more often, if any."""
     if not found:
         return
     print_title(console, title)
@@ -159,7 +159,7 @@ def _print_changes(console: Console, result: CompareResult) -> None:
 def print_changes(
     console: Console, title: str, kernels: Sequence[StaticKernelPart | PtxKernelPart | NcuKernelPart]
 ) -> None:
-    """Print the differences of the most important pairs of kernels; nothing if there are none."""
+    """Print the differences of the most important pairs of kernels, if any."""
     shown = [(kernel, lines) for kernel in kernels[:_KERNELS] if (lines := list(_yield_kernel_lines(kernel)))]
     if shown or len(kernels) > _KERNELS:
         print_title(console, title)
@@ -171,7 +171,7 @@ def print_changes(
 
 
 def _format_targets(diff: PtxDiffPart | None) -> str:
-    """The architectures that it is for."""
+    """Format the target architectures."""
     if diff is None:
         return ""
     targets = (clean_line(target, 30) for target in dict.fromkeys((diff.target_a, diff.target_b)))

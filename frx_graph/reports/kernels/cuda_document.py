@@ -16,10 +16,10 @@ from frx_graph.rules.recommendation_card import Direction
 
 
 class ParameterPart(Part):
-    """Of a kernel."""
+    """A parameter of a kernel."""
 
     name: str
-    type: str = Field(description="of a pointer: what it points to")
+    type: str = Field(description="type that a pointer points to")
     pointer: bool
     const: bool
     restrict: bool
@@ -32,13 +32,13 @@ class ArrayPart(Part):
     line: int
     space: Space
     element: str
-    sizes: tuple[int | None, ...] = Field(description="null: no number in the source")
+    sizes: tuple[int | None, ...] = Field(description="null: not a number in the source")
     bytes: int | None
-    dynamic: bool = Field(description="as large as the launch says")
+    dynamic: bool = Field(description="size given by the launch")
 
 
 class AccessPart(Part):
-    """An element that each thread uses."""
+    """An array element that each thread uses."""
 
     line: int = read_from("step.line")
     base: str
@@ -47,25 +47,25 @@ class AccessPart(Part):
     text: str
     element: str
     element_bytes: int | None
-    index: str = Field(description="in elements, as far as it could be told")
+    index: str = Field(description="in elements, as far as known")
     stride_kind: StrideKind = read_from("stride.kind")
     stride_elements: int | None = read_from(
-        "stride.elements", description="from one thread to the next in x; null: no number"
+        "stride.elements", description="from one thread to the next in x; null: not a number"
     )
-    stride: str | None = read_from("stride.text", description="the same as text, such as `width`; null: not known")
+    stride: str | None = read_from("stride.text", description="the same as text, such as `width`; null: unknown")
     stride_bytes: int | None
     bank_conflict: int | None = read_from(
-        "conflict", description="turns that a warp's access takes, 1 without a conflict; null: not known"
+        "conflict", description="turns that a warp's access takes, 1 without a conflict; null: unknown"
     )
 
 
 class BarrierPart(Part):
-    """Where threads wait for each other."""
+    """A point at which threads wait for each other."""
 
     line: int = read_from("step.line")
     kind: BarrierKind
     text: str
-    below: tuple[str, ...] = Field(description="the conditions that it stands below")
+    below: tuple[str, ...] = Field(description="the conditions around it")
 
 
 class KernelPart(Part):
@@ -76,24 +76,24 @@ class KernelPart(Part):
     template: tuple[str, ...]
     parameters: tuple[ParameterPart, ...]
     launch_bounds: str | None = read_from("launch_bounds.text")
-    complete: bool = Field(description="false: something in it was not understood")
+    complete: bool = Field(description="false: parsed only in part")
     arrays: tuple[ArrayPart, ...]
     accesses: tuple[AccessPart, ...]
     barriers: tuple[BarrierPart, ...]
 
 
 class ResidencyPart(Part):
-    """What finds place on a multiprocessor at most. Registers are not known, and not in it."""
+    """Upper limit of residency on a multiprocessor. Registers are unknown and not included."""
 
     gpu: str
     blocks_per_sm: int = read_from("blocks")
     occupancy: float = Field(description="0..1")
-    limiter: Limiter | None = Field(description="null: every warp finds place")
-    waves: float | None = Field(description="how often the grid fills the GPU; null: not known")
+    limiter: Limiter | None = Field(description="null: every warp fits")
+    waves: float | None = Field(description="how often the grid fills the GPU; null: unknown")
 
 
 class LaunchPart(Part):
-    """A launch. Sizes are null where the source has no number."""
+    """A launch. Sizes are null if the source has no number."""
 
     kernel: str = read_from("launch.kernel")
     line: int = read_from("launch.line")
@@ -106,13 +106,13 @@ class LaunchPart(Part):
     shared_bytes: int | None = Field(description="of a block, static and dynamic")
     stream: str | None = read_from("launch.stream")
     residency: tuple[ResidencyPart, ...] = Field(
-        description="on the GPU that was named, or on each compute capability; empty: it cannot be told"
+        description="on the named GPU, or on each compute capability; empty: unknown"
     )
     suggestion: str | None
 
 
 class FindingPart(Part):
-    """A rule, and where it applies."""
+    """A rule, and the places where it applies."""
 
     rule: str = read_from("card.id")
     severity: Severity = read_from("card.severity")
@@ -126,7 +126,7 @@ class FindingPart(Part):
 
 
 class ConfirmPart(Part):
-    """What a measurement would show."""
+    """The expected result of a measurement."""
 
     metric: str
     direction: Direction
@@ -135,7 +135,7 @@ class ConfirmPart(Part):
 
 
 class RulePart(Part):
-    """What a rule that was found is about."""
+    """Description of a rule with findings."""
 
     id: str
     title: str
@@ -150,32 +150,32 @@ class RulePart(Part):
 
 
 class CudaResult(Part):
-    """What was found in one file."""
+    """Findings in one file."""
 
     schema_: Literal["frx_cuda_v1"] = Field(default="frx_cuda_v1", alias="schema")
     source: str
-    gpu_model: str | None = Field(description="the GPU that it is judged by; null: any")
+    gpu_model: str | None = Field(description="the GPU assumed for the findings; null: any")
     bytes: int
     unparsed_bytes: int
     parse_coverage: float = Field(description="share of the bytes that the parser understood, 0..1")
     kernel_count: int
     launch_count: int
     kernels: tuple[KernelPart, ...]
-    unread_kernels: tuple[str, ...] = Field(description="names of kernels of which no more could be read")
+    unread_kernels: tuple[str, ...] = Field(description="names of kernels of which only the name could be read")
     launches: tuple[LaunchPart, ...]
     findings: tuple[FindingPart, ...]
     rules: tuple[RulePart, ...]
 
 
 class CudaDocument(Part):
-    """The wrapper that all analyses share."""
+    """Wrapper shared by all analyses."""
 
     mode: Literal["cuda_source"] = "cuda_source"
     result: CudaResult
 
 
 def build_cuda_document(source: CudaSource, analysis: CudaAnalysis) -> CudaDocument:
-    """The document of a file."""
+    """Return the document of a file."""
     counts = Counter(finding.card.id for finding in analysis.findings)
     cards = {finding.card.id: finding.card for finding in analysis.findings}
     return CudaDocument(

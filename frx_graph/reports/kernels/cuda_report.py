@@ -1,4 +1,4 @@
-"""Findings in CUDA source, for people, in a terminal."""
+"""Render findings in CUDA source for a terminal."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _print_launches(console: Console, result: CudaResult) -> None:
     if not result.launches:
         return
     print_title(console, "LAUNCHES")
-    # Those with something to say first.
+    # Launches with details first.
     order = sorted(result.launches, key=lambda one: (one.suggestion is None, not one.residency, one.line))
     for launch in order[:_LAUNCHES]:
         print_wrapped(console, _format_launch(launch))
@@ -106,7 +106,7 @@ def _format_launch(launch: LaunchPart) -> str:
     sizes = f"{clean_line(launch.grid, 30)}, {clean_line(launch.block, 30)}"
     said = f"line {launch.line}: {clean_line(launch.kernel, 60)}<<<{sizes}>>>"
     if launch.threads is None:
-        return f"{said}: the block's size is no number in the source"
+        return f"{said}: the block's size is not a number in the source"
     said += f": {format_count(launch.threads, 'thread')} a block"
     if launch.residency:
         said += f", occupancy at most {_format_occupancy(launch.residency)}"

@@ -1,7 +1,7 @@
 """Explanation of the findings in one file as JSON: the document `frx_explain_v0`.
 
-It holds measurements, and bounds that follow from them. Unknown values are null, or listed under `missing_data` with
-the command that would measure them. Names are printable, on one line.
+It holds measurements, and bounds derived from them. Unknown values are null, or listed under `missing_data` with the
+command that would measure them. Names are printable, on one line.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from frx_graph.rules.cuda_card import Severity
 
 
 class DiagnosisPart(Part):
-    """A label, of all kernels together, with how sure it is."""
+    """A label of all kernels together, with its confidence."""
 
     label: str
     title: str
@@ -31,7 +31,7 @@ class DiagnosisPart(Part):
 
 
 class KeyMetricPart(Part):
-    """A headline metric of the most promising kernel, beside the line that it is judged by."""
+    """A headline metric of the most promising kernel, with its threshold."""
 
     name: str
     title: str
@@ -42,29 +42,29 @@ class KeyMetricPart(Part):
 
 
 class StaticFindingPart(Part):
-    """What a kernel's instructions, or its source, show without its having run."""
+    """A finding in a kernel's instructions or source, without a run."""
 
     layer: Literal["ptx", "source"]
     label: str
     title: str
-    score: float | None = Field(description="0..1; null: source has severities")
-    severity: Severity | None = Field(description="null: PTX has scores")
+    score: float | None = Field(description="0..1; null: source findings have severities")
+    severity: Severity | None = Field(description="null: PTX findings have scores")
     confidence: float
     evidence: str
     kernel: str
-    measured_as: tuple[str, ...] = Field(description="what the report calls it; empty: it is not in it, or is no other")
-    line: int | None = Field(description="of the source; null: of PTX")
-    fix: str | None = Field(description="null: the recommendations say it")
-    contradicted: bool = Field(description="true: the report says otherwise, and knows as well or better")
+    measured_as: tuple[str, ...] = Field(description="the report's name for it; empty: the same, or not in it")
+    line: int | None = Field(description="line of the source; null: from PTX")
+    fix: str | None = Field(description="null: see the recommendations")
+    contradicted: bool = Field(description="true: the report contradicts it, on equal or better evidence")
 
 
 class ReconciledPart(Part):
-    """What the source and the report say together of one kernel, as `frx reconcile` has it."""
+    """A joint diagnosis of one kernel from source and report, as in `frx reconcile`."""
 
     diagnosis: str
     title: str
     kernel: str
-    measured_as: tuple[str, ...] = Field(description="what the report calls it; empty: it is not in it")
+    measured_as: tuple[str, ...] = Field(description="the report's name for the kernel; empty: not in the report")
     confidence: ConfidenceLabel
     layers: tuple[Layer, ...]
     lines: tuple[int, ...] = Field(description="of the source")
@@ -78,14 +78,14 @@ class ScoredLabelPart(Part):
 
 
 class TopKernelPart(Part):
-    """A kernel; the first is the one to look at first."""
+    """A kernel. The first is the most promising."""
 
     rank: int
     kernel_name: str
     launches: int | None
     seconds: float | None
     runtime_share_pct: float | None = Field(description="null: not all kernels were timed")
-    mfu_pct: float | None = Field(description="null: not counted, or the device's peak is not known")
+    mfu_pct: float | None = Field(description="null: not counted, or the device's peak is unknown")
     roofline_region: str | None
     opportunity: Literal["high", "medium", "low", "none"] | None
     opportunity_score: float | None
@@ -93,18 +93,18 @@ class TopKernelPart(Part):
 
 
 class RooflinePart(Part):
-    """Where the most promising kernel stands."""
+    """Roofline position of the most promising kernel."""
 
     kernel_name: str
     region: str
     compute_pct: float | None = Field(description="of the device's peak")
     memory_pct: float | None = Field(description="of the device's peak")
-    memory_part: str | None = Field(description="the part of the memory system that is busiest")
+    memory_part: str | None = Field(description="the busiest part of the memory system")
     mfu_pct: float | None
 
 
 class OccupancyPart(Part):
-    """What occupancy the most promising kernel has, and what limits it."""
+    """Occupancy of the most promising kernel, and its limiters."""
 
     kernel_name: str
     achieved_pct: float | None
@@ -115,14 +115,14 @@ class OccupancyPart(Part):
 
 
 class TopRecommendationPart(Part):
-    """A card, as short as it can be acted on."""
+    """A card, shortened to the essential steps."""
 
     id: str
     title: str
     priority: Literal["high", "medium", "low"]
     tier: int
     score: float
-    estimated_speedup_pct_min: float | None = Field(description="null: nothing is promised")
+    estimated_speedup_pct_min: float | None = Field(description="null: no estimate")
     estimated_speedup_pct_max: float | None = Field(
         description="bound from the first kernel's counters; null: no bound"
     )
@@ -134,7 +134,7 @@ class TopRecommendationPart(Part):
 
 
 class MissingPart(Part):
-    """Evidence that would tell more."""
+    """Missing evidence that would help."""
 
     layer: Literal["ncu", "ptx", "source", "run"]
     reason: str
@@ -142,7 +142,7 @@ class MissingPart(Part):
 
 
 class SourcePart(Part):
-    """Lines of a file, as they stand there but for what cannot be printed."""
+    """Lines of a file, with unprintable characters replaced."""
 
     path: str
     first_line: int
@@ -151,18 +151,16 @@ class SourcePart(Part):
 
 
 class ExplainDocument(Part):
-    """What is known, and what is not, about the kernels of one file of evidence."""
+    """Known and missing facts about the kernels of one file of evidence."""
 
     schema_: Literal["frx_explain_v0"] = Field(default="frx_explain_v0", alias="schema")
     evidence_file: str
     layers_available: tuple[Literal["source", "ptx", "ncu", "run"], ...]
-    primary_diagnosis: DiagnosisPart | None = Field(
-        description="null: nothing that was measured holds the kernels back"
-    )
+    primary_diagnosis: DiagnosisPart | None = Field(description="null: the measurements show no bottleneck")
     diagnoses: tuple[DiagnosisPart, ...]
     key_metrics: tuple[KeyMetricPart, ...]
     static_findings: tuple[StaticFindingPart, ...]
-    reconciled: tuple[ReconciledPart, ...] = Field(description="of source and report; the surest first")
+    reconciled: tuple[ReconciledPart, ...] = Field(description="joint diagnoses, most certain first")
     ncu_bottlenecks: tuple[ScoredLabelPart, ...]
     top_kernels: tuple[TopKernelPart, ...]
     roofline: RooflinePart | None
@@ -170,4 +168,4 @@ class ExplainDocument(Part):
     top_recommendations: tuple[TopRecommendationPart, ...]
     missing_data: tuple[MissingPart, ...]
     reprofile_command: str
-    source: SourcePart | None = Field(description="what was given with --source")
+    source: SourcePart | None = Field(description="the file given with --source")

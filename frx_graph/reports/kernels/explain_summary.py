@@ -1,4 +1,4 @@
-"""An explanation for people: `frx_summary.txt`."""
+"""Render an explanation for people: `frx_summary.txt`."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from frx_graph.reports.render.text_console import make_console, print_command, p
 from frx_graph.support.plain_text import clean_line
 
 FIRST_WORDS = "FRX SUMMARY"
-"""With which the file begins."""
+"""The first words of the file."""
 WIDTH = 80
 _NAME = 60
 _FINDINGS = 20
-NOTHING = "nothing that was measured holds the kernels back"
-NOTHING_IN_RUN = "nothing that was recorded holds the run back"
-TOO_LITTLE = "not known: the metrics are too few to tell"
-NO_BOUND = "no bound follows from what was measured"
+NOTHING = "the measurements show no bottleneck"
+NOTHING_IN_RUN = "the record shows no bottleneck"
+TOO_LITTLE = "unknown: too few metrics"
+NO_BOUND = "the measurements give no bound"
 
 
 def render_summary(document: ExplainDocument) -> str:
@@ -58,7 +58,7 @@ def render_summary(document: ExplainDocument) -> str:
 
 
 def yield_primary(document: ExplainDocument) -> Iterator[str]:
-    """The primary diagnosis with its evidence."""
+    """Format the primary diagnosis with its evidence."""
     found = document.primary_diagnosis
     if found is None:
         nothing = NOTHING_IN_RUN if "run" in document.layers_available else NOTHING
@@ -67,11 +67,11 @@ def yield_primary(document: ExplainDocument) -> Iterator[str]:
     yield f"{found.title} ({found.label}), score {found.score:.2f}, {found.confidence_label} confidence"
     yield from (f"- {evidence}" for evidence in found.evidence)
     if numbers := _list_ranks(document, found.kernels):
-        yield f"In {numbers}, where it weighs most first."
+        yield f"In {numbers}, most affected first."
 
 
 def yield_secondary(document: ExplainDocument) -> Iterator[str]:
-    """The others."""
+    """Format the other labels."""
     primary = document.primary_diagnosis
     for found in document.diagnoses:
         if primary is None or found.label != primary.label:
@@ -96,7 +96,7 @@ def describe_kernel(kernel: TopKernelPart) -> str:
 
 
 def yield_standing(document: ExplainDocument) -> Iterator[str]:
-    """Roofline region, MFU, occupancy and its limiter, of the first kernel."""
+    """Format roofline region, MFU, occupancy and limiter of the first kernel."""
     roofline, occupancy = document.roofline, document.occupancy_summary
     if roofline is not None:
         yield f"Roofline region: {roofline.region}; MFU: {format_percent(roofline.mfu_pct)}"
@@ -112,25 +112,25 @@ def yield_standing(document: ExplainDocument) -> Iterator[str]:
 
 
 def format_metric(found: KeyMetricPart) -> str:
-    """A metric beside the line that it is judged by."""
+    """Format a metric with its threshold."""
     value = "not measured" if found.value is None else f"{found.value:.2f} {found.unit}".rstrip()
     return f"{found.title}: {value}, {found.level.value} ({found.line})"
 
 
 def yield_source_findings(document: ExplainDocument) -> Iterator[str]:
-    """Yield findings in the source, the gravest first, without text of the source."""
+    """Yield findings in the source, most severe first, without text of the source."""
     # One line may hold several accesses.
     found = {(one.line, one.label): one for one in document.static_findings if one.layer == "source"}
     for one in tuple(found.values())[:_FINDINGS]:
         where = f"line {one.line}{_format_kernels(document, one.measured_as)}"
-        fix = f"{one.fix}" if not one.contradicted else "but what was measured, or compiled, says otherwise."
+        fix = f"{one.fix}" if not one.contradicted else "but the measurement or the compiler contradicts it."
         yield f"{where}: {one.title} ({one.label}, {one.severity}): {fix}"
     if len(found) > _FINDINGS:
         yield f"{len(found) - _FINDINGS} more are in frx_evidence.json."
 
 
 def yield_reconciled(document: ExplainDocument) -> Iterator[str]:
-    """Yield diagnoses of source and report together, the surest first."""
+    """Yield joint diagnoses of source and report, most certain first."""
     for one in document.reconciled[:_FINDINGS]:
         lines = f", source lines {', '.join(map(str, one.lines))}" if one.lines else ""
         layers = " and ".join(one.layers)
@@ -138,14 +138,14 @@ def yield_reconciled(document: ExplainDocument) -> Iterator[str]:
 
 
 def yield_fix(found: TopRecommendationPart) -> Iterator[str]:
-    """One card: why, what to do, what to mind."""
+    """Format one card: reason, steps, risks."""
     yield f"Why: {found.why}"
     yield from (f"- {action}" for action in found.actions)
     yield from (f"Mind: {risk}" for risk in found.risks)
 
 
 def yield_improvements(document: ExplainDocument) -> Iterator[str]:
-    """Yield the most that each fix can bring, as far as counters bound it."""
+    """Yield the upper bound of each fix, if counters give one."""
     for found in document.top_recommendations:
         most, least = found.estimated_speedup_pct_max, found.estimated_speedup_pct_min
         numbers = _list_ranks(document, found.kernels[:1])
@@ -153,7 +153,7 @@ def yield_improvements(document: ExplainDocument) -> Iterator[str]:
         if most is None:
             yield f"{what}: {NO_BOUND}"
         elif least is None:
-            yield f"{what}: at most {most:.0f} % faster, a bound from counters; nothing is promised"
+            yield f"{what}: at most {most:.0f} % faster, a bound from counters, not a promise"
         else:
             yield f"{what}: {least:.0f} to {most:.0f} % faster"
 
@@ -174,13 +174,13 @@ def _format_kernels(document: ExplainDocument, names: tuple[str, ...]) -> str:
 
 
 def _list_ranks(document: ExplainDocument, names: tuple[str, ...]) -> str:
-    """`K1, K3`: these kernels, as far as they are among the top ones."""
+    """Format kernels as `K1, K3`, if they are among the top ones."""
     ranks = {kernel.kernel_name: kernel.rank for kernel in reversed(document.top_kernels)}
     return ", ".join(f"K{ranks[name]}" for name in names if name in ranks)
 
 
 def _print_section(console: Console, title: str, lines: Iterable[str]) -> None:
-    """Print a section; nothing if it has no lines."""
+    """Print a section, if it has lines."""
     for number, line in enumerate(lines):
         if not number:
             console.print()

@@ -38,16 +38,17 @@ NAME_LIMIT = 1000
 _KERNELS = 10
 _RECOMMENDATIONS = 5
 _HIGH, _MEDIUM = 0.8, 0.5
-"""Confidence of what was measured together with a verdict is 0.9, without one 0.6, of what only PTX hints at less."""
+"""Confidence is 0.9 for measurements with a verdict, 0.6 for measurements without one, and less for hints from PTX
+alone."""
 _YOURS = ("--", *YOUR_PROGRAM)
 _AGAINST = frozenset({Why.REFUTED, Why.DISPUTED})
 
 
 def explain_ncu(result: NcuResult, *, measured: Sequence[str] = _YOURS) -> ExplainDocument:
-    """Explain an export; `measured` are the filters, `--`, and the program of the measurement."""
+    """Explain an export; `measured` holds the filters, `--`, and the program of the measurement."""
     diagnoses = tuple(map(_build_diagnosis, result.bottlenecks))
     known = tuple(one for one in diagnoses if one.label != INSUFFICIENT)
-    # Both are ordered by what is to be had; one name may stand for kernels on several devices.
+    # Both are ordered by possible gain; one name may denote kernels on several devices.
     ranked = tuple(zip(result.kernels, result.kernel_attribution.top_opportunities, strict=True))
     first, place = ranked[0]
     unmeasured = result.missing.get("full", ())
@@ -85,8 +86,8 @@ def explain_ptx(result: PtxResult) -> ExplainDocument:
     ranked = sorted(result.kernels, key=lambda kernel: places.get(kernel.name, len(places)))
     missing = [MissingPart(layer="ncu", reason="nothing was measured while it ran", command=build_rerun_command(None))]
     if result.not_assembled_because is not None:
-        # What ptxas says may quote the file.
-        reason = "registers and spills are not known, since no ptxas could tell"
+        # The message of ptxas may quote the file.
+        reason = "registers and spills are unknown without ptxas"
         missing.append(MissingPart(layer="ptx", reason=reason, command=None))
     missing.append(_report_no_source(result.source))
     return ExplainDocument(
@@ -142,24 +143,22 @@ def explain_ptx(result: PtxResult) -> ExplainDocument:
 def add_source(
     document: ExplainDocument, quoted: QuotedSource, findings: Sequence[CudaFinding] | None, found: Reconciliation
 ) -> ExplainDocument:
-    """Add the source of the kernels, its findings (None if it is no CUDA source), and the joint diagnoses."""
+    """Add the kernels' source, the findings in it (None unless it is CUDA), and the joint diagnoses."""
     source = SourcePart(
         path=_make_printable(quoted.path),
         first_line=quoted.first,
         total_lines=quoted.total,
-        # One line of the file at a time: what splits lines elsewhere must not move the numbers.
+        # Split at line feeds only: other line separators must not shift the line numbers.
         lines=tuple(" ".join(split_lines(line)) for line in quoted.lines),
     )
     missing = tuple(one for one in document.missing_data if one.layer != "source")
     if findings is None:
-        missing += (
-            MissingPart(layer="source", reason="no CUDA kernel was found in it: it is quoted alone", command=None),
-        )
+        missing += (MissingPart(layer="source", reason="it has no CUDA kernel, so it is only quoted", command=None),)
         return document.model_copy(update={"source": source, "missing_data": missing})
     named: dict[str, tuple[str, ...]] = {}
     for kernel in found.kernels:
         if kernel.source is not None:
-            # A template stands for all its instances.
+            # A template represents all instances.
             named[kernel.source.name] = (*named.get(kernel.source.name, ()), *_list_measured_names(kernel))
     against = _find_contradicted(found)
     own = tuple(_build_static_finding(one, named.get(one.kernel, ()), against) for one in findings)
@@ -232,7 +231,7 @@ def _report_no_source(report: str | None) -> MissingPart:
     command = (
         None if report is None else escape_surrogates(shlex.join(("frx", "explain", report, "--source", "kernel.cu")))
     )
-    return MissingPart(layer="source", reason="what the kernels do in memory was not looked at", command=command)
+    return MissingPart(layer="source", reason="memory accesses of the kernels were not checked", command=command)
 
 
 def _make_printable(text: str) -> str:
@@ -287,7 +286,7 @@ def _build_occupancy(kernel: KernelPart) -> OccupancyPart:
 
 
 def shorten_recommendation(found: RecommendationPart) -> TopRecommendationPart:
-    """A card, as short as it can be acted on."""
+    """Return a card, shortened to the essential steps."""
     return TopRecommendationPart.from_record(
         found, kernels=tuple(map(_make_printable, found.kernels)), actions=found.actions[:2]
     )

@@ -17,23 +17,23 @@ from frx_graph.reports.render.recommendation_part import RecommendationPart, bui
 
 
 class BottleneckPart(Part):
-    """A label, of all kernels together."""
+    """A label of all kernels together."""
 
     label: str
     score: float = Field(description="0..1: scores of the kernels by their share of the time")
-    confidence: float = Field(description="0..1: less where not all counters that tell it were measured")
+    confidence: float = Field(description="0..1: less if some counters for it were not measured")
     evidence: tuple[str, ...]
-    kernels: tuple[str, ...] = Field(description="those that it weighs most in")
+    kernels: tuple[str, ...] = Field(description="the most affected kernels")
 
 
 class OpportunityPart(Part):
-    """A kernel, and how much is to be had there."""
+    """A kernel and its possible gain."""
 
     kernel_name: str = read_from("kernel.kernel")
     runtime_share_pct: float | None
     mfu_pct: float | None
     roofline_region: str
-    from_datasheet: bool = Field(description="true: mfu_pct or roofline_region rest on the peaks of a data sheet")
+    from_datasheet: bool = Field(description="true: mfu_pct or roofline_region use the peaks of a data sheet")
     opportunity: Literal["high", "medium", "low", "none"]
     opportunity_score: float = read_from("score")
 
@@ -54,35 +54,35 @@ class LabelPart(Part):
 
 
 class RulePart(Part):
-    """What Nsight Compute's own rule said."""
+    """Advice of one of Nsight Compute's own rules."""
 
     name: str
     section: str
     kind: str
     text: str
-    speedup_pct: float | None = Field(description="Nsight Compute's estimate; null: it gives none")
-    speedup_kind: str = Field(description="global: of the kernel; local: of what the rule looks at; empty: none")
+    speedup_pct: float | None = Field(description="Nsight Compute's estimate; null: no estimate")
+    speedup_kind: str = Field(description="global: of the kernel; local: of the part that the rule covers; empty: none")
 
 
 class GpuPart(Part):
-    """What limits and peaks of the GPU add to the counters; null: not measured, or not known of that GPU."""
+    """Figures from the counters and the GPU's limits and peaks; null: not measured, or unknown for that GPU."""
 
     name: str = read_from("profile.name")
-    known_by: str = Field(description="the option, or what the file says")
+    known_by: str = Field(description="source of the GPU's name: the option or the file")
     theoretical_occupancy_pct: float | None = read_from(
         "occupancy_pct", description="by the limits of the architecture"
     )
-    limiters: tuple[str, ...] = Field(description="what keeps theoretical_occupancy_pct below full")
+    limiters: tuple[str, ...] = Field(description="limiters that keep theoretical_occupancy_pct below full")
     limits_source: str | None = read_from("profile.architecture.limits_source")
     peak_pct: dict[str, float] = Field(
-        description="arithmetic over the data sheet's peak of its format: float32, or fp16, bf16, tf32 of tensor cores"
+        description="arithmetic over the data sheet's peak of the format: float32, or fp16, bf16, tf32 on tensor cores"
     )
-    mfu_pct: float | None = Field(description="of the time, what all arithmetic takes at these peaks; null: not known")
+    mfu_pct: float | None = Field(description="share of the time for all arithmetic at these peaks; null: unknown")
     flops_per_byte: float | None = Field(description="all arithmetic over DRAM traffic")
-    ridge_flops_per_byte: float | None = read_from("ridge", description="where both would take as long, at the peaks")
+    ridge_flops_per_byte: float | None = read_from("ridge", description="intensity at which both take equally long")
     dram_pct: float | None = Field(description="DRAM traffic over the data sheet's bandwidth")
     dram_bytes_per_launch: float | None = read_from("launch_bytes")
-    l2_bytes: int | None = read_from("profile.l2_bytes", description="that the L2 cache holds")
+    l2_bytes: int | None = read_from("profile.l2_bytes", description="capacity of the L2 cache")
     peaks_source: str | None
 
 
@@ -91,7 +91,7 @@ class KernelPart(Part):
 
     kernel_name: str = read_from("summary.kernel")
     device: str = read_from("summary.device")
-    device_name: str | None = Field(description="as the driver calls it; null: the file does not say")
+    device_name: str | None = Field(description="the driver's name for it; null: not in the file")
     compute_capability: str = read_from("summary.compute_capability")
     gpu: GpuPart | None = Field(description="null: the GPU is not listed")
     launches: int = read_from("summary.launches")
@@ -114,7 +114,7 @@ class KernelPart(Part):
 
 
 class NcuResult(Part):
-    """What was found in one export."""
+    """Findings in one export."""
 
     schema_: Literal["frx_ncu_v1"] = Field(default="frx_ncu_v1", alias="schema")
     source: str
@@ -123,27 +123,25 @@ class NcuResult(Part):
     launches: int
     kernel_count: int
     kernels_with_warp_stall_data: int
-    primary_bottleneck: str | None = Field(description="null: nothing that these metrics tell holds the kernels back")
+    primary_bottleneck: str | None = Field(description="null: these metrics show no bottleneck")
     secondary_bottlenecks: tuple[str, ...]
     bottlenecks: tuple[BottleneckPart, ...]
     recommendations: tuple[RecommendationPart, ...]
     kernel_attribution: AttributionPart
     kernels: tuple[KernelPart, ...]
-    missing: dict[str, tuple[str, ...]] = Field(description="by preset, the metrics that no launch has")
-    unread: tuple[str, ...] = Field(
-        description="metrics with a unit or a value that could not be read, with the line or launch"
-    )
+    missing: dict[str, tuple[str, ...]] = Field(description="by preset, the metrics missing from all launches")
+    unread: tuple[str, ...] = Field(description="metrics with an unreadable unit or value, with the line or launch")
 
 
 class NcuDocument(Part):
-    """The wrapper that all analyses share."""
+    """Wrapper shared by all analyses."""
 
     mode: Literal["ncu"] = "ncu"
     result: NcuResult
 
 
 def build_ncu_document(export: NcuExport, analysis: KernelAnalysis) -> NcuDocument:
-    """The document of an export that was read."""
+    """Return the document of an export."""
     labels = [bottleneck.label for bottleneck in analysis.bottlenecks]
     primary = analysis.primary
     place = "launch" if export.form is Form.REPORT else "line"

@@ -1,4 +1,4 @@
-"""Findings in an Nsight Compute export, for people, in a terminal."""
+"""Render findings in an Nsight Compute export for a terminal."""
 
 from __future__ import annotations
 
@@ -79,20 +79,20 @@ def _print_verdict(console: Console, result: NcuResult) -> None:
     print_wrapped(console, f"{kernels}, {launches}, {written}")
     primary = next((found for found in result.bottlenecks if found.label == result.primary_bottleneck), None)
     if primary is None and result.bottlenecks:
-        print_wrapped(console, "Primary bottleneck: not known, the metrics are too few to tell")
+        print_wrapped(console, "Primary bottleneck: unknown, too few metrics")
     elif primary is None:
-        print_wrapped(console, "Primary bottleneck: none that these metrics tell")
+        print_wrapped(console, "Primary bottleneck: none that these metrics show")
     else:
         print_wrapped(console, f"Primary bottleneck: {primary.label} (confidence {primary.confidence:.2f})")
         if primary.confidence < MEASURED:
-            print_wrapped(console, "Less sure than it could be: not all counters that tell it were measured.")
+            print_wrapped(console, "Confidence is reduced: some counters for it were not measured.")
     if result.secondary_bottlenecks:
         print_wrapped(console, f"Secondary: {', '.join(result.secondary_bottlenecks)}")
     if result.kernels:
         kernel = result.kernels[0]
         print_wrapped(console, f"{_cut_name(kernel.kernel_name)}: {kernel.bound}, {_BOUNDS[kernel.bound]}")
     if not result.kernel_attribution.has_runtime_share:
-        print_wrapped(console, "Durations were not measured of all kernels: scores count launches, not time.")
+        print_wrapped(console, "Some kernels have no durations, so scores count launches, not time.")
 
 
 def _print_kernels(console: Console, result: NcuResult) -> None:
@@ -101,7 +101,7 @@ def _print_kernels(console: Console, result: NcuResult) -> None:
     table.add_column("kernel", no_wrap=True, overflow="ellipsis", max_width=_KERNEL_COLUMN)
     for heading in ("share", "time", "bound", "compute", "memory", "occ."):
         table.add_column(heading, justify="left" if heading == "bound" else "right", no_wrap=True)
-    # By place: one name may stand for kernels on several devices.
+    # By position: one name may denote kernels on several devices.
     ranked = zip(result.kernels, result.kernel_attribution.top_opportunities, strict=True)
     for kernel, place in islice(ranked, _KERNELS):
         table.add_row(
@@ -143,10 +143,10 @@ def _print_gpu(console: Console, kernel: KernelPart) -> None:
     gpu = kernel.gpu
     device = kernel.device_name or (f"compute capability {cc}" if (cc := kernel.compute_capability) else None)
     if device is not None and (gpu is None or (kernel.device_name is not None and gpu.known_by == BY_CAPABILITY)):
-        print_wrapped(console, f"GPU: {clean_line(device, 60)} is not listed, so its peaks are not known.")
+        print_wrapped(console, f"GPU: {clean_line(device, 60)} is not listed, so its peaks are unknown.")
     if gpu is not None and (lines := list(_yield_gpu_lines(gpu, kernel))):
         print_title(console, f"BY LIMITS AND DATA SHEET of {gpu.name}")
-        instead = f", in place of {clean_line(device, 60)}" if device and gpu.known_by == BY_OPTION else ""
+        instead = f", instead of {clean_line(device, 60)}" if device and gpu.known_by == BY_OPTION else ""
         for line in (f"known by {gpu.known_by}{instead}", *lines):
             print_wrapped(console, line)
 
@@ -158,13 +158,13 @@ def _yield_gpu_lines(gpu: GpuPart, kernel: KernelPart) -> Iterator[str]:
         said = "" if measured is None else f"; Nsight Compute says {measured:.1f} %"
         yield f"theoretical occupancy {gpu.theoretical_occupancy_pct:.1f} %{by}{said} ({gpu.limits_source})"
     if gpu.dram_pct is not None:
-        yield f"DRAM at {gpu.dram_pct:.1f} % of its bandwidth ({gpu.peaks_source})"
+        yield f"DRAM at {gpu.dram_pct:.1f} % of the bandwidth ({gpu.peaks_source})"
     if gpu.dram_bytes_per_launch is not None and gpu.l2_bytes is not None:
         moved, held = format_byte_count(round(gpu.dram_bytes_per_launch)), format_byte_count(gpu.l2_bytes)
         yield f"{moved} of DRAM traffic a launch; the L2 cache holds {held}"
     for of, pct in gpu.peak_pct.items():
         what = "float32" if of == FLOAT32 else f"{of} on tensor cores"
-        yield f"{what} at {pct:.1f} % of its peak ({gpu.peaks_source})"
+        yield f"{what} at {pct:.1f} % of the peak ({gpu.peaks_source})"
     if gpu.flops_per_byte is not None and gpu.ridge_flops_per_byte is not None:
         ridge = gpu.ridge_flops_per_byte
         yield f"{gpu.flops_per_byte:.3g} FLOP per byte; at the peaks arithmetic and DRAM meet at {ridge:.3g}"

@@ -16,7 +16,7 @@ BUNDLE = "ptx_static"
 
 
 class RiskPart(Part):
-    """A label, of one kernel or of the worst of all."""
+    """A label of one kernel, or of the worst kernel."""
 
     label: str
     score: float
@@ -26,7 +26,7 @@ class RiskPart(Part):
 
 
 class LoopPart(Part):
-    """Instructions between a label and the last branch back to it."""
+    """A loop: the instructions between a label and the last branch back to it."""
 
     label: str
     line: int
@@ -36,22 +36,22 @@ class LoopPart(Part):
 
 
 class PtxKernelPart(Part):
-    """One entry."""
+    """One kernel entry."""
 
     name: str = read_from("function.name")
     line: int = read_from("function.line")
     linkage: str = read_from("function.linkage")
     register_count: int = read_from(
-        "function.virtual_registers", description="virtual, 64-bit ones counted as two: no measure of physical ones"
+        "function.virtual_registers", description="virtual, 64-bit ones counted as two; not a measure of physical ones"
     )
-    physical_registers: int | None = Field(description="from ptxas; null: it was not asked")
-    register_occupancy_pct: float | None = Field(description="the most that physical_registers allow; null: unknown")
-    spills_detected: bool | None = Field(description="from ptxas alone; null: not known")
+    physical_registers: int | None = Field(description="from ptxas; null: ptxas did not run")
+    register_occupancy_pct: float | None = Field(description="upper limit from physical_registers; null: unknown")
+    spills_detected: bool | None = Field(description="from ptxas alone; null: unknown")
     spill_stores: int | None = Field(description="bytes a thread, from ptxas")
     spill_loads: int | None = Field(description="bytes a thread, from ptxas")
     stack_bytes: int | None = Field(description="local memory of a thread, spills included, from ptxas")
     local_bytes: int = read_from(
-        "function.local_bytes", description="arrays that are declared in local memory: no spills"
+        "function.local_bytes", description="arrays declared in local memory, which are not spills"
     )
     shared_bytes: int = read_from("function.shared_bytes")
     instruction_count: int = read_from("function.instructions")
@@ -68,23 +68,23 @@ class PtxGpuPart(Part):
 
     name: str
     known_by: str = Field(description="the option, or the file's target")
-    target: str = Field(description="what the assembler is given")
+    target: str = Field(description="target passed to the assembler")
     threads_per_sm: int
-    full_occupancy_registers: int = Field(description="a thread; up to which every warp finds place")
+    full_occupancy_registers: int = Field(description="most registers a thread at full occupancy")
     limits_source: str
-    features: tuple[str, ...] = Field(description="what PTX of this target can use")
-    missing_features: tuple[str, ...] = Field(description="what needs a target of this architecture alone: sm_90a")
+    features: tuple[str, ...] = Field(description="features that PTX of this target can use")
+    missing_features: tuple[str, ...] = Field(description="features that need a specific target, such as sm_90a")
 
 
 class PtxResult(Part):
-    """What was found in one file."""
+    """Findings in one file."""
 
     schema_: Literal["frx_ptx_v1"] = Field(default="frx_ptx_v1", alias="schema")
     source: str
     version: str
     target: str
     gpu: PtxGpuPart | None = Field(description="null: the target is not listed")
-    assembled: bool = Field(description="whether ptxas has said what it makes of the kernels")
+    assembled: bool = Field(description="true: ptxas assembled the kernels")
     not_assembled_because: str | None
     kernel_count: int
     kernels: tuple[PtxKernelPart, ...]
@@ -96,14 +96,14 @@ class PtxResult(Part):
 
 
 class PtxDocument(Part):
-    """The wrapper that all analyses share."""
+    """Wrapper shared by all analyses."""
 
     mode: Literal["ptx"] = "ptx"
     result: PtxResult
 
 
 def build_ptx_document(module: PtxModule, analysis: PtxAnalysis, not_assembled_because: str | None) -> PtxDocument:
-    """The document of a file; the last says why the assembler was not asked, None if it was."""
+    """Return the document of a file. The last argument is the reason why it was not assembled, None if it was."""
     labels = [bottleneck.label for bottleneck in analysis.bottlenecks]
     return PtxDocument(
         result=PtxResult(

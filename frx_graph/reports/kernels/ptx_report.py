@@ -1,4 +1,4 @@
-"""Findings in a PTX file, for people, in a terminal."""
+"""Render findings in a PTX file for a terminal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from frx_graph.support.plain_text import clean_line
 
 _KERNELS = 10
 _KINDS = 6
-"""Of a mix, the most frequent."""
+"""Entries of a mix that are shown, most frequent first."""
 
 
 def render_ptx(result: PtxResult, *, top: int, width: int, color: bool) -> str:
@@ -42,9 +42,9 @@ def render_ptx(result: PtxResult, *, top: int, width: int, color: bool) -> str:
 def _print_gpu(console: Console, result: PtxResult) -> None:
     gpu = result.gpu
     if gpu is None:
-        print_wrapped(console, f"{clean_line(result.target, 60)} is not listed: the limits of its GPUs are not known")
+        print_wrapped(console, f"{clean_line(result.target, 60)} is not listed, so the limits of such GPUs are unknown")
         return
-    instead = f", in place of {clean_line(result.target, 40)}" if gpu.target not in result.target.split(",") else ""
+    instead = f", instead of {clean_line(result.target, 40)}" if gpu.target not in result.target.split(",") else ""
     full = f"full occupancy up to {gpu.full_occupancy_registers} registers a thread"
     print_wrapped(console, f"{gpu.name}, known by {gpu.known_by}{instead}: {full} ({gpu.limits_source})")
     print_wrapped(console, _format_features(gpu))

@@ -17,27 +17,27 @@ from frx_graph.support.plain_text import escape_surrogates
 
 
 class ReconciledKernelPart(Part):
-    """A kernel, with the names that each layer has for it."""
+    """A kernel, with its name in each layer."""
 
     name: Text
     names: dict[Layer, tuple[str, ...]]
-    overloaded: bool = Field(description="several kernels of the source have this name: their findings match none")
-    runtime_share_pct: float | None = Field(description="of all kernels that were measured, or of the run")
+    overloaded: bool = Field(description="true: several kernels of the source have this name")
+    runtime_share_pct: float | None = Field(description="of all measured kernels, or of the run")
 
 
 class SignalPart(Part):
-    """What one layer says for a diagnosis, or against it."""
+    """Evidence of one layer for or against a diagnosis."""
 
     layer: Layer
     label: str = Field(description="its rule, label or counter")
     grade: GradeLabel = read_from("grade.label")
-    about: str | None = Field(description="the side of the diagnosis, such as loads; null: all of it")
+    about: str | None = Field(description="the part of the diagnosis, such as loads; null: all parts")
     evidence: Text
     line: int | None = Field(description="of the source")
 
 
 class ReconciledDiagnosisPart(Part):
-    """What holds one kernel back."""
+    """A cause that slows one kernel down."""
 
     diagnosis: str = read_from("rule.name")
     title: str = read_from("rule.title")
@@ -55,31 +55,29 @@ class UnreconciledPart(Part):
     why: Why
     layer: Layer
     label: str
-    kernel: Text | None = read_from("kernel.name", description="null: it is of the whole run")
+    kernel: Text | None = read_from("kernel.name", description="null: the whole run")
     evidence: Text
     reason: Text
-    diagnosis: str | None = read_from(
-        "diagnosis.name", description="what it would have been; null: only its layer can tell it"
-    )
+    diagnosis: str | None = read_from("diagnosis.name", description="the diagnosis that it would support; null: none")
     line: int | None
 
 
 class MissingEvidencePart(Part):
-    """What would make a diagnosis surer."""
+    """Missing evidence for a diagnosis."""
 
     diagnosis: str = read_from("rule.name")
     kernel: Text = read_from("kernel.name")
     layer: Layer
-    confidence: ConfidenceLabel | None = read_from("confidence.label", description="now; null: it does not hold yet")
+    confidence: ConfidenceLabel | None = read_from("confidence.label", description="now; null: not yet a diagnosis")
     confidence_if_confirmed: ConfidenceLabel = read_from("confirmed.label")
     what: str
     metrics: tuple[str, ...] = Field(description="of Nsight Compute")
-    command: Text | None = Field(description="for a shell; of the layer profiler it is Python")
+    command: Text | None = Field(description="for a shell; for the layer profiler, Python code")
     fallback: str | None = Field(description="collects more than is needed")
 
 
 class ReconcileResult(Part):
-    """What was found."""
+    """The joint findings."""
 
     schema_: Literal["frx_reconcile_v1"] = Field(default="frx_reconcile_v1", alias="schema")
     layers_available: tuple[Layer, ...]
@@ -92,14 +90,14 @@ class ReconcileResult(Part):
 
 
 class ReconcileDocument(Part):
-    """The wrapper that all analyses share."""
+    """Wrapper shared by all analyses."""
 
     mode: Literal["reconciliation"] = "reconciliation"
     result: ReconcileResult
 
 
 def build_reconcile_document(layers: Layers, found: Reconciliation) -> ReconcileDocument:
-    """The document of these layers, and of what they say together."""
+    """Return the document of these layers and the joint diagnoses."""
     diagnoses = tuple(map(_build_diagnosis, found.diagnoses))
     return ReconcileDocument(
         result=ReconcileResult(

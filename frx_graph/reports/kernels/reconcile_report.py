@@ -1,4 +1,4 @@
-"""Diagnoses from several layers of evidence, for people, in a terminal."""
+"""Render diagnoses from several layers of evidence for a terminal."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def render_reconciliation(result: ReconcileResult, *, top: int, width: int, colo
     print_wrapped(console, f"{kernels}, {matched} of them in more than one layer")
     for kernel in result.kernels:
         if kernel.overloaded:
-            said = f"{clean_line(kernel.name, _NAME)} is several kernels of the source, which cannot be told apart"
+            said = f"{clean_line(kernel.name, _NAME)} names several kernels of the source: not matched"
             print_wrapped(console, said)
     print_diagnoses(console, "DIAGNOSES", result.diagnoses, top)
     _print_unreconciled(console, result.unreconciled)
@@ -63,7 +63,7 @@ def print_diagnoses(console: Console, title: str, found: Sequence[ReconciledDiag
     """Print the first `top` diagnoses, with the evidence for and against each."""
     print_title(console, title)
     if not found:
-        print_wrapped(console, "None that these layers tell.")
+        print_wrapped(console, "None that these layers show.")
     for number, one in enumerate(found[:top], start=1):
         console.print(Text(f"{number}. [{one.confidence.upper()}] {one.title}", "bold"))
         share = (
@@ -100,7 +100,7 @@ def _print_unreconciled(console: Console, found: Sequence[UnreconciledPart]) -> 
 def print_missing_evidence(
     console: Console, found: Sequence[MissingEvidencePart], shown: set[tuple[str, str]], top: int
 ) -> None:
-    """Print missing evidence for the diagnoses that are `shown`, and for those that it would establish."""
+    """Print missing evidence for the `shown` diagnoses, and for diagnoses that it would establish."""
     wanted = [one for one in found if one.confidence is None or (one.diagnosis, one.kernel) in shown]
     if not wanted:
         return

@@ -14,7 +14,7 @@ _NAMED = 5
 
 
 def describe_tradeoff(found: Tradeoff) -> str:
-    """Return a sentence with the numbers of A and B in this order. Names are printable, and cut."""
+    """Return a sentence with the numbers of A and B in this order. Names are printable and shortened."""
     side = {Winner.A: "A", Winner.B: "B"}.get(found.winner, "neither")
     kernel = (
         "" if found.kernel_a is None or found.kernel_b is None else f" of {format_pair(found.kernel_a, found.kernel_b)}"
@@ -23,18 +23,18 @@ def describe_tradeoff(found: Tradeoff) -> str:
     better = "equal" if found.winner is Winner.TIE else f"{side} better"
     gpus = " and ".join(", ".join(map(_cut_name, names)) for names in (found.only_a, found.only_b))
     texts = {
-        Kind.TIME_AGAINST_SCORES: f"Time says {better}, the scores do not ({numbers}): the clock is right, and what is "
-        "scored matters less here",
+        Kind.TIME_AGAINST_SCORES: f"Time says {better}, the scores disagree ({numbers}): trust the time, since "
+        "the scored figures matter less here",
         Kind.DIMENSIONS: f"Not all dimensions have the same winner ({numbers})",
         Kind.REGISTERS_AGAINST_OCCUPANCY: f"{side} needs fewer registers, yet reaches less occupancy ({numbers})"
         f"{kernel}",
         Kind.SPILLS_AGAINST_OCCUPANCY: f"{side} spills less, and reaches less occupancy for it ({numbers}){kernel}",
-        Kind.OCCUPANCY_SHIFT: f"{side} has much more occupancy ({numbers}){kernel}: only time tells whether that helps",
-        Kind.SLOWER_KERNELS: f"{side} is faster in one kernel, and not over all ({numbers}){kernel}",
-        Kind.CLOCKS: f"{side} was measured at a higher clock ({numbers}){kernel}: times do not compare as they are",
+        Kind.OCCUPANCY_SHIFT: f"{side} has much more occupancy ({numbers}){kernel}: only time shows if that helps",
+        Kind.SLOWER_KERNELS: f"{side} is faster in one kernel, but not overall ({numbers}){kernel}",
+        Kind.CLOCKS: f"{side} was measured at a higher clock ({numbers}){kernel}: times are not directly comparable",
         Kind.NOT_MATCHED: f"Kernels without a counterpart: {_list_unmatched('A', found.only_a)}; "
         f"{_list_unmatched('B', found.only_b)}",
-        Kind.OTHER_NAMES: f"Names differ, and each side has this kernel alone:{kernel.removeprefix(' of')}",
+        Kind.OTHER_NAMES: f"Names differ, but each side has only this kernel:{kernel.removeprefix(' of')}",
         Kind.LAUNCHES: f"Launched more often on one side ({numbers}){kernel}",
         Kind.GPUS: f"Measured on different GPUs: {gpus}",
     }
@@ -47,7 +47,7 @@ def format_change(change: Change | ChangePart) -> str:
 
 
 def format_pair(a: str, b: str) -> str:
-    """One name where both have it, else what is short of each: the function and its template arguments."""
+    """Return the common name, else both shortened names: the function and its template arguments."""
     return _cut_name(a) if a == b else f"{_shorten_name(a)} -> {_shorten_name(b)}"
 
 

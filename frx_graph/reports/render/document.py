@@ -1,4 +1,4 @@
-"""JSON documents: their parts, made of records or read, and written."""
+"""JSON documents, built from records, read and written."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pydantic import AliasPath, BaseModel, BeforeValidator, ConfigDict, Field, T
 from frx_graph.support.plain_text import escape_surrogates
 
 _OF_RECORD = "record"
-"""The context in which a part is made of a record, and not read from a document."""
+"""Validation context of a part that is built from a record, not read from a document."""
 
 
 def read_from(path: str, **field: Any) -> Any:
@@ -20,7 +20,7 @@ def read_from(path: str, **field: Any) -> Any:
 
 
 def is_of_record(info: ValidationInfo) -> bool:
-    """Return True if a part is made of a record, and False if it is read from a document."""
+    """Return True if a part is built from a record, False if it is read from a document."""
     return bool(info.context == _OF_RECORD)
 
 
@@ -33,15 +33,15 @@ def _to_microseconds(value: float | None, info: ValidationInfo) -> float | None:
 
 
 Text = Annotated[str, BeforeValidator(escape_surrogates)]
-"""Text from elsewhere. Lone surrogates are spelt out."""
+"""Untrusted text. Lone surrogates are escaped."""
 Milliseconds = Annotated[float, BeforeValidator(_to_milliseconds)]
-"""Milliseconds in a document, nanoseconds in the records that it is made of."""
+"""Milliseconds in a document, nanoseconds in its records."""
 Microseconds = Annotated[float, BeforeValidator(_to_microseconds)]
-"""Microseconds in a document, nanoseconds in the records that it is made of."""
+"""Microseconds in a document, nanoseconds in its records."""
 
 
 class _Overlay:
-    """A record, some attributes of which are replaced."""
+    """A record with some attributes replaced."""
 
     def __init__(self, record: object, replaced: dict[str, Any]) -> None:
         self._record = record
@@ -58,9 +58,9 @@ class Part(BaseModel):
 
     @classmethod
     def from_record(cls, record: object, **own: Any) -> Self:
-        """Return the part that has the attributes of a record, its parts those of the records within.
+        """Return the part with the attributes of a record; nested parts come from nested records.
 
-        `own` holds what the record does not have, or replaces it.
+        `own` adds or replaces attributes of the record.
         """
         return cls.model_validate(_Overlay(record, own) if own else record, from_attributes=True, context=_OF_RECORD)
 
@@ -80,7 +80,7 @@ def get_adapter(document: Any) -> TypeAdapter[Any]:
 def to_json(document: object) -> Any:
     """Return the document as plain JSON values.
 
-    A number that is not finite becomes null. Lone surrogates are spelt out, so that UTF-8 can hold all text.
+    A number that is not finite becomes null. Lone surrogates are escaped, so that UTF-8 can hold all text.
     """
     kind: Any = type(document)
     return _make_portable(get_adapter(kind).dump_python(document, mode="json", by_alias=True))

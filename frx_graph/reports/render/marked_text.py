@@ -1,4 +1,4 @@
-"""Texts of rules and findings: prose in which backquotes mark code, and indented lines are code."""
+"""Parse texts of rules and findings: prose with code in backquotes, and indented lines of code."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _INDENT = "    "
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A piece of a line: prose, or code that was marked."""
+    """A piece of a line: prose or marked code."""
 
     text: str
     code: bool
@@ -28,13 +28,13 @@ class Paragraph:
 
 @dataclass(frozen=True, slots=True)
 class CodeBlock:
-    """Lines that were indented, without the indentation that they share."""
+    """Indented lines, without their common indentation."""
 
     lines: tuple[str, ...]
 
 
 def split_runs(line: str) -> tuple[Run, ...]:
-    """The pieces of one line. A backquote without a partner is prose."""
+    """Return the pieces of one line. A backquote without a partner is prose."""
     pieces = []
     position = 0
     for match in _CODE.finditer(line):
@@ -45,7 +45,7 @@ def split_runs(line: str) -> tuple[Run, ...]:
 
 
 def split_blocks(text: str) -> tuple[Paragraph | CodeBlock, ...]:
-    """The printable paragraphs and code blocks of a text."""
+    """Return the printable paragraphs and code blocks of a text."""
     found: list[Paragraph | CodeBlock] = []
     code: list[str] = []
     for line in [*split_lines(text), ""]:
@@ -61,7 +61,8 @@ def split_blocks(text: str) -> tuple[Paragraph | CodeBlock, ...]:
 
 
 def split_lines(text: str, limit: int = 4000) -> list[str]:
-    """The printable lines of a longer text such as a fix, indentation kept, at most `limit` characters a line."""
+    """Return the printable lines of a longer text such as a fix, with indentation, at most `limit` characters per
+    line."""
     kept = []
     for line in text.replace("\t", "    ").splitlines():
         indent = line[: len(line) - len(line.lstrip(" "))]

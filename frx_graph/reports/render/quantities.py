@@ -1,4 +1,4 @@
-"""Format numbers of reports. An unknown number reads "unknown", never 0."""
+"""Format numbers of reports. An unknown number is "unknown", never 0."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ UNKNOWN = "unknown"
 
 
 def drop_non_finite(value: float | None) -> float | None:
-    """`value`, or None where it is None, NaN or infinite."""
+    """Return `value`; None if it is None, NaN or infinite."""
     return value if value is not None and math.isfinite(value) else None
 
 
 def format_byte_count(count: int | None) -> str:
-    """Bytes in decimal units: `512 B`, `12.8 MB`."""
+    """Return bytes in decimal units: `512 B`, `12.8 MB`."""
     return UNKNOWN if count is None else format_bytes(count)
 
 
 def format_percent(value: float | None) -> str:
-    """A share with one decimal; below a tenth of a percent says so instead of rounding to nothing."""
+    """Return a percentage with one decimal. A share below a tenth of a percent is shown as such, not rounded to
+    zero."""
     value = drop_non_finite(value)
     if value is None:
         return UNKNOWN
@@ -29,7 +30,7 @@ def format_percent(value: float | None) -> str:
 
 
 def format_saving(expected: Saving) -> str:
-    """The predicted saving, in percent of the step's memory traffic."""
+    """Return the predicted saving, in percent of the step's memory traffic."""
     low, high = drop_non_finite(expected.predicted_pct_min), drop_non_finite(expected.predicted_pct_max)
     if low is None:
         if high is None:
@@ -43,7 +44,7 @@ def format_saving(expected: Saving) -> str:
 
 
 def format_seconds(value: float | None) -> str:
-    """A duration with the unit that suits it: `1.24 s`, `12.4 ms`, `980 µs`."""
+    """Return a duration in a suitable unit: `1.24 s`, `12.4 ms`, `980 µs`."""
     value = drop_non_finite(value)
     if value is None:
         return UNKNOWN
@@ -54,7 +55,7 @@ def format_seconds(value: float | None) -> str:
 
 
 def format_rate(value: float | None, unit: str) -> str:
-    """A rate in SI prefixes: `23.1 GB/s`, `1.20 TFLOP/s`."""
+    """Return a rate with SI prefixes: `23.1 GB/s`, `1.20 TFLOP/s`."""
     value = drop_non_finite(value)
     if value is None:
         return UNKNOWN
@@ -71,7 +72,7 @@ def format_frequency(value: float, unit: str) -> str:
 
 
 def format_count(count: int, noun: str, nouns: str | None = None) -> str:
-    """`1 copy`, `3 copies`."""
+    """Return a number with its noun: `1 copy`, `3 copies`."""
     return f"{count:,} {noun if count == 1 else nouns or noun + 's'}"
 
 
@@ -81,12 +82,12 @@ def format_share(share: float | None) -> str:
 
 
 def format_ms(value: float | None) -> str:
-    """Return a duration of so many milliseconds with the unit that suits it."""
+    """Return a duration of so many milliseconds in a suitable unit."""
     return format_seconds(None if value is None else value / 1e3)
 
 
 def format_quantity(value: float | None, unit: str) -> str:
-    """Return a number with its unit, one of s, byte, byte/s, hz and %, or empty."""
+    """Return a number with its unit: s, byte, byte/s, hz, % or empty."""
     match unit:
         case _ if value is None:
             return UNKNOWN

@@ -1,4 +1,4 @@
-"""Cards of advice in documents, and the command that measures again."""
+"""Advice cards in documents, and the command to measure again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from frx_graph.rules.recommendation_card import Direction
 
 
 class ValidationPart(FinitePart):
-    """What to measure again."""
+    """A metric to measure again."""
 
     metric: str = read_from("step.metric")
     label: str = read_from("step.label")
@@ -25,17 +25,17 @@ class ValidationPart(FinitePart):
 
 
 class RecommendationPart(FinitePart):
-    """A card, as it applies here."""
+    """An advice card that applies here."""
 
     id: str = read_from("card.id")
     title: str = read_from("card.title")
     priority: Literal["high", "medium", "low"]
     score: float
     tier: int = read_from(
-        "card.tier", description="0 changes a setting, such as a launch's, 1 the code, 2 the algorithm"
+        "card.tier", description="0 changes a setting, such as a launch configuration, 1 the code, 2 the algorithm"
     )
-    confidence: float = Field(description="0..1: the label's evidence, less where the verdict is unknown")
-    estimated_speedup_pct_min: float | None = Field(description="null: nothing is promised")
+    confidence: float = Field(description="0..1: the label's evidence, reduced if the verdict is unknown")
+    estimated_speedup_pct_min: float | None = Field(description="null: no estimate")
     estimated_speedup_pct_max: float | None = read_from(
         "most_speedup_pct", description="bound from counters for the kernel; null: no bound"
     )
@@ -51,7 +51,7 @@ class RecommendationPart(FinitePart):
 
 
 def build_recommendation(found: Recommendation) -> RecommendationPart:
-    """Return the part of a document on a card of advice."""
+    """Return the document part of an advice card."""
     return RecommendationPart.from_record(found, estimated_speedup_pct_min=None)
 
 
@@ -74,6 +74,6 @@ _PRESETS = {
 
 
 def build_rerun_command(label: str | None, measured: Sequence[str] = ("--", *YOUR_PROGRAM)) -> str:
-    """The command for the primary bottleneck `label`; `measured` are the filters that the program was measured with,
-    `--`, and the program."""
+    """Return the command for the primary bottleneck `label`. `measured` holds the filters of the measurement, `--`, and
+    the program."""
     return shlex.join(("frx", "profile", "--preset", _PRESETS.get(label or "", "full"), *measured))

@@ -1,4 +1,4 @@
-"""A card of advice for people, in a terminal."""
+"""Render advice cards for a terminal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TIERS = ("Tier 0, a setting", "Tier 1, the code", "Tier 2, the algorithm")
 
 
 def print_recommendations(console: Console, found: Sequence[RecommendationPart], top: int) -> None:
-    """The first `top` in full, and how many more there are; nothing where there is none."""
+    """Print the first `top` cards in full, and the number of others. Prints nothing without cards."""
     if not found:
         return
     print_title(console, "RECOMMENDATIONS")
@@ -26,11 +26,11 @@ def print_recommendations(console: Console, found: Sequence[RecommendationPart],
 
 
 def _print_recommendation(console: Console, number: int, found: RecommendationPart) -> None:
-    """One card: why, what to do, and how to see that it has helped."""
+    """Print one card: the reason, the steps, and the check that they helped."""
     head = f"{number}. [{found.priority.upper()}] {found.title}"
     console.print(Text(head, "bold"))
     most = found.estimated_speedup_pct_max
-    bound = "" if most is None else f" | at most {most:.0f} % faster (a bound, no forecast)"
+    bound = "" if most is None else f" | at most {most:.0f} % faster (a bound, not a forecast)"
     said = f"{_TIERS[found.tier]} | Effort: {found.effort} | Risk: {found.risk} | Score: {found.score:.2f}{bound}"
     print_wrapped(console, said)
     print_wrapped(console, f"Why: {found.why}")
@@ -58,7 +58,7 @@ def _yield_commands(found: RecommendationPart) -> Iterator[str]:
 
 
 def format_step(step: ValidationPart) -> str:
-    """Return the direction in which a metric goes if the change has helped, and its value before."""
+    """Return the direction in which a metric moves if the change helped, and its earlier value."""
     arrow = {"decrease": "<--", "increase": "-->", "stable": "---"}[step.direction.value]
     was = "" if step.current_value is None else f"was {step.current_value:.4g}; "
     target = "" if step.threshold_good is None else f" (target: {step.threshold_good:g})"

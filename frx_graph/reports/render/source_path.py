@@ -12,7 +12,8 @@ _INSTALLED = re.compile(r"^.*/(?:site|dist)-packages/(?P<rest>.+)$", re.DOTALL)
 
 
 def shorten_path(file: str, root: Path) -> str:
-    """`file` relative to site-packages or to `root`, with forward slashes; else as it is. Reads no disk."""
+    """Return `file` relative to site-packages or to `root`, with forward slashes; else unchanged. Does not read the
+    disk."""
     if file.startswith("<"):
         return file
     installed = _INSTALLED.match(file.replace(os.sep, "/"))
@@ -22,13 +23,13 @@ def shorten_path(file: str, root: Path) -> str:
 
 
 def find_checkout_root(start: Path) -> Path:
-    """The nearest folder at or above `start` that git keeps its records in; `start` where there is none."""
+    """Return the nearest git checkout at or above `start`; `start` if there is none."""
     folder = start.absolute()
     return next((parent for parent in (folder, *folder.parents) if (parent / ".git").exists()), folder)
 
 
 def get_project_path(file: str, root: Path) -> str | None:
-    """`file` relative to `root` with forward slashes; None for files of other places and of installed packages."""
+    """Return `file` relative to `root` with forward slashes; None for files outside it and of installed packages."""
     if file.startswith("<") or _INSTALLED.match(file.replace(os.sep, "/")):
         return None
     path = PurePosixPath(os.path.normpath(root / file).replace(os.sep, "/"))
@@ -37,6 +38,6 @@ def get_project_path(file: str, root: Path) -> str | None:
 
 
 def cut_path(path: str, limit: int) -> str:
-    """Return a printable path; of a path that is too long, its end, which has the file's name."""
+    """Return a printable path. If it is too long, keep its end with the file name."""
     path = clean_line(path, len(path) + 1)
     return path if len(path) <= limit else f"…{path[1 - limit :]}"

@@ -1,4 +1,4 @@
-"""SVG for the pictures of reports: elements, bars, and plots with axes. All text is made printable and escaped here."""
+"""Build SVG pictures for reports: elements, bars, and plots with axes. Makes all text printable, and escapes it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from markupsafe import Markup, escape
 from frx_graph.support.plain_text import clean_line
 
 NARROW_GLYPH = 0.58
-"""Width of an average character of a system sans-serif font, in font sizes; labels that would not fit are left out."""
+"""Width of an average character of a system sans-serif font, in font sizes; labels that do not fit are left out."""
 _LEAST_CHARACTERS = 8
-"""A name that is cut to fewer characters cannot be recognised."""
+"""Fewest characters of a shortened name that can be recognised."""
 
 
 def format_number(value: float) -> str:
@@ -39,7 +39,7 @@ def draw_text(content: str, x: float, y: float, class_: str, anchor: str | None 
 
 
 def make_tooltip(content: str) -> Markup:
-    """Return the tooltip of the parent element, which screen readers read, too."""
+    """Return the tooltip of the parent element, which screen readers also read."""
     return make_element("title", Markup(escape(clean_line(content, 400))))
 
 
@@ -62,7 +62,7 @@ def draw_polyline(points: Iterable[tuple[float, float]], class_: str) -> Markup:
 
 
 def make_picture(width: float, height: float, label: str, children: Iterable[Markup], class_: str) -> Markup:
-    """Return the whole drawing, scaled to the width of its place; `label` describes it for screen readers."""
+    """Return the whole drawing, scaled to the available width; `label` describes it for screen readers."""
     return make_element(
         "svg",
         *children,
@@ -75,7 +75,7 @@ def make_picture(width: float, height: float, label: str, children: Iterable[Mar
 
 
 def make_inline_bar(class_: str, *children: Markup) -> Markup:
-    """Return a picture of 100 by 10 units that is stretched beside a number, which screen readers read instead."""
+    """Return a stretchable picture of 100 by 10 units beside a number, which screen readers read instead."""
     return make_element(
         "svg", *children, class_=class_, viewBox="0 0 100 10", preserveAspectRatio="none", aria_hidden="true",
         focusable="false",
@@ -88,7 +88,7 @@ def does_fit(content: str, width: float, font_size: float) -> bool:
 
 
 def clip_text(content: str, width: float, font_size: float) -> str:
-    """Return as much of the text's end as fits, since module paths differ at their end; empty if too little does."""
+    """Return as much of the text's end as fits, since module paths differ at the end; empty if too little fits."""
     room = int(width / (NARROW_GLYPH * font_size))
     if len(content) <= room:
         return content
@@ -97,7 +97,7 @@ def clip_text(content: str, width: float, font_size: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """The values at the two ends of an axis, linear unless `log`."""
+    """An axis, from its lowest to its highest value; linear unless `log`."""
 
     low: float
     high: float
@@ -116,14 +116,14 @@ class Scale:
 
     @property
     def ticks(self) -> tuple[float, ...]:
-        """The powers of ten of a logarithmic scale."""
+        """Return the powers of ten of a logarithmic scale."""
         low, high = round(math.log10(self.low)), round(math.log10(self.high))
         return tuple(10.0**exponent for exponent in range(low, high + 1))
 
 
 @dataclass(frozen=True, slots=True)
 class Axes:
-    """The area of a plot within a picture of `width` by `height` units; margins hold the labels."""
+    """The plot area within a picture of `width` by `height` units; margins hold the labels."""
 
     x_scale: Scale
     y_scale: Scale

@@ -1,4 +1,4 @@
-"""A rich console that writes into memory: what a report for terminals is printed on."""
+"""Rich console in memory, for terminal reports."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def make_console(width: int, color: bool, *, soft_wrap: bool = False) -> tuple[i
 
 
 def print_title(console: Console, title: str) -> None:
-    """Print the heading of a section, behind an empty line."""
+    """Print the heading of a section, after an empty line."""
     console.print()
     console.print(Text(title, "bold"))
 
 
 def print_wrapped(console: Console, text: str, indent: str = INDENT) -> None:
-    """Print lines no longer than the console is wide; a word that is longer stays whole."""
+    """Print lines wrapped to the console's width; longer words stay whole."""
     wrapper = textwrap.TextWrapper(
         console.width, initial_indent=indent, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
     )
@@ -49,7 +49,7 @@ def print_wrapped(console: Console, text: str, indent: str = INDENT) -> None:
 
 
 def print_section(console: Console, title: str, lines: Iterable[str]) -> None:
-    """Print a section, each line wrapped; nothing if there are no lines."""
+    """Print a section with wrapped lines, if there are lines."""
     for number, line in enumerate(lines):
         if not number:
             print_title(console, title)
@@ -57,12 +57,12 @@ def print_section(console: Console, title: str, lines: Iterable[str]) -> None:
 
 
 def print_command(console: Console, command: str) -> None:
-    """Print a command on one line, however long, so that it can be copied."""
+    """Print a command of any length on one line, so that it can be copied."""
     console.print(Text(f"{INDENT * 2}{clean_line(command, len(command))}"))
 
 
 def print_more(console: Console, total: int, shown: int, noun: str = "") -> None:
-    """Print how many of `total` are not `shown`; nothing if all are."""
+    """Print the number of the `total` that are not `shown`, if any."""
     if total > shown:
         console.print(Text(f"{INDENT}{total - shown} more{noun and f' {noun}'}: --json has all"))
 

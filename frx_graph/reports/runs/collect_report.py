@@ -18,7 +18,7 @@ class CapturedPart(Part):
 
     path: str = Field(description="within the bundle")
     bytes: int
-    imported_from: str | None = Field(description="where it was copied from; null: it was written there")
+    imported_from: str | None = Field(description="source of the copy; null: written in place")
 
 
 class CollectDocument(Part):
@@ -28,20 +28,20 @@ class CollectDocument(Part):
     run_id: str
     job_name: str
     bundle: str = Field(description="the folder")
-    zip: str | None = Field(description="null: none was made")
-    exit_code: int | None = Field(description="of the workload; null: a signal has ended it")
+    zip: str | None = Field(description="null: no zip")
+    exit_code: int | None = Field(description="of the workload; null: a signal ended it")
     signal: int | None
     duration_seconds: float
     files: tuple[CapturedPart, ...]
     warnings: tuple[str, ...]
-    result: RunResult | None = Field(description="what was found in it, as in derived/summary.json; null: nothing")
+    result: RunResult | None = Field(description="the findings, as in derived/summary.json; null: no analysis")
 
 
 _LONGEST = 2000
 
 
 def render_collected(document: CollectDocument) -> str:
-    """Render the place of the bundle, and its files."""
+    """Render the bundle's path and files."""
     out = [
         f"frx collect completed{_describe_ending(document)}",
         f"Run bundle: {clean_line(document.bundle, _LONGEST)}",

@@ -1,6 +1,6 @@
-"""The findings over many runs as JSON: the document `frx_fleet_v1`.
+"""Findings over many runs as JSON: the document `frx_fleet_v1`.
 
-What is not known of a run is left out of a sum, and counted beside it: a sum of which nothing is known is null.
+A sum leaves out runs with an unknown value, and their number is given beside it. A sum without any known value is null.
 """
 
 from __future__ import annotations
@@ -13,48 +13,45 @@ from frx_graph.reports.render.document import Part
 
 
 class ProblemPart(Part):
-    """What could not be read."""
+    """A path that could not be read."""
 
     place: str
     reason: str
 
 
 class BundlesPart(Part):
-    """What was found, and what became of it."""
+    """The bundles that were found, by outcome."""
 
-    read: int = Field(description="bundles, those that are there twice included")
-    analysed_anew: int = Field(description="since they had no summary, or one of other files or of another version")
-    twice: int = Field(description="the same run once more, under another name or as its zip; it counts once")
+    read: int = Field(description="bundles, duplicates included")
+    analysed_anew: int = Field(description="without a summary, or with one of other files or of another version")
+    twice: int = Field(description="duplicates of a run, under another name or as a zip; each run counts once")
     problems: int = Field(description="bundles, archives and folders that could not be read")
     problems_listed: tuple[ProblemPart, ...] = Field(description="the first by name")
-    rows_left_out: int = Field(description="findings, labels and cards of runs that have more than are read of one")
+    rows_left_out: int = Field(description="findings, labels and cards above the limit for one run")
 
 
 class RunsPart(Part):
     """The runs, each counted once."""
 
     runs: int
-    with_trace: int = Field(description="of a profiler, without which kernels and conversions are not seen")
-    with_bottleneck: int = Field(description="for which `frx analyze` names one")
+    with_trace: int = Field(description="with a profiler's trace; without one, kernels and conversions are unknown")
+    with_bottleneck: int = Field(description="runs for which `frx analyze` names a bottleneck")
     with_layout_findings: int
     steps: int
-    seconds: float | None = Field(description="of timed steps, summed over runs and their processes; null: none timed")
-    runs_not_timed: int = Field(description="which have no part in `seconds`")
+    seconds: float | None = Field(description="time of timed steps, over all runs and processes; null: none timed")
+    runs_not_timed: int = Field(description="runs not included in `seconds`")
 
 
 class CostPart(Part):
-    """What something costs in all runs that have it, and so the most that mending it could save: a prediction, until a
-    trial has measured it."""
+    """Cost over all affected runs: an upper bound on the saving of a fix, predicted until a trial measures it."""
 
-    seconds: float | None = Field(
-        description="share of the steps times their time, summed; null: of no run is it known"
-    )
-    share: float | None = Field(description="0..1: `seconds` of the time of these runs; null: as there")
-    runs_unknown: int = Field(description="runs that have it, of which it is not known what it costs")
+    seconds: float | None = Field(description="share of the steps times their time, summed; null: unknown for all runs")
+    share: float | None = Field(description="0..1: `seconds` over the time of these runs; null: as for `seconds`")
+    runs_unknown: int = Field(description="affected runs with unknown cost")
 
 
 class BottleneckPart(Part):
-    """What is named as holding runs back; `label` is null where nothing is."""
+    """A bottleneck of runs; `label` is null for runs without one."""
 
     label: str | None
     runs: int
@@ -65,9 +62,9 @@ class LabelPart(Part):
     """A label, over all runs."""
 
     label: str
-    symptom: bool = Field(description="what another label causes")
-    runs: int = Field(description="in which it is present")
-    undecidable: int = Field(description="runs that do not tell")
+    symptom: bool = Field(description="true: another label causes it")
+    runs: int = Field(description="runs in which it is present")
+    undecidable: int = Field(description="runs that cannot show it")
     absent: int
     cost: CostPart
 
@@ -76,20 +73,20 @@ class RulePart(Part):
     """A layout rule, over all runs."""
 
     rule: str
-    name: str | None = Field(description="null: a rule that this version does not have")
+    name: str | None = Field(description="null: unknown to this version")
     runs: int
     sites: int
     findings: int
-    bytes_per_step: float | None = Field(description="read and written, summed over findings; null: of none known")
+    bytes_per_step: float | None = Field(description="read and written, summed over findings; null: unknown for all")
     findings_without_bytes: int
     cost: CostPart
 
 
 class SitePart(Part):
-    """One place of the program, or one tensor, at which a rule found something."""
+    """A call site or tensor with a finding of a rule."""
 
     rule: str
-    site: str = Field(description="what makes it the same one in other runs: a finding's fingerprint, or its tensor")
+    site: str = Field(description="identity across runs: a finding's fingerprint, or the tensor")
     title: str
     file: str | None
     line: int | None
@@ -104,18 +101,18 @@ class SitePart(Part):
 
 
 class AdvicePart(Part):
-    """A card of advice, over all runs that it is given to."""
+    """An advice card, over all runs to which it applies."""
 
     card: str
     title: str
     effort: str
     risk: str
     runs: int
-    saving: CostPart = Field(description="the most that can be saved: a bound, no forecast")
+    saving: CostPart = Field(description="largest possible saving: a bound, not a forecast")
 
 
 class FleetDocument(Part):
-    """Which rules, call sites and bottlenecks many runs have, and what these cost in total."""
+    """Rules, call sites and bottlenecks of many runs, with their total cost."""
 
     schema_: Literal["frx_fleet_v1"] = Field(default="frx_fleet_v1", alias="schema")
     source: str

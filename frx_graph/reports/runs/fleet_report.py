@@ -1,4 +1,4 @@
-"""The findings over many runs, for people, in a terminal."""
+"""Render findings over many runs for a terminal."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from frx_graph.support.plain_text import clean_line
 
 _PROBLEMS = 5
 _NAMES = 30
-"""Bottlenecks and labels, of which frx knows some ten: others are those of a summary that frx has not written."""
+"""Bottlenecks and labels that are shown. frx knows about ten; others come from a summary that frx did not write."""
 _NAME = 34
-NOTHING = "none that was recorded"
+NOTHING = "none recorded"
 
 
 def render_fleet(document: FleetDocument, *, top: int, width: int, color: bool) -> str:
@@ -37,9 +37,9 @@ def render_fleet(document: FleetDocument, *, top: int, width: int, color: bool) 
 def _describe_bundles(bundles: BundlesPart, runs: RunsPart) -> str:
     said = f"{format_count(runs.runs, 'run')}, {runs.with_trace:,} with a profiler's trace"
     if bundles.analysed_anew:
-        said += f"; {bundles.analysed_anew:,} analysed anew"
+        said += f"; {bundles.analysed_anew:,} analysed again"
     if bundles.twice:
-        said += f"; {bundles.twice:,} there twice, and counted once"
+        said += f"; {bundles.twice:,} duplicates, counted once"
     if bundles.problems:
         said += f"; {bundles.problems:,} could not be read"
     return said
@@ -51,7 +51,7 @@ def _describe_time(runs: RunsPart) -> str:
 
 
 def format_hours(seconds: float | None) -> str:
-    """A long time with the unit that suits it."""
+    """Return a long time in a suitable unit."""
     if seconds is None:
         return UNKNOWN
     for unit, length in (("h", 3600.0), ("min", 60.0), ("s", 1.0)):
@@ -87,7 +87,7 @@ def _print_labels(console: Console, document: FleetDocument) -> None:
     _print_hidden(console, len(present) - _NAMES, document.labels_not_listed)
     print_wrapped(
         console,
-        "unknown: runs that have it, of which its cost is not known; not told: runs that do not say",
+        "unknown: affected runs with unknown cost; not told: runs that cannot show it",
     )
 
 
@@ -149,7 +149,7 @@ def _format_place(part: SitePart) -> str:
 def _print_advice(console: Console, document: FleetDocument, top: int) -> None:
     if not document.advice:
         return
-    print_title(console, "ADVICE, AND WHAT IT CAN SAVE AT MOST (A BOUND, NO FORECAST)")
+    print_title(console, "ADVICE, AND THE MOST IT CAN SAVE (A BOUND, NOT A FORECAST)")
     for part in document.advice[:top]:
         console.print(Text(f"{INDENT}{clean_line(part.title, console.width - len(INDENT))}"))
         effort = f"{format_count(part.runs, 'run')} | Effort: {part.effort} | Risk: {part.risk}"

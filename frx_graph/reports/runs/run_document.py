@@ -50,7 +50,7 @@ def build_run_document(
     unread: Sequence[MissingPart],
     warnings: Sequence[str],
 ) -> RunDocument:
-    """The document of a run; `trace` is that of the profiler's trace, if there is one."""
+    """Return the document of a run; `trace` is the document of the profiler's trace, if any."""
     timed = bool(record.run.figures.steps)
     source: Literal["events", "trace"] = "trace" if record.from_trace else "events"
     return RunDocument(
@@ -75,7 +75,7 @@ def build_run_document(
 
 
 def format_summary(document: RunDocument) -> str:
-    """The text of `derived/summary.json`: the result by itself."""
+    """Return the text of `derived/summary.json`: the result alone."""
     return json.dumps(to_json(document)["result"], indent=2, allow_nan=False) + "\n"
 
 
@@ -83,16 +83,16 @@ def _build_comparison(record: RunRecord) -> ComparisonPart:
     run, steady = _get_label(record.run.diagnosis.user_facing), _get_label(record.steady_state.diagnosis.user_facing)
     if not record.steady_state.figures.timed:
         return ComparisonPart(
-            primary_changed=False, run=run, steady_state=None, reading="no step is left of which to tell a steady state"
+            primary_changed=False, run=run, steady_state=None, reading="too few steps for a steady state"
         )
     if run == steady:
-        reading = "both scopes say the same"
+        reading = "both scopes agree"
     elif steady is None:
-        reading = f"{run} holds back the beginning alone: it is gone in the steady state"
+        reading = f"{run} appears only at the beginning: it is gone in the steady state"
     elif run is None:
-        reading = f"{steady} shows in the steady state alone"
+        reading = f"{steady} appears only in the steady state"
     else:
-        reading = f"the beginning is {run}, the steady state {steady}: go by the steady state in a long run"
+        reading = f"the beginning is {run}, the steady state {steady}: rely on the steady state in a long run"
     return ComparisonPart(primary_changed=run != steady, run=run, steady_state=steady, reading=reading)
 
 

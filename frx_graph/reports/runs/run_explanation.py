@@ -21,13 +21,13 @@ from frx_graph.reports.runs.trace_parts import KernelPart, LabelPart
 from frx_graph.support.plain_text import clean_line
 
 RECOLLECT = "frx collect --explain -- python train.py"
-_UNREADABLE = "files of the bundle that could not be read, or were not: frx analyze names them"
+_UNREADABLE = "some files of the bundle were not read: frx analyze names them"
 _KERNELS = 10
 _RECOMMENDATIONS = 5
 
 
 def explain_run(result: RunResult, scope: Scope) -> ExplainDocument:
-    """Explain a run, in one of its scopes."""
+    """Explain a run in one scope."""
     found = result.get_scope(scope)
     diagnoses = tuple(map(_build_diagnosis, found.bottlenecks))
     told = found.diagnosis.user_facing_bottleneck
@@ -106,7 +106,7 @@ def _build_metrics(summary: SummaryPart) -> Iterator[KeyMetricPart]:
         ("peak_memory", "Memory of a device, most", summary.peak_memory_share, lines.MEMORY, True),
         ("shape_changes", "Steps on other shapes", summary.shape_change_share, lines.CHANGES, True),
     ):
-        # Values from the line on are bad, or those below it.
+        # Values from the threshold on are bad, or values below it.
         bad = share is not None and (share >= line if above else share < line)
         yield KeyMetricPart(
             name=name,

@@ -1,4 +1,4 @@
-"""The parts of the document `frx_run_v1`: shares are 0..1, what was not recorded is null, and never 0."""
+"""The parts of the document `frx_run_v1`: shares are 0..1; values not recorded are null, never 0."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ class SourcePart(FinitePart):
 
 
 class SelectorPart(FinitePart):
-    """How the steady state is chosen, of each process."""
+    """Choice of the steady state of each process."""
 
-    skip_first_n: int = Field(description="steps left out, or every fifth where that is fewer")
-    last_k: int = Field(description="of the others, the last ones that are used")
+    skip_first_n: int = Field(description="first steps left out, at most a fifth of all")
+    last_k: int = Field(description="number of the last other steps that are used")
 
 
 class StepPart(FinitePart):
-    """One step. Times may overlap; null: not recorded of its process."""
+    """One step. Times may overlap; null: not recorded in this process."""
 
     process: int | None
     step: int | None = read_from("number")
     kind: str | None
     failed: bool
-    incomplete: bool = Field(description="events are missing since the step before: it is not timed")
-    wall_ms: Milliseconds | None = Field(description="from where the step before ended to where this one did")
+    incomplete: bool = Field(description="true: events are missing since the previous step, so it is not timed")
+    wall_ms: Milliseconds | None = Field(description="from the end of the previous step to the end of this one")
     marked_ms: Milliseconds | None = Field(description="as the program marked it")
     loader_wait_ms: Milliseconds | None
     h2d_ms: Milliseconds | None
@@ -49,10 +49,8 @@ class StepPart(FinitePart):
     backward_ms: Milliseconds | None
     optimizer_ms: Milliseconds | None
     sync_ms: Milliseconds | None
-    other_ms: Milliseconds | None = Field(
-        description="parts of the step by names of the program's own, and other copies"
-    )
-    unexplained_ms: Milliseconds | None = Field(description="in nothing that was recorded")
+    other_ms: Milliseconds | None = Field(description="parts of the step by the program's own names, and other copies")
+    unexplained_ms: Milliseconds | None = Field(description="not recorded")
     loss: float | None = Field(description="null: not recorded, or not finite")
 
 
@@ -76,11 +74,11 @@ class DeviceUsePart(FinitePart):
 
 
 class SummaryPart(FinitePart):
-    """A scope in figures. Shares are of the time of its steps that are complete and did not fail."""
+    """A scope in figures. Shares are of the time of complete steps that did not fail."""
 
     steps: int
     failed_steps: int
-    incomplete_steps: int = Field(description="not timed, since events of them are missing")
+    incomplete_steps: int = Field(description="steps not timed, since events are missing")
     processes: tuple[ProcessPart, ...]
     step_ms: float | None = Field(description="mean, from batch to batch")
     median_step_ms: float | None = read_from("median_ms")
@@ -96,23 +94,21 @@ class SummaryPart(FinitePart):
     other_share: float | None
     unexplained_share: float | None = read_from("unexplained")
     between_steps_share: float | None = read_from(
-        "between", description="of the unexplained, what is before the program's mark"
+        "between", description="the part of the unexplained time before the program's mark"
     )
     dominant_stall: str | None
-    gpu_busy_share: float | None = read_from(
-        "busy", description="of a profiler's trace where there is one, else of samples"
-    )
+    gpu_busy_share: float | None = read_from("busy", description="from a profiler's trace if any, else from samples")
     sampled_gpu_busy_share: float | None = read_from("sampled_busy")
     memory_busy_share: float | None = read_from("memory_busy")
     peak_memory_share: float | None = read_from("peak_memory")
     devices: tuple[DeviceUsePart, ...]
-    shape_change_share: float | None = Field(description="of steps, on other shapes than the step before")
+    shape_change_share: float | None = Field(description="share of steps with other shapes than the previous step")
     last_loss: float | None
     losses_not_finite: int
 
 
 class WhyNotPart(FinitePart):
-    """A label that is not the diagnosis."""
+    """A label other than the diagnosis."""
 
     label: str
     answer: Answer
@@ -120,24 +116,24 @@ class WhyNotPart(FinitePart):
 
 
 class DiagnosisPart(FinitePart):
-    """What holds the run back."""
+    """The bottleneck of the run."""
 
-    primary_bottleneck: str | None = Field(description="of the highest score, symptoms included; null: nothing is seen")
+    primary_bottleneck: str | None = Field(description="label of the highest score, symptoms included; null: none")
     primary_is_symptom: bool
-    user_facing_bottleneck: str | None = Field(description="the cause that costs most; without one, the symptom")
-    confidence: float | None = Field(description="0..1; null: there is no bottleneck")
+    user_facing_bottleneck: str | None = Field(description="the most expensive cause; without a cause, the symptom")
+    confidence: float | None = Field(description="0..1; null: no bottleneck")
     confidence_label: Literal["low", "medium", "high"] | None
-    reason: str = Field(description="of the confidence")
+    reason: str = Field(description="reasons for the confidence")
     evidence: tuple[str, ...]
     why_not: tuple[WhyNotPart, ...]
     recommendations: tuple[RecommendationPart, ...]
 
 
 class ContributorPart(FinitePart):
-    """What the tax may come from."""
+    """A possible source of the tax."""
 
     name: str
-    inferred: bool = Field(description="true: an opportunity to look into, not something that was seen")
+    inferred: bool = Field(description="true: an opportunity to look into, not an observation")
     evidence: str
 
 
@@ -148,9 +144,9 @@ class TaxPart(FinitePart):
     severity: TaxSeverity
     idle_share: float = read_from("idle")
     explained_share: float = read_from(
-        "explained", description="of the device's time, idle for want of input, copies or waits"
+        "explained", description="share of the device's time, idle because of input, copies or waits"
     )
-    fragmentation: float = Field(description="0..1 of the kernels, that are small")
+    fragmentation: float = Field(description="0..1, share of small kernels")
     sampled: bool = Field(description="true: from samples and totals, not from a profiler's timeline")
     contributors: tuple[ContributorPart, ...]
 
@@ -169,62 +165,62 @@ class StrideChangePart(FinitePart):
     layout_before: str
     layout_after: str
     count: int
-    among: int = Field(description="how often it could have changed")
+    among: int = Field(description="number of opportunities to change")
     steps: tuple[int, ...] = Field(description="the first of them")
     fix: str
 
 
 class ScopePart(FinitePart):
-    """All of one scope."""
+    """All findings of one scope."""
 
     scope: Scope
     per_step: tuple[StepPart, ...] = Field(description="the last ones")
     steps_not_listed: int
     run_summary: SummaryPart
-    bottlenecks: tuple[LabelPart, ...] = Field(description="labels that hold, causes first")
+    bottlenecks: tuple[LabelPart, ...] = Field(description="labels that apply, causes first")
     labels: tuple[LabelPart, ...] = Field(description="all of them")
     diagnosis: DiagnosisPart
-    framework_abstraction_tax: TaxPart | None = Field(description="null: the data do not support one")
+    framework_abstraction_tax: TaxPart | None = Field(description="null: not enough data")
     layout_findings: tuple[StrideChangePart, ...]
 
 
 class ComparisonPart(FinitePart):
-    """Whether the scopes agree."""
+    """Agreement of the scopes."""
 
     primary_changed: bool
-    run: str | None = Field(description="what people are told of all steps")
+    run: str | None = Field(description="summary of all steps for people")
     steady_state: str | None
     reading: str
 
 
 class RunResult(FinitePart):
-    """What was found in one run: what `derived/summary.json` holds."""
+    """Findings in one run, as in `derived/summary.json`."""
 
     schema_: Literal["frx_run_v1"] = Field(default="frx_run_v1", alias="schema")
     run_id: str
-    frx_version: str = Field(description="that analysed it")
+    frx_version: str = Field(description="version that analysed it")
     sources: tuple[SourcePart, ...]
-    steps_from: Literal["events", "trace"] | None = Field(description="null: no step is in the record")
+    steps_from: Literal["events", "trace"] | None = Field(description="null: no recorded step")
     event_count: int
     step_count: int
     selector: SelectorPart
-    auto_scope: Scope = Field(description="what is shown unless another is asked for")
+    auto_scope: Scope = Field(description="the scope shown by default")
     run: ScopePart
     steady_state: ScopePart
     scope_comparison: ComparisonPart
-    trace: TraceResult | None = Field(description="of the profiler's trace of a part of the run")
+    trace: TraceResult | None = Field(description="findings in the profiler's trace of a part of the run")
     missing: tuple[MissingPart, ...]
-    unread: tuple[MissingPart, ...] = Field(description="files of the bundle, by name, and why")
-    warnings: tuple[str, ...] = Field(description="of the program, about its own record")
+    unread: tuple[MissingPart, ...] = Field(description="files of the bundle by name, with reasons")
+    warnings: tuple[str, ...] = Field(description="warnings of the program about its own record")
 
     def get_scope(self, wanted: Scope) -> ScopePart:
-        """The one that is asked for."""
+        """The requested scope."""
         chosen = self.auto_scope if wanted is Scope.AUTO else wanted
         return self.run if chosen is Scope.RUN else self.steady_state
 
 
 class RunDocument(FinitePart):
-    """The wrapper that all analyses share."""
+    """Wrapper shared by all analyses."""
 
     mode: Literal["run_bundle"] = "run_bundle"
     result: RunResult

@@ -1,4 +1,4 @@
-"""Findings in a run, for people, in a terminal."""
+"""Render findings in a run for a terminal."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ from frx_graph.support.plain_text import clean_line
 _FEW = 5
 _NAME = 40
 _KEY = 20
-NOTHING = "none that was recorded"
+NOTHING = "none recorded"
 
 
 def render_run(result: RunResult, scope: Scope, read_from: str, *, top: int, width: int, color: bool) -> str:
-    """Verdict, evidence, figures, `top` cards, the framework's part, layouts, why no other label, what is missing."""
+    """Render the verdict, evidence, figures, `top` cards, framework tax, layouts, other labels, and gaps."""
     out, console = make_console(width, color, soft_wrap=True)
     found = result.get_scope(scope)
     console.print(Text.assemble(("RUN", "bold"), f"  {clean_line(result.run_id, width - 5)}"))
@@ -105,16 +105,14 @@ def _print_snapshot(console: Console, summary: SummaryPart) -> None:
         ("GPU memory, most", format_share(summary.peak_memory_share)),
         ("Step time", f"{format_ms(summary.step_ms)} from batch to batch; {spread}"),
         ("Throughput", f"{rate}{' of each process' if len(summary.processes) > 1 else ''}"),
-        ("Dominant stall", summary.dominant_stall or "none that was recorded"),
+        ("Dominant stall", summary.dominant_stall or "none recorded"),
     )
     for key, value in rows:
         _print_row(console, key, value)
     if summary.failed_steps:
         _print_row(console, "Failed", format_count(summary.failed_steps, "step"))
     if summary.incomplete_steps:
-        _print_row(
-            console, "Not timed", f"{format_count(summary.incomplete_steps, 'step')} of which events are missing"
-        )
+        _print_row(console, "Not timed", f"{format_count(summary.incomplete_steps, 'step')} with missing events")
     if summary.last_loss is not None or summary.losses_not_finite:
         bad = (
             f", {format_count(summary.losses_not_finite, 'loss', 'losses')} not finite"
@@ -151,7 +149,7 @@ def _print_recommendations(console: Console, found: tuple[RecommendationPart, ..
     for number, one in enumerate(found[:top], start=1):
         console.print(Text(f"{number}. [{one.priority.upper()}] {one.title}", "bold"))
         most = one.estimated_speedup_pct_max
-        bound = "" if most is None else f" | at most {most:.0f} % faster (a bound, no forecast)"
+        bound = "" if most is None else f" | at most {most:.0f} % faster (a bound, not a forecast)"
         print_wrapped(console, f"Effort: {one.effort} | Risk: {one.risk} | Score: {one.score:.2f}{bound}")
         print_wrapped(console, one.why)
         for action in one.actions:

@@ -40,8 +40,8 @@ _CALLS = 10
 def build_trace_document(
     trace: TraceAnalysis, run: RunAnalysis, findings: Sequence[Finding], root: Path
 ) -> TraceDocument:
-    """The document of a trace; `findings` are those on its layout copies, ranked, and their fingerprints name files
-    relative to `root`."""
+    """Return the document of a trace. `findings` are ranked and concern its layout copies; their fingerprints name
+    files relative to `root`."""
     line = run.timeline
     windows, source = line.windows, trace.tree.trace
     primary = run.primary

@@ -1,4 +1,4 @@
-"""The parts of the document `frx_trace_v1`: shares are 0..1, what a trace does not tell is null."""
+"""The parts of the document `frx_trace_v1`. Shares are 0..1; values missing from the trace are null."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class MarkedStepPart(FinitePart):
 
 
 class WindowPart(FinitePart):
-    """What part of the trace all figures are of."""
+    """The part of the trace that all figures cover."""
 
-    steps: tuple[MarkedStepPart, ...] = Field(description="that are used; empty: the program marked none, all is used")
-    left_out: tuple[MarkedStepPart, ...] = Field(description="a first step that takes far longer than the others")
+    steps: tuple[MarkedStepPart, ...] = Field(description="used steps; empty: none is marked, all is used")
+    left_out: tuple[MarkedStepPart, ...] = Field(description="a first step that takes much longer than the others")
     host_ms: float = Field(description="of the used steps")
-    span_ms: float = Field(description="the same, up to the end of what was launched in the last one")
+    span_ms: float = Field(description="the same, up to the end of the work launched in the last one")
     step_ms: float | None = Field(description="span_ms a step; null: no steps")
 
 
@@ -41,7 +41,7 @@ class StreamPart(FinitePart):
 
 
 class DevicePart(FinitePart):
-    """One device. Times are of unions of intervals: what overlaps counts once."""
+    """One device. Times are unions of intervals, so overlaps count once."""
 
     device: int | None
     name: str | None
@@ -54,11 +54,11 @@ class DevicePart(FinitePart):
     compute_ms: Milliseconds = read_from("compute_ns", description="kernels that do not communicate")
     communication_ms: Milliseconds = read_from("communication_ns", description="kernels of NCCL, RCCL and their like")
     exposed_communication_ms: Milliseconds = read_from(
-        "exposed_communication_ns", description="with no computation beside it"
+        "exposed_communication_ns", description="without concurrent computation"
     )
     host_to_device_ms: Milliseconds = read_from("host_to_device_ns")
     exposed_host_to_device_ms: Milliseconds = read_from(
-        "exposed_host_to_device_ns", description="with no kernel beside it"
+        "exposed_host_to_device_ns", description="without a concurrent kernel"
     )
     streams: tuple[StreamPart, ...]
 
@@ -67,7 +67,7 @@ class TransferPart(FinitePart):
     """All copies of one kind. `total_ms` is a sum."""
 
     direction: str | None = Field(description="HtoD, DtoH, DtoD, PtoP, HtoH")
-    host_memory: str | None = Field(description="pageable, pinned, managed; null: the trace does not say")
+    host_memory: str | None = Field(description="pageable, pinned, managed; null: not in the trace")
     count: int
     bytes: int | None = Field(description="null: the size of a copy is not in the trace")
     total_ms: Milliseconds = read_from("total_ns")
@@ -83,7 +83,7 @@ class LauncherPart(FinitePart):
 
 
 class SitePart(FinitePart):
-    """A line of the program, or the module that it stands in."""
+    """A line of the program, or its module."""
 
     file: str
     line: int
@@ -92,7 +92,7 @@ class SitePart(FinitePart):
 
 
 def _drop_unknown_site(site: Any, info: ValidationInfo) -> Any:
-    """Return None for line 0 of a record: it stands for the trace itself, of which no stack was recorded."""
+    """Return None for line 0 of a record, which means the trace itself: no stack was recorded."""
     return None if is_of_record(info) and site is not None and site.line == 0 else site
 
 
@@ -104,12 +104,12 @@ class KernelPart(FinitePart):
 
     name: str
     family: KernelFamily
-    tensor_cores: bool | None = Field(description="null: its name does not tell")
+    tensor_cores: bool | None = Field(description="null: not clear from the name")
     count: int
     total_ms: Milliseconds = read_from("total_ns")
     median_us: Microseconds = read_from("median_ns")
     busy_share: float | None = Field(description="0..1 of the time in which kernels run, summed over devices")
-    operators: tuple[LauncherPart, ...] = Field(description="those of most time")
+    operators: tuple[LauncherPart, ...] = Field(description="the kernels with the most time")
 
 
 class FamilyPart(FinitePart):
@@ -131,20 +131,20 @@ class OperatorPart(FinitePart):
     kernels: int
     total_ms: Milliseconds = read_from("total_ns")
     share: float | None = Field(description="0..1 of the summed time of all kernels")
-    site: Site = Field(description="of most time; null: no stacks were recorded")
-    sites: int = Field(description="how many there are; 1 where stacks were not recorded")
+    site: Site = Field(description="the one with the most time; null: no stacks were recorded")
+    sites: int = Field(description="number of sites; 1 if stacks were not recorded")
 
 
 class AttributionPart(FinitePart):
-    """How much is known of who launched what."""
+    """Coverage of the attribution of kernels to operators."""
 
     kernels: int = read_from("count")
     attributed: int
-    attributed_share: float | None = Field(description="0..1 of the summed time; null: there are no kernels")
+    attributed_share: float | None = Field(description="0..1 of the summed time; null: no kernels")
 
 
 class LaunchPart(FinitePart):
-    """How kernels follow each other."""
+    """Sequence of kernels, with the gaps between them."""
 
     kernel_count: int = read_from("kernels")
     kernel_count_per_step: float | None = read_from("per_step")
@@ -181,25 +181,23 @@ class CallPart(FinitePart):
 
 
 class HostPart(FinitePart):
-    """What the host did within the used steps. Times are of unions over its threads."""
+    """Activity of the host within the used steps. Times are unions over all threads."""
 
     dataloader_wait_ms: Milliseconds | None = read_from(
-        "host.loading_ns", description="null: neither a range nor a frame of a DataLoader is there"
+        "host.loading_ns", description="null: no range or frame of a DataLoader in the trace"
     )
     dataloader_wait_share: float | None = read_from("loading_share", description="0..1 of host_ms")
-    idle_while_loading_share: float | None = Field(description="0..1 of span_ms: a device idle meanwhile")
+    idle_while_loading_share: float | None = Field(description="0..1 of span_ms, with an idle device")
     host_bound_idle_share: float | None = read_from(
-        "host_bound_share", description="0..1 of span_ms: a device idle, and no wait for input"
+        "host_bound_share", description="0..1 of span_ms, with an idle device and no wait for input"
     )
-    sync_wait_ms: Milliseconds | None = read_from("host.waiting_ns", description="null: no call of a runtime is there")
+    sync_wait_ms: Milliseconds | None = read_from("host.waiting_ns", description="null: no runtime calls in the trace")
     sync_wait_share: float | None = read_from("waiting_share")
     idle_after_sync_share: float | None = read_from("idle_after_waits_share")
     allocation_ms: Milliseconds | None = read_from(
         "host.allocating_ns", description="cudaMalloc, cudaFree and their like"
     )
-    collectives_ms: Milliseconds = read_from(
-        "host.collectives_ns", description="ranges of communication as the host saw them"
-    )
+    collectives_ms: Milliseconds = read_from("host.collectives_ns", description="ranges of communication on the host")
     parts_ms: dict[Part, Milliseconds] = read_from(
         "host.parts", description="'forward' is every operator outside the other parts"
     )
@@ -211,13 +209,13 @@ class HostPart(FinitePart):
 
 
 class LabelPart(FinitePart):
-    """One label, and what speaks for it or against it."""
+    """One label, with the evidence for or against it."""
 
     label: str
     answer: Answer
-    score: float = Field(description="0..1 of the time that it costs")
+    score: float = Field(description="0..1, its share of the time")
     confidence: float
-    symptom: bool = Field(description="what another label causes")
+    symptom: bool = Field(description="true: another label causes it")
     evidence: str
 
 
@@ -226,7 +224,7 @@ class LayoutPart(FinitePart):
 
     operator: str
     rule: str = read_from("finding.rule")
-    fingerprint: str = Field(description="of the finding, as in SARIF and baselines")
+    fingerprint: str = Field(description="fingerprint of the finding, as in SARIF and baselines")
     title: str = read_from("finding.title")
     fix: str = read_from("finding.fix")
     site: Site = read_from("finding.site")
@@ -237,28 +235,28 @@ class LayoutPart(FinitePart):
 
 
 class MissingPart(FinitePart):
-    """What the trace does not tell."""
+    """Gap in the trace."""
 
     subject: str
     reason: str
 
 
 class TraceResult(FinitePart):
-    """What was found in one trace."""
+    """Findings in one trace."""
 
     schema_: Literal["frx_trace_v1"] = Field(default="frx_trace_v1", alias="schema")
     source: str
     rank: int | None
     world_size: int | None
     window: WindowPart
-    primary_bottleneck: str | None = Field(description="null: nothing that this trace tells holds the run back")
+    primary_bottleneck: str | None = Field(description="null: the trace shows no bottleneck")
     secondary_bottlenecks: tuple[str, ...]
-    symptom: str | None = Field(description="what the bottleneck leads to, where that is seen")
+    symptom: str | None = Field(description="visible consequence of the bottleneck")
     labels: tuple[LabelPart, ...]
     recommendations: tuple[RecommendationPart, ...]
     devices: tuple[DevicePart, ...]
     transfers: tuple[TransferPart, ...]
-    launches: LaunchPart | None = Field(description="null: no kernel is in the steps")
+    launches: LaunchPart | None = Field(description="null: no kernels in the steps")
     host: HostPart
     attribution: AttributionPart
     families: tuple[FamilyPart, ...]
@@ -266,12 +264,12 @@ class TraceResult(FinitePart):
     operators: tuple[OperatorPart, ...]
     layout_share: float | None = Field(description="0..1 of the time in which kernels run")
     layout: tuple[LayoutPart, ...]
-    layout_findings: int = Field(description="of `frx analyze --trace`, copies on the host included")
+    layout_findings: int = Field(description="findings of `frx analyze --trace`, copies on the host included")
     missing: tuple[MissingPart, ...]
 
 
 class TraceDocument(FinitePart):
-    """The wrapper that all analyses share."""
+    """Wrapper shared by all analyses."""
 
     mode: Literal["trace"] = "trace"
     result: TraceResult

@@ -1,4 +1,4 @@
-"""Findings in a profiler trace, for people, in a terminal."""
+"""Render findings in a profiler trace for a terminal."""
 
 from __future__ import annotations
 
@@ -54,7 +54,8 @@ _NAME = 34
 
 
 def render_trace(result: TraceResult, *, top: int, width: int, color: bool) -> str:
-    """Verdict, labels, devices, the parts of a step, kernels, operators, launches, waits, layouts, `top` cards."""
+    """Render verdict, labels, devices, parts of a step, kernels, operators, launches, waits, layouts, and `top`
+    cards."""
     out, console = make_console(width, color, soft_wrap=True)
     _print_verdict(console, result)
     print_title(console, "LABELS")
@@ -97,7 +98,7 @@ def _print_verdict(console: Console, result: TraceResult) -> None:
         print_wrapped(console, f"No steps are marked: all {format_ms(window.span_ms)} of the trace count")
     for step in window.left_out:
         print_wrapped(console, f"Left out as warm-up: ProfilerStep#{step.number}, {format_ms(step.ms)}")
-    print_wrapped(console, f"Primary bottleneck: {result.primary_bottleneck or 'none that this trace tells'}")
+    print_wrapped(console, f"Primary bottleneck: {result.primary_bottleneck or 'none that this trace shows'}")
     if result.secondary_bottlenecks:
         print_wrapped(console, f"Secondary: {', '.join(result.secondary_bottlenecks)}")
     if result.symptom is not None and result.symptom != result.primary_bottleneck:
@@ -135,7 +136,7 @@ def _print_devices(console: Console, result: TraceResult) -> None:
             print_wrapped(console, f"streams of {_format_device(device)}: {said}{more}")
         if device.communication_ms:
             exposed = format_ms(device.exposed_communication_ms)
-            said = f"communication {format_ms(device.communication_ms)}, {exposed} of it with no computation beside it"
+            said = f"communication {format_ms(device.communication_ms)}, {exposed} of it without concurrent computation"
             print_wrapped(console, said)
     for transfer in result.transfers:
         print_wrapped(console, _format_transfer(transfer))

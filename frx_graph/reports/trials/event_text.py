@@ -1,4 +1,4 @@
-"""Events for people, in a terminal: a list of them, or all about one. Names are shown as one line of printable text."""
+"""Render events for a terminal: a list, or one event in full. Names are shown as one line of printable text."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def render_list(
     color: bool,
 ) -> str:
     """Render the last of `total` events, three lines each, oldest first; then the active plans by environment."""
-    # Prose is wrapped here; paths and the line of names, 79 columns, stay whole.
+    # Wrap prose only: paths and the line of names (79 columns) stay whole.
     out, console = make_console(width, color, soft_wrap=True)
     for event in events:
         decision = event.decision
@@ -69,7 +69,7 @@ def render_list(
 
 
 def render_event(event: RecordedEvent, evidence: RecordedEvent | None, *, width: int, color: bool) -> str:
-    """Render one event in full. `evidence` is the last trial of its plan until then."""
+    """Render one event in full. `evidence` is the last trial of the plan up to then."""
     out, console = make_console(width, color, soft_wrap=True)
     decision = event.decision
     console.print(Text.assemble((f"#{event.position}", "bold"), " ", _style_kind(decision.kind)))
@@ -81,7 +81,7 @@ def render_event(event: RecordedEvent, evidence: RecordedEvent | None, *, width:
         ("Graph", decision.signature),
         ("Environment", decision.environment),
         ("Plan", decision.plan),
-        ("Policy", decision.policy or "none: somebody chose"),
+        ("Policy", decision.policy or "none: a person's choice"),
         *_make_candidate_rows(decision),
         *_make_evidence_rows(event, evidence),
         ("Hash", event.hash),
@@ -108,7 +108,7 @@ def _wrap_text(text: str, first: str, rest: str, width: int) -> list[str]:
 
 def _print_standing(console: Console, environment: str, standing: PlanStates) -> None:
     current = standing.current
-    runs = f"plan {current.plan} stands" if current is not None else "nothing stands, the baseline runs"
+    runs = f"plan {current.plan} is active" if current is not None else "no active plan, the baseline runs"
     console.print(Text(f"Environment {environment}: {runs}", "bold"))
     for plan in standing.plans.values():
         console.print(
@@ -123,7 +123,7 @@ def _make_candidate_rows(decision: Decision) -> list[tuple[str, str]]:
 
 
 def _format_candidate(candidate: Candidate) -> str:
-    # What changes no operator is a choice about the whole graph.
+    # A change without operators applies to the whole graph.
     shown = candidate.nodes or candidate.choices
     nodes = [clean_line(node, 60) for node in shown[:NODES_SHOWN]]
     hidden = len(shown) - len(nodes)
@@ -143,7 +143,7 @@ def _make_evidence_rows(event: RecordedEvent, evidence: RecordedEvent | None) ->
 
 
 def summarize_trial(text: str) -> str:
-    """Return a trial's document in a line: verdict, ratio of the arms' times, amount measured, gates that failed.
+    """Return a trial's document as one line: verdict, ratio of the arms' times, amount measured, failed gates.
 
     Every part of the document may be missing.
     """

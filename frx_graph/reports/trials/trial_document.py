@@ -15,7 +15,7 @@ from frx_graph.trials.policy import TrialPolicy
 from frx_graph.trials.samples import Block, MeasuredQuad
 from frx_graph.trials.trial_run import TrialRun
 
-NOTHING_TRIED = "measured times speak for no rewrite; nothing was tried"
+NOTHING_TRIED = "measured times favour no rewrite; nothing was tried"
 
 
 class ArmPart(Part):
@@ -23,7 +23,7 @@ class ArmPart(Part):
 
     name: Literal["baseline", "candidate"]
     inner: str = Field(description="the compiler of both")
-    candidates: tuple[Candidate, ...] = Field(description="rewrites that it has; none: as without us")
+    candidates: tuple[Candidate, ...] = Field(description="applied rewrites; none: the program without frx")
 
 
 class BlockPart(Part):
@@ -31,11 +31,11 @@ class BlockPart(Part):
 
     arm: Literal["baseline", "candidate"]
     seconds: tuple[float, ...]
-    disturbance: str | None = Field(description="what made it void; null: nothing")
+    disturbance: str | None = Field(description="reason why it is void; null: valid")
 
 
 class QuadPart(Part):
-    """Four blocks, two of each arm, in one pair of processes."""
+    """Four blocks, two for each arm, in one pair of processes."""
 
     pair: int = read_from("quad.pair")
     number: int = read_from("quad.number")
@@ -45,10 +45,10 @@ class QuadPart(Part):
 
 
 class GatePart(Part):
-    """One gate, in the order in which they were passed."""
+    """One gate, in the order of checks."""
 
     name: str
-    passed: bool | None = Field(description="null: there was nothing to judge by it")
+    passed: bool | None = Field(description="null: not applicable")
     detail: str
 
 
@@ -65,12 +65,12 @@ class StatsPart(Part):
 
 
 class PlacePart(Part):
-    """Where in a cluster a trial ran, and by which attempt; what it ran on is the environment."""
+    """Node of a cluster that ran a trial, and the attempt. The environment describes its hardware."""
 
     attempt: str = Field(description="no other attempt has this id")
     node: str = Field(description="the cluster's id of the node")
     address: str
-    lost: tuple[str, ...] = Field(description="attempts before it that came to no result; nothing of them counts")
+    lost: tuple[str, ...] = Field(description="earlier attempts without a result, which are not counted")
 
 
 class TrialDocument(Part):
@@ -83,17 +83,17 @@ class TrialDocument(Part):
     arms: tuple[ArmPart, ...]
     in_process: bool = Field(
         default=False,
-        description="both arms in the user's process, under a minimum that is higher by the policy's in_process_extra",
+        description="true: both arms ran in the user's process, with a higher minimum (in_process_extra)",
     )
     samples: tuple[QuadPart, ...]
     gates: tuple[GatePart, ...]
     stats: StatsPart | None = Field(description="null: nothing was measured undisturbed")
     verdict: Literal["promote", "reject", "equivalent", "inconclusive"]
     reason: str
-    decision: str = Field(description="what was recorded about it, and where")
+    decision: str = Field(description="the recorded decision, and its ledger")
     policy: TrialPolicy
     environment: TrialEnvironment | None
-    place: PlacePart | None = Field(default=None, description="null: the machine that it was asked for on")
+    place: PlacePart | None = Field(default=None, description="null: the local machine")
 
 
 def build_trial_document(
@@ -107,7 +107,7 @@ def build_trial_document(
     decision: str,
     place: PlacePart | None = None,
 ) -> TrialDocument:
-    """The document of a trial that was run."""
+    """Return the document of a trial that ran."""
     return TrialDocument(
         target=target,
         train=train,
@@ -130,7 +130,7 @@ def build_trial_document(
 
 
 def report_nothing_tried(*, target: str, train: bool, inner: str, policy: TrialPolicy) -> TrialDocument:
-    """The document where there was no candidate: it has the one arm that there is."""
+    """Return the document of a trial without a candidate, with its only arm."""
     return TrialDocument(
         target=target,
         train=train,
@@ -161,20 +161,20 @@ class MatrixEntry(Part):
     """One trial of a matrix."""
 
     target: str
-    shape: dict[str, int] = Field(description="sizes that the target was called with; none: as it is")
-    dtype: str | None = Field(description="that model and inputs were cast to; null: as the target makes them")
-    candidate: str | None = Field(description="that was tried alone; null: all that measured times speak for, together")
-    trial: TrialDocument | None = Field(description="null: it came to nothing, and nothing of it counts")
-    error: str | None = Field(description="why it came to nothing; null: it did not")
+    shape: dict[str, int] = Field(description="sizes passed to the target; none: its defaults")
+    dtype: str | None = Field(description="type that model and inputs were cast to; null: the target's own")
+    candidate: str | None = Field(description="the one tried alone; null: all that measured times favour")
+    trial: TrialDocument | None = Field(description="null: no result, and nothing of it counts")
+    error: str | None = Field(description="reason for the missing result; null: there is a result")
 
 
 class TrialMatrixDocument(Part):
-    """All trials that were asked for at once, in the order in which they were."""
+    """All trials of one request, in its order."""
 
     schema_: Literal["frx_trial_matrix_v1"] = Field(default="frx_trial_matrix_v1", alias="schema")
     trials: tuple[MatrixEntry, ...]
 
 
 def build_matrix_document(entries: tuple[MatrixEntry, ...]) -> TrialMatrixDocument:
-    """The document of these trials."""
+    """Return the document of these trials."""
     return TrialMatrixDocument(trials=entries)

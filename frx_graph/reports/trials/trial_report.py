@@ -1,4 +1,4 @@
-"""Trials for people, in a terminal: one in full, or several in a few lines each."""
+"""Render trials for a terminal: one in full, or several in a few lines each."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from frx_graph.reports.trials.trial_document import MatrixEntry, TrialDocument, 
 from frx_graph.support.plain_text import clean_line
 
 STYLES = {"promote": "bold green", "reject": "bold red", "equivalent": "bold", "inconclusive": "bold yellow"}
-"""Of verdicts."""
+"""Colours of verdicts."""
 _MARKS = {True: ("passed", "green"), False: ("failed", "bold red"), None: ("-", "dim")}
 _NAME = 13
 _PASSED = 8
 
 
 def render_trial(document: TrialDocument, *, width: int, color: bool) -> str:
-    """The verdict, what was tried, each gate with what was seen there, and what was recorded."""
+    """Render the verdict, the candidate, each gate with its result, and the recorded decision."""
     out, console = make_console(width, color, soft_wrap=True)
     console.print(Text.assemble((document.verdict, STYLES[document.verdict]), f"  {clean_line(document.target, 200)}"))
     _print_broken(console, clean_line(document.reason, 1000))
@@ -65,7 +65,7 @@ def render_trial(document: TrialDocument, *, width: int, color: bool) -> str:
 
 
 def _compute_median_step(document: TrialDocument, arm: str) -> float:
-    """Seconds, of all steps in quads that nothing disturbed."""
+    """Return the median in seconds over all steps in undisturbed quads."""
     blocks = (block for quad in document.samples if not quad.void for block in quad.blocks if block.arm == arm)
     return statistics.median(seconds for block in blocks for seconds in block.seconds)
 
@@ -74,7 +74,7 @@ _WORD = 14
 
 
 def render_matrix(document: TrialMatrixDocument, *, width: int, color: bool) -> str:
-    """Verdict, what was tried of what, the gain, where, and what was recorded."""
+    """Render the verdict, the candidate, the gain, the node, and the recorded decision."""
     out, console = make_console(width, color, soft_wrap=True)
     for entry in document.trials:
         verdict = "error" if entry.trial is None else entry.trial.verdict
@@ -106,6 +106,6 @@ def _list_details(entry: MatrixEntry) -> list[str]:
 
 
 def _print_broken(console: Console, text: str, indent: str = INDENT) -> None:
-    """Print lines no longer than the console is wide; a path that is longer is broken."""
+    """Print lines wrapped to the console's width; longer paths are broken."""
     for line in textwrap.wrap(text, console.width - len(indent)):
         console.print(Text(f"{indent}{line}"))

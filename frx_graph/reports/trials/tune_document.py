@@ -1,6 +1,6 @@
-"""A tune as JSON: the document `frx_tune_v1`.
+"""Tuning result as JSON: the document `frx_tune_v1`.
 
-Unknown is null. Within v1 fields may be added; none is removed and none changes its meaning.
+Unknown is null. Within v1 fields may be added, but none is removed or changes its meaning.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ class _DocumentedPart(Part):
 
 
 class RulePart(_DocumentedPart):
-    """What a configuration had to show."""
+    """Criteria for a configuration."""
 
     minimum_speedup: float
     alpha: float
-    """Of one candidate, one side: the family's over all candidates."""
+    """One-sided error rate of one candidate. It bounds the family's over all candidates."""
     candidates: int
-    """By how many alpha was divided: what may be tried, and the final trial."""
+    """Divisor of alpha: the number of possible candidates, plus the final trial."""
     process_pairs: int
     quads_per_pair: int
     steps_per_block: int
 
 
 class WinnerPart(_DocumentedPart):
-    """What is recommended, and what was shown of it against the program as it was."""
+    """The recommendation, with its measured gain over the original program."""
 
     label: str
     environment: dict[str, str]
-    """The variables to set, beside those that were set."""
+    """The variables to set, in addition to those already set."""
     speedup: float
-    """0.19: 19 % more steps in the same time, or samples where batch sizes differ."""
+    """0.19: 19 % more steps in the same time, or more samples if batch sizes differ."""
     speedup_low: float | None
     """Exceeded with a probability of at least 1 - alpha."""
     by_sample: bool
     steps_per_second: float | None
     step_ms: float | None
-    """Of its whole run, alone."""
+    """Measured in a separate run of the whole program."""
 
 
 class TuneDocument(_DocumentedPart):
@@ -61,18 +61,18 @@ class TuneDocument(_DocumentedPart):
     """The flags, by name."""
     rule: RulePart | None
     baseline: RunSeen | None
-    """Null where it did not come so far."""
+    """Null if the tune did not get so far."""
     trials: tuple[ConfigurationTrial, ...]
-    """In the order they were made; refused candidates included."""
+    """In order of creation; refused candidates included."""
     left_out: tuple[str, ...]
-    """Families and candidates that were not looked at, each with the reason."""
+    """Families and candidates that were not considered, each with the reason."""
     winner: WinnerPart | None
     applied: Literal[False] = False
-    """Nothing is: it is a recommendation."""
+    """Always false: frx only recommends."""
 
 
 def find_winner(trials: tuple[ConfigurationTrial, ...]) -> WinnerPart | None:
-    """The final trial's, if it was promoted."""
+    """From the final trial, if it was promoted."""
     final = next((t for t in trials if t.kind is Kind.FINAL and t.fate is Fate.PROMOTE), None)
     if final is None or final.gain is None:
         return None

@@ -1,4 +1,4 @@
-"""A tune for people: in a terminal, and as Markdown."""
+"""Render a tuning result for a terminal, and as Markdown."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MARKS = {
 
 
 def render_tune(document: TuneDocument, *, width: int, color: bool) -> str:
-    """The baseline, every trial with why it ended as it did, the winner, and the variables to set."""
+    """Render the baseline, every trial with the reason for its outcome, the winner, and the variables to set."""
     out, console = make_console(width, color, soft_wrap=True)
 
     def print_line(text: str, style: str = "") -> None:
@@ -78,7 +78,7 @@ def yield_winner_lines(document: TuneDocument) -> Iterator[str]:
     if final.gain is not None and final.gain.low is not None:
         high = "?" if final.gain.high is None else f"{100 * (final.gain.high - 1):+.1f}"
         yield f"Surely between {100 * (final.gain.low - 1):+.1f} and {high}%, in {final.gain.processes} process pairs"
-    yield f"Avg step : {_format_milliseconds(winner.step_ms)} in a run of its own"
+    yield f"Avg step : {_format_milliseconds(winner.step_ms)} in a separate run"
 
 
 def _explain_no_winner(document: TuneDocument) -> str:
@@ -86,7 +86,7 @@ def _explain_no_winner(document: TuneDocument) -> str:
         return f"the tune is {document.status}"
     final = next((trial for trial in document.trials if trial.kind is Kind.FINAL), None)
     if final is not None:
-        return f"what was found was not confirmed: {clean_line(final.reason, 300)}"
+        return f"the result was not confirmed: {clean_line(final.reason, 300)}"
     unclear = sum(trial.fate is Fate.INCONCLUSIVE for trial in document.trials)
     more = f"; {format_count(unclear, 'trial')} could not tell: --measure-steps shows more, a quieter machine too"
     return f"no candidate was shown to be faster by enough{more if unclear else ''}"
@@ -124,7 +124,7 @@ def _format_gain(trial: ConfigurationTrial) -> str:
 
 
 def render_markdown_report(document: TuneDocument) -> str:
-    """`report.md`: the terminal's text without colour, as it is read in a repository."""
+    """Return `report.md`: the terminal's text without colour, for reading in a repository."""
     text = render_tune(document, width=100, color=False)
     command = " ".join(clean_line(word) for word in document.command)
     return f"# frx tune {clean_line(document.id)}\n\n    {command}\n\n```text\n{text.replace('```', '` ` `')}```\n"

@@ -1,1 +1,1 @@
-"""`frx collect`: a program is run, sampled, and kept in a bundle."""
+"""Run a program, sample it, and write a bundle: `frx collect`."""

@@ -1,6 +1,6 @@
 """Make the folder of a run, and its zip.
 
-The folder appears at once, with everything that makes it a bundle.
+The folder is created in one step, as a complete bundle.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def make_folder(folder: Path, texts: Mapping[PurePosixPath, bytes]) -> None:
 def list_bundle_files(folder: Path) -> tuple[PurePosixPath, ...]:
     """Return the regular files of the bundle, in the order of listings. Other files of the workload are left out."""
     profiler = folder / bundle_layout.PROFILER
-    # The workload may do away with it.
+    # The workload may remove it.
     traces = sorted(path.name for path in profiler.iterdir()) if profiler.is_dir() else []
     possible = (
         *_FIRST,
@@ -79,8 +79,8 @@ def hash_file(path: Path) -> str:
 
 
 def write_zip(archive: Path, folder: Path, files: Iterable[PurePosixPath]) -> None:
-    """Put the files of the bundle into a zip, below the name of their folder, so that it can be opened again. Raises
-    `OSError` with none left behind."""
+    """Put the files of the bundle into a zip, below the name of their folder, so that the zip opens as a bundle. Raises
+    `OSError`, and leaves no partial zip."""
     files = tuple(files)
     if len(files) > MOST_MEMBERS:
         raise OSError(f"the bundle has more than {MOST_MEMBERS} files")
@@ -94,8 +94,8 @@ def write_zip(archive: Path, folder: Path, files: Iterable[PurePosixPath]) -> No
 
 
 def _is_stored_plain(path: Path) -> bool:
-    """Return True if the zip stores it as it is: compressed already, or so repetitive that it would look like a
-    bomb."""
+    """Return True if the zip stores the file uncompressed. It is compressed already, or so repetitive that the zip
+    would look like a bomb."""
     if path.suffix == ".gz":
         return True
     size = path.stat().st_size

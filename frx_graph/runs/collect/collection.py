@@ -1,7 +1,7 @@
-"""Run a workload and keep its record in a bundle.
+"""Run a workload and record it in a bundle.
 
-At any moment the folder is a bundle that can be analysed, even if the collector is killed. It appears whole, and its
-metadata say how far the run has come. Events and samples are appended row by row, other files replaced at once.
+The folder can be analysed at any moment, even if the collector is killed. It is created in one step, and its metadata
+say how far the run has come. Events and samples are appended row by row; other files are replaced atomically.
 """
 
 from __future__ import annotations
@@ -50,8 +50,10 @@ NO_PROFILE = "no trace of torch.profiler was found, in the bundle or in --artifa
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """A run that has ended, and its bundle. `archive` is None if there is none, `document` if the run could not
-    be analysed; `metadata.warnings` say why."""
+    """A finished run and its bundle.
+
+    `archive` is None if no zip was written, `document` if the run could not be analysed; `metadata.warnings` say why.
+    """
 
     folder: Path
     archive: Path | None
@@ -66,9 +68,11 @@ class Collected:
 
 
 def collect_run(settings: RunSettings, *, stdout: int | None = STDOUT, stderr: int | None = STDERR) -> Collected:
-    """Run the workload and make its bundle. Its output goes to the descriptors `stdout` and `stderr`. Raises
-    `FrxError`, with nothing left behind, if the folder cannot be made or the workload not be started. What goes
-    wrong afterwards is a warning in the metadata: the run is worth more than what is made of it."""
+    """Run the workload and make its bundle. Its output goes to the descriptors `stdout` and `stderr`.
+
+    Raises `FrxError`, with nothing left behind, if the folder cannot be made or the workload cannot be started. Later
+    failures become warnings in the metadata, since the recorded run is still useful.
+    """
     host = describe_host()
     metadata = RunMetadata(
         run_id=settings.run_id,
@@ -99,7 +103,7 @@ def collect_run(settings: RunSettings, *, stdout: int | None = STDOUT, stderr: i
 
 @dataclass(slots=True)
 class _RunInProgress:
-    """A run in progress, and what is known of it."""
+    """A run in progress, and its record so far."""
 
     settings: RunSettings
     metadata: RunMetadata
@@ -128,7 +132,7 @@ class _RunInProgress:
             except WorkloadError:
                 _remove_unstarted(folder)
                 raise
-            # At once: what is made of the run takes a while, and may be interrupted.
+            # Write this first: the analysis takes a while, and may be interrupted.
             self._update_metadata(
                 state=State.ENDED,
                 ended_at=datetime.now(UTC),
@@ -141,7 +145,7 @@ class _RunInProgress:
         return end
 
     def import_profiles(self, since: float) -> None:
-        """Import traces written since then (seconds since the epoch), and gather those in the bundle."""
+        """Import traces written after a time (seconds since the epoch), and gather those in the bundle."""
         with self._turn_errors_into_warnings("traces may be missing"):
             self.warnings += gather_traces(self.settings.folder)
         if not self.settings.import_profiles:
@@ -254,12 +258,12 @@ class _RunInProgress:
             yield
         except FrxError as error:
             self.warnings.append(f"{what}: {error}")
-        except Exception as error:  # noqa: BLE001 - the run is there, whatever is wrong with us
+        except Exception as error:  # noqa: BLE001 - a failed analysis must not lose the run
             self.warnings.append(f"{what}: {summarize_error(error)}")
 
 
 def _remove_unstarted(folder: Path) -> None:
-    """Remove the folder of a workload that was not started: all in it is the collector's."""
+    """Remove the folder of a workload that was not started. The collector has written every file in it."""
     for path in sorted(folder.rglob("*"), reverse=True):
         path.rmdir() if path.is_dir() else path.unlink()
     folder.rmdir()

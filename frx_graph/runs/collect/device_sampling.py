@@ -1,6 +1,6 @@
 """Sample NVIDIA devices through NVML: utilisation, memory, clocks, temperature, power.
 
-The rows are what `nvidia-smi --query-gpu=... --format=csv,nounits` writes, but for the time, which has its zone.
+The rows match those of `nvidia-smi --query-gpu=... --format=csv,nounits`, except that the time has its zone.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def find_visible_devices(nvml: ModuleType, environ: Mapping[str, str] = os.envir
         for word in (word.strip() for word in named.split(",")):
             found = [number for number, handle in handles.items() if _matches_device(nvml, word, number, handle)]
             if not found:
-                # As CUDA does: what comes behind a device that is not there is not seen either.
+                # As in CUDA, a missing device hides all that follow it in the list.
                 break
             visible[found[0]] = handles[found[0]]
     except nvml.NVMLError:

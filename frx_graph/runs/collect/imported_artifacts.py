@@ -1,4 +1,4 @@
-"""Copy the traces of a workload's profiler into the bundle of its run."""
+"""Copy the traces of a workload's profiler into the run's bundle."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from frx_graph.support.atomic_file import replace_on_success
 MOST_IMPORTED: Final = 1 << 30
 """Bytes of all traces together: half of what a zip of the bundle may expand to."""
 MOST_TRACES: Final = 64
-"""One for each process and window that was profiled."""
+"""One trace for each profiled process and window."""
 _CLOCK_SECONDS: Final = 2.0
-"""By which a file's time may be before the one at which it was written: what FAT rounds to."""
+"""Seconds that a file's time may precede the actual write: FAT rounds to them."""
 _DEPTH: Final = 3
-"""Folders below an artifact folder that are looked into: the handlers of profilers make one for each run or host."""
+"""Folders that are searched below an artifact folder: handlers of profilers make one for each run or host."""
 _TRACE = re.compile(r".*trace.*\.json(\.gz)?", re.IGNORECASE | re.DOTALL)
 """`profiler_trace.json`, and `HOST_PID.TIME.pt.trace.json.gz`, as `torch.profiler.tensorboard_trace_handler` names
 them."""
@@ -39,8 +39,10 @@ class Imported:
 
 
 def import_traces(folders: Sequence[Path], bundle: Path, since: float) -> tuple[tuple[Imported, ...], tuple[str, ...]]:
-    """Copy the traces in `folders` that were written after `since` (seconds since the epoch) into the bundle; what was
-    copied, and warnings, for people, of what was not. An older one is of another run."""
+    """Copy the traces in `folders` that were written after `since` (seconds since the epoch) into the bundle.
+
+    Return the copied files, and a warning for each that was not copied. Older traces belong to another run.
+    """
     imported: list[Imported] = []
     warnings: list[str] = []
     room = MOST_IMPORTED
@@ -65,17 +67,17 @@ def import_traces(folders: Sequence[Path], bundle: Path, since: float) -> tuple[
             continue
         imported.append(Imported(PurePosixPath(target.relative_to(bundle)), found))
     if stale:
-        warnings.append(f"{format_count(stale, 'older trace')} not imported, of before the run")
+        warnings.append(f"{format_count(stale, 'older trace')} not imported: written before the run")
     return tuple(imported), tuple(warnings)
 
 
 def gather_traces(bundle: Path) -> tuple[str, ...]:
-    """Move traces that the workload wrote into the bundle to where the bundle has them, under names that a zip may
-    have. Return warnings."""
+    """Move traces that the workload wrote into the bundle to the bundle's folder for traces, under names that a zip
+    allows. Return warnings."""
     warnings = []
     profiler = bundle / bundle_layout.PROFILER
     beside = [path for path in bundle.iterdir() if _TRACE.fullmatch(path.name)]
-    # The workload may have done away with the folder.
+    # The workload may have removed the folder.
     inside = profiler.iterdir() if profiler.is_dir() else ()
     # A zip has neither unprintable names nor backslashes.
     odd = [path for path in inside if not path.name.isprintable() or "\\" in path.name]

@@ -17,11 +17,11 @@ from frx_graph.version import __version__
 
 
 class State(enum.StrEnum):
-    """The progress of a run. It stays where it was if the collector is killed."""
+    """The progress of a run. A killed collector leaves the last state."""
 
     RUNNING = "running"
     ENDED = "ended"
-    """The workload has; what is made of its files may be missing."""
+    """The workload has ended; files derived from its output may be missing."""
     COMPLETE = "complete"
 
 
@@ -41,7 +41,7 @@ class Host(_FrozenModel):
 
 
 class Artifact(_FrozenModel):
-    """A file of the bundle, by its path in it. `imported_from` is the path of its source, if it was copied."""
+    """A file of the bundle, by its path in it. `imported_from` is the source path of a copied file."""
 
     path: str
     bytes: int
@@ -56,7 +56,7 @@ class RunMetadata(_FrozenModel):
     run_id: str
     job_name: str
     command: tuple[str, ...]
-    """Without the values of options that are named as secrets are."""
+    """The command line, without the values of options whose names suggest secrets."""
     state: State
     started_at: datetime
     ended_at: datetime | None = None
@@ -78,8 +78,8 @@ class ManifestFile(_FrozenModel):
 
 
 class Manifest(_FrozenModel):
-    """`manifest.json`: all files but itself. `limited_data`: there is no record of steps, since no events were written;
-    what a profile tells of them is less certain. `missing` says what else the run could have had, and why not."""
+    """`manifest.json`: all files but itself. `limited_data`: no events were written, so steps come from the profile
+    alone, which is less certain. `missing` lists the data that the run lacks, each with the reason."""
 
     schema_: Literal["frx_run_manifest_v1"] = Field(default="frx_run_manifest_v1", alias="schema")
     run_id: str

@@ -28,8 +28,11 @@ _LONGEST_NAME: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class RunSettings:
-    """`artifacts` are folders that the workload's profiler may write to; None: the usual one, which need not be there.
-    `config` is what the user adds to `run_config.yaml`."""
+    """The settings of a run.
+
+    `artifacts` are folders that the workload's profiler may write to; None: the usual folder, which need not exist.
+    `config` is a file that the user adds to `run_config.yaml`.
+    """
 
     command: tuple[str, ...]
     run_id: str
@@ -73,7 +76,7 @@ class RunSettings:
 
     @property
     def artifact_folders(self) -> tuple[Path, ...]:
-        """Absolute: what the workload does to its own working directory is its own."""
+        """Absolute, since the workload may change its working directory."""
         given = (DEFAULT_ARTIFACTS,) if self.artifacts is None else self.artifacts
         return tuple(folder.absolute() for folder in given)
 
@@ -91,8 +94,8 @@ class RunSettings:
         }
 
     def format_config(self, host: Host) -> str:
-        """`run_config.yaml`: the settings, the machine, and what the user has added, which comes first. Raises
-        `OptionError` for a --config that is none."""
+        """Return `run_config.yaml`: the user's additions first, then the settings and the machine. Raises `OptionError`
+        for an invalid --config."""
         ours: dict[str, Any] = {
             "collector": {
                 "run_id": self.run_id,
@@ -117,7 +120,7 @@ class RunSettings:
             given = yaml.safe_load(self.config.read_bytes())
         except OSError as error:
             raise OptionError(f"--config {self.config} cannot be read: {error.strerror or error}") from None
-        # Dates that are none are ValueErrors.
+        # Invalid dates raise ValueError.
         except (yaml.YAMLError, RecursionError, ValueError) as error:
             raise self._make_yaml_error(error) from None
         if given is None:
@@ -131,7 +134,7 @@ class RunSettings:
 
 
 def make_run_id() -> str:
-    """One that no run has."""
+    """Return an identifier that no run has."""
     return f"run-{secrets.token_hex(6)}"
 
 

@@ -22,12 +22,14 @@ _MOST_OF_TIME: Final = 0.02
 """Share of a processor that sampling may take. If looking at thousands of processes takes longer, it is done less
 often."""
 _STOP_SECONDS: Final = 2.0
-"""Once it is to stop. A driver that hangs must not keep the whole."""
+"""Longest wait for the sampling thread to stop, so that a driver that hangs does not block the run."""
 
 
 class Sampler:
-    """Appends what `take` gives to the file at `path` every `interval_seconds`, and once in the end, until it is
-    stopped. A context manager. `problem` says what has ended it before its time."""
+    """Appends the result of `take` to the file at `path` every `interval_seconds`, and once at the end.
+
+    Use it as a context manager. `problem` says why it ended early.
+    """
 
     def __init__(self, path: Path, interval_seconds: float, take: Callable[[], bytes]) -> None:
         self._path = path
@@ -48,7 +50,7 @@ class Sampler:
         self._stopped.set()
         self._thread.join(_STOP_SECONDS)
         if self._thread.is_alive():
-            self.problem = f"{self._path.name} is not whole: the last sample did not come"
+            self.problem = f"{self._path.name} is incomplete: the last sample did not arrive"
 
     def _sample(self) -> None:
         try:
@@ -57,8 +59,8 @@ class Sampler:
                 self._sample_until_stopped(descriptor)
             finally:
                 os.close(descriptor)
-        except Exception as error:  # noqa: BLE001 - samples are a thing beside the run, whatever happens to them
-            self.problem = f"{self._path.name} is not whole: {error}"
+        except Exception as error:  # noqa: BLE001 - the run continues without samples
+            self.problem = f"{self._path.name} is incomplete: {error}"
 
     def _sample_until_stopped(self, descriptor: int) -> None:
         written = 0
@@ -70,7 +72,7 @@ class Sampler:
             if written + len(rows) > MOST_BYTES:
                 self.problem = f"{self._path.name} ends before the run: it has {MOST_BYTES >> 20} MiB"
                 return
-            # All at once: who is killed leaves no half of a row.
+            # One write, so that a kill leaves no partial row.
             os.write(descriptor, rows)
             written += len(rows)
             if last:
@@ -100,7 +102,7 @@ def make_host_reader(ancestor: int, now: Callable[[], datetime] = lambda: dateti
                 times = process.cpu_times()
                 memory += process.memory_info().rss
                 used[process.pid] = times.user + times.system
-        # One that is new has begun since; a number that has come again, too.
+        # A new process, or one with a reused number, has started since the last sample.
         spent = sum(max(seconds - used_before.get(number, 0.0), 0.0) for number, seconds in used.items())
         elapsed = None if last is None else (moment - last).total_seconds()
         percent = f"{100 * spent / elapsed:.1f}" if elapsed is not None and elapsed > 0 else "[N/A]"

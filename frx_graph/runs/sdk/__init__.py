@@ -1,1 +1,1 @@
-"""The functions by which a program records its steps, waits and layouts, and the thread that writes them."""
+"""Record a program's steps, waits and layouts, and write them in a thread."""

@@ -1,9 +1,8 @@
-"""Read the names, shapes, strides and dtypes of a batch's tensors, in the program's own time.
+"""Read the names, shapes, strides and dtypes of a batch's tensors, during the program's step.
 
 A batch may be a tensor, or any nesting of mappings (also Hugging Face's `BatchEncoding`), lists, tuples, named tuples
-and dataclasses; other things in it are passed over. It is never held, written to or iterated if that could use it
-up, and only so much of it is looked at: `MOST_TENSORS`, `MOST_THINGS`, `DEEPEST`. Reading a tensor takes 0.4
-microseconds, so two are less than one.
+and dataclasses; other objects in it are skipped. The batch is never kept or written to, and it is iterated only if that
+cannot exhaust it. `MOST_TENSORS`, `MOST_THINGS` and `DEEPEST` bound the search. Reading a tensor takes 0.4 µs.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ MOST_TENSORS = 64
 MOST_THINGS = 256
 DEEPEST = 8
 MOST_LAYOUTS = 256
-"""Number of layouts that are told apart; a loader that pads to the longest text has a few dozen."""
+"""Most layouts that get a number; a loader that pads to the longest text has a few dozen."""
 _LONGEST_NAME = 200
 _LONG = 16
 _MOST_TYPES = 1024
@@ -25,21 +24,21 @@ _INDICES = tuple(map(str, range(MOST_THINGS)))
 
 
 TensorLayout: TypeAlias = tuple[str, tuple[int, ...], tuple[int, ...] | None, object]
-"""Name, shape, strides in elements (None: the tensor has none, as sparse ones), and dtype, which is torch's own object
-and made text where it is written. Plain tuples are made and compared in a third of the time of named ones."""
+"""Name, shape, strides in elements (None for tensors without strides, such as sparse ones), and torch's dtype, which
+becomes text when it is written. Plain tuples take a third of the time of named ones to make and compare."""
 Layout: TypeAlias = tuple[TensorLayout, ...]
 
-# No enum: to name a member of one takes as long as to read a tensor's strides.
+# Not an enum: looking up a member takes as long as reading a tensor's strides.
 _TENSOR, _MAPPING, _SEQUENCE, _NAMED, _DATACLASS, _OTHER = range(6)
 
 
 class BatchLayouts:
-    """Numbers what batches have looked like, in order of appearance."""
+    """Numbers the layouts of batches, in order of appearance."""
 
     def __init__(self) -> None:
         self._numbers: dict[Layout, int] = {}
         self.known: Callable[[Layout], int | None] = self._numbers.get
-        """The number of a layout that was there before; None for a new one, and those beyond `MOST_LAYOUTS`."""
+        """Return the number of a known layout; None for a new one, and beyond `MOST_LAYOUTS`."""
         self._overflowed = False
 
     def number(self, layout: Layout) -> tuple[int | None, bool]:
@@ -70,7 +69,7 @@ def describe(name: str, tensor: Any) -> TensorLayout | None:
             # Sparse tensors say that they have strides of zero.
             strides = None
         return name, tensor.shape, strides, tensor.dtype
-    except Exception:  # noqa: BLE001 - tensors of a stranger's kind raise what they like
+    except Exception:  # noqa: BLE001 - unknown tensor subclasses may raise anything
         try:
             return name, tensor.shape, None, tensor.dtype
         except Exception:  # noqa: BLE001

@@ -110,8 +110,8 @@ def format_system_info(process: str, event: Event) -> str:
 
 
 def format_warning(process: str, event: Event) -> str:
-    """Something makes the record less than whole. Takes a message, how many events are missing, and the time of the
-    last of them; each may be None."""
+    """The record is incomplete. Takes a message, the number of missing events, and the time of the last of them; each
+    may be None."""
     _, _, _, message, dropped, until = event
     payload = {"message": message[:_LONGEST_TEXT], "dropped": dropped, "until_ns": until}
     return _format_rare_event(EventType.WARNING, process, event, payload)

@@ -1,11 +1,11 @@
-"""Append the events of this process to the file of its run, in a thread of its own.
+"""Append the events of this process to its run's file, in a separate thread.
 
-The program's threads put events into a queue, which costs them a tenth of a microsecond; when it is full, events are
-dropped and counted. The thread wakes every tenth of a second and appends whole lines by one `write` to a file that was
-opened to append, so that processes that share the file, such as ranks, do not tear each other's lines (on a local file
-system; a network one does not promise it). What was written is the kernel's: who is killed loses a fifth of a second.
+The program's threads put events into a queue, at 0.1 µs each. When the queue is full, events are dropped and counted.
+The writer's thread wakes every 0.1 s and appends whole lines by one `write` to a file opened for appending. Processes
+that share the file, such as ranks, therefore never break each other's lines. A local file system guarantees that; a
+network file system does not. Written data survive a crash of the process: a killed process loses at most 0.2 s.
 
-Whatever goes wrong here ends the recording, with one line on standard error, and never the program.
+An error here ends the recording, with one line on standard error. It never ends the program.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from frx_graph.runs.sdk.trace_budget import TraceBudget
 CAPACITY = 32_768
 """Events. At eight a step and 5 ms a step, 20 seconds of a disk that does not answer; about 10 MB."""
 _AWAITED = object()
-"""In place of the function that makes the line, of an event that waits for values."""
+"""Marks an event that waits for values, in place of the function that makes its line."""
 _WAKES_S = 0.1
 _AT_ONCE = 256
 """Lines between two chances for the program's threads to run."""
@@ -46,8 +46,8 @@ _PATIENCE_AT_END_S = 5.0
 
 
 class EventWriter:
-    """`opening` gives the events that come first, and is called by the thread that puts the first event; None: this
-    process records nothing. No thread and no file begin before."""
+    """Writes events. `opening` returns the first events, and is called by the thread that puts the first event; None:
+    this process records nothing. The thread and the file are created only then."""
 
     def __init__(
         self,
@@ -78,11 +78,11 @@ class EventWriter:
 
     @property
     def begun(self) -> bool:
-        """True once there was an event, or there may be none any more."""
+        """True once there was an event, or no more are accepted."""
         return self._thread is not None
 
     def put(self, event: Event) -> None:
-        """Leave an event to the thread; never waits."""
+        """Queue an event for the thread; never wait."""
         if len(self._queue) < self._room:
             self._queue.append(event)
         elif not self._dead:
@@ -94,7 +94,7 @@ class EventWriter:
                 self._drop(event)
 
     def put_when_ready(self, event: Event, awaited: tuple[PendingScalar, ...]) -> None:
-        """As `put`, of an event that has to wait for values; it is written when they have arrived."""
+        """Queue an event that waits for values; it is written when they have arrived."""
         self.put((_AWAITED, event[1], event[2], event, awaited))
 
     def flush(self) -> None:
@@ -106,8 +106,8 @@ class EventWriter:
             self._drain(_PATIENCE_S)
 
     def close(self) -> None:
-        """Write all that there is, without values that have not arrived after a second, and end. No event is taken
-        afterwards."""
+        """Write the remaining events and end. Values that take over a second to arrive are left out, and later events
+        are ignored."""
         if self._thread is not None and not self._dead:
             self.flush()
             self._drain(_PATIENCE_AT_END_S, all_late=True)
@@ -115,9 +115,9 @@ class EventWriter:
         self._wake.set()
 
     def discard(self) -> None:
-        """Take and write nothing any more: after a fork, the child's copy of its parent's writer."""
+        """Stop taking and writing events. A forked child calls this on the copy of the parent's writer."""
         self._dead, self._room = True, 0
-        # No thread begins any more, not even in a child that was forked while one held the lock.
+        # No thread starts from now on, not even in a child that was forked while another thread held the lock.
         self._thread = self._thread or threading.main_thread()
         self._queue.clear()
         self._late.clear()
@@ -174,7 +174,7 @@ class EventWriter:
                 self._append([self._queue.popleft() for _ in range(min(left, _AT_ONCE))])
                 left -= _AT_ONCE
             self._tell_drops()
-        except Exception as error:  # noqa: BLE001 - whatever it is, the program goes on
+        except Exception as error:  # noqa: BLE001 - the program continues after any error
             self._fail(error)
         finally:
             self._writing.release()

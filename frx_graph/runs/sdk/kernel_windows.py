@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 _WRITTEN: Counter[Path] = Counter()
-"""Windows that this process has written, by the path of the first."""
+"""Number of windows that this process has written, by the path of the first."""
 
 
 class KernelWindow:
@@ -41,7 +41,7 @@ class KernelWindow:
     def __enter__(self) -> KernelWindow:
         try:
             self._begin()
-        except Exception as error:  # noqa: BLE001 - whatever it is, the program goes on
+        except Exception as error:  # noqa: BLE001 - the program continues after any error
             self._profiler = None
             warn_once(f"kernels are not profiled: {summarize_error(error)}")
         return self
@@ -83,7 +83,7 @@ class KernelWindow:
         from frx_graph.support.torch_internals import is_profiler_enabled
 
         if is_profiler_enabled():
-            # Torch would end the other one, which is the program's.
+            # Torch would end the other one, which belongs to the program.
             raise RuntimeError("another profiler is running")
         profiler = profile(record_shapes=self._record_shapes, with_stack=self._with_stack)
         profiler.start()
@@ -139,10 +139,14 @@ def profile_kernels(
     record_shapes: bool = True,
     with_stack: bool = False,
 ) -> KernelWindow:
-    """Profile what runs in the `with` block, and write `profiler_trace.json` to `output_dir`, whole or not at all;
-    by default to `FRX_OUTPUT_DIR`, or `frx-job-run`. In the folder of the run that is recorded it is in `profiler/`.
-    Rank 1 of a distributed program (`RANK`, as `torchrun` says) writes `profiler_trace.rank1.json`, and so on; the
-    second window of a process `profiler_trace.2.json`. `steps` is how many steps to profile: with `step_context`, or
-    `step()` on what the block gives, only that many are; else it says how many the block has."""
+    """Profile the `with` block, and write `profiler_trace.json` to `output_dir`, completely or not at all.
+
+    The default folder is `FRX_OUTPUT_DIR`, or `frx-job-run`; a recorded run has the trace in its `profiler/` folder.
+    Rank 1 of a distributed program (`RANK`, as `torchrun` sets it) writes `profiler_trace.rank1.json`, and so on. The
+    second window of a process writes `profiler_trace.2.json`.
+
+    If the program uses `step_context`, or calls `step()` on the yielded window, only the first `steps` steps are
+    profiled. Otherwise `steps` is the number of steps in the block.
+    """
     folder = output_dir_now() if output_dir is None else Path(output_dir)
     return KernelWindow(folder, steps, record_shapes=record_shapes, with_stack=with_stack)

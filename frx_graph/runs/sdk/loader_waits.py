@@ -1,7 +1,7 @@
 """Time how long a program waits for its loader's batches.
 
-What is timed is a call of `next`, as the program makes it. Batches pass as they are and are not kept. That the program
-has begun to iterate (which starts workers), and that there was no further batch, are recorded as other stages.
+Each of the program's calls of `next` is timed. Batches pass unchanged and are not kept. The start of the iteration
+(which starts workers) and its end are recorded as separate stages.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NEXT, BEGIN, END = "next", "begin", "end"
 
 
 class TimedLoader:
-    """A loader that is used, and looks, like the one that it times: attributes, length, `isinstance`."""
+    """A loader that times another one, and behaves like it: attributes, length, `isinstance`."""
 
     def __init__(self, loader: Iterable[Any], recorder: CurrentRecorder) -> None:
         self.__dict__["_frx_loader"] = loader
@@ -47,21 +47,21 @@ class TimedLoader:
     def __setattr__(self, name: str, value: Any) -> None:
         setattr(self._frx_loader, name, value)
 
-    @property  # type: ignore[misc]  # to ask is all that is wanted
+    @property  # type: ignore[misc]  # used only for isinstance checks
     def __class__(self) -> Any:
-        """The loader's: frameworks ask what they are given for its type."""
+        """The loader's class, since frameworks check the type of a loader."""
         return type(self.__dict__["_frx_loader"])
 
     def __repr__(self) -> str:
         return repr(self._frx_loader)
 
     def __reduce__(self) -> Any:
-        """In another process it is the loader itself."""
+        """Pickle as the plain loader: another process does not time it."""
         return _return_loader, (self._frx_loader,)
 
 
 class TimedIterating(TimedLoader):
-    """As `TimedLoader`, of what is an iterator, too: the program may call `next` on it without iterating it."""
+    """A `TimedLoader` for a loader that is an iterator itself: the program may call `next` on it directly."""
 
     def __init__(self, loader: Iterator[Any], recorder: CurrentRecorder) -> None:
         super().__init__(loader, recorder)
@@ -98,7 +98,7 @@ class TimedIterator:
         return batch
 
     def __len__(self) -> int:
-        return len(self._frx_batches)  # type: ignore[arg-type]  # whether it has one is the iterator's own business
+        return len(self._frx_batches)  # type: ignore[arg-type]  # an iterator without a length raises
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.__dict__["_frx_batches"], name)
@@ -117,8 +117,10 @@ def make_timed_iterator(
 
 @contextlib.contextmanager
 def time_in_place(loader: Any, recorder: CurrentRecorder, seen: Seen | None = None) -> Iterator[None]:
-    """Time the iteration of `loader`, an object that a framework holds, within the block: it gets a subclass of its
-    class. An object that cannot change its class stays as it is."""
+    """Time the iteration of `loader`, an object that a framework holds, within the block.
+
+    The object's class is replaced by a subclass. An object whose class cannot change is not timed.
+    """
     kind = type(loader)
 
     def begin(self: Any) -> Iterator[Any]:

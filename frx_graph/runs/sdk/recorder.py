@@ -33,8 +33,11 @@ class StepMarks(Protocol):
 
 
 class Recorder:
-    """Records to the file at `path`. `epoch` is what to add to `time.perf_counter_ns()` for nanoseconds since the
-    epoch: one number for the whole process, so that differences are those of a clock that never jumps."""
+    """Records to the file at `path`.
+
+    Adding `epoch` to `time.perf_counter_ns()` gives nanoseconds since the epoch. It is one number for the whole
+    process, so differences between times come from a clock that never jumps.
+    """
 
     def __init__(self, path: Path, *, max_bytes: int, job_name: str | None) -> None:
         self.epoch = time.time_ns() - time.perf_counter_ns()
@@ -56,7 +59,7 @@ class Recorder:
         return time.perf_counter_ns() + self.epoch
 
     def name_job(self, job_name: str) -> None:
-        """Set the program's own name of its run."""
+        """Set the run's name, as the program chose it."""
         if self._job_name == job_name:
             return
         self._job_name = job_name
@@ -64,7 +67,7 @@ class Recorder:
             self.put(self._make_system_event())
 
     def record_layouts(self, step: int | None, batch: Any, model: Any) -> int | None:
-        """Record new layouts of a step's batch and of its model's parameters. Return the number of the batch's layout;
+        """Record new layouts of a step's batch and of the model's parameters. Return the number of the batch's layout;
         None if it has no tensors, or there were too many layouts."""
         try:
             layout = None
@@ -83,7 +86,7 @@ class Recorder:
                     (format_shapes, self.get_time_ns(), step, of, changed, None, _get_training_mode(model), watch.name)
                 )
             return layout
-        except Exception as error:  # noqa: BLE001 - batches and models are the program's own, and may do anything
+        except Exception as error:  # noqa: BLE001 - the program's batches and models may raise anything
             warn_once(f"layouts of some steps are not recorded: {summarize_error(error)}")
             return None
 
@@ -128,7 +131,7 @@ def _get_device_name(torch: Any) -> str | None:
         return None
     try:
         return str(torch.cuda.get_device_name())
-    except Exception:  # noqa: BLE001 - a device that is lost, or not to be asked now
+    except Exception:  # noqa: BLE001 - the device may be lost or unavailable
         return None
 
 

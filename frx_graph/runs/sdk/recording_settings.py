@@ -1,4 +1,4 @@
-"""Read from the environment where this process records its events; and warn once if that fails."""
+"""Read from the environment where this process records its events, and print each warning once."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _MOST_SAID = 100
 
 @dataclass(frozen=True, slots=True)
 class RecordingSettings:
-    """`path` is the file that events are appended to; None: nothing is recorded. The file is whole up to `max_bytes`;
-    beyond, only some steps are in it."""
+    """The settings of a recording. `path` is the file that events are appended to; None: nothing is recorded. The file
+    has all steps up to `max_bytes`, and beyond only some."""
 
     path: Path | None
     job_name: str | None = None
@@ -63,7 +63,7 @@ def _read_max_bytes(environment: Mapping[str, str]) -> int:
         return MAX_TRACE_BYTES
     if given.isascii() and given.isdigit() and len(given) < 19:
         return int(given)
-    warn_once(f"FRX_MAX_TRACE_BYTES is not a number of bytes; {MAX_TRACE_BYTES} is taken")
+    warn_once(f"FRX_MAX_TRACE_BYTES is not a number of bytes; using {MAX_TRACE_BYTES}")
     return MAX_TRACE_BYTES
 
 
@@ -72,6 +72,6 @@ def warn_once(message: str) -> None:
     if message in _SAID or len(_SAID) >= _MOST_SAID:
         return
     _SAID.add(message)
-    # Not `warnings`: these are errors in some programs, and this also speaks in another thread.
+    # Not `warnings`: some programs turn them into errors, and this is also called from another thread.
     with contextlib.suppress(Exception):
         print(f"frx: {message}", file=sys.stderr, flush=True)

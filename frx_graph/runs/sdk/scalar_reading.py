@@ -1,13 +1,13 @@
 """Read the losses and metrics of a step without making the program wait for a device.
 
-A number, and a tensor on the CPU, is read at once. For a tensor on a CUDA (or ROCm) device, waiting for its value would
-empty the device's queue of work. So its one element is copied into page-locked memory, on the program's own
-stream, without waiting: the place held a certain NaN before, and as soon as its bits have changed the value has
-arrived. To look is an ordinary read of memory. The thread that writes the events makes no CUDA call at all, since that
-would end a capture of a CUDA graph that the program might be making; nor is anything copied while the program does so.
+Numbers, and tensors on the CPU, are read at once. Waiting for a tensor on a CUDA (or ROCm) device would empty the
+device's queue of work. So its one element is copied into page-locked memory, on the program's stream, without waiting.
+That memory holds a special NaN first; the value has arrived as soon as the bits differ, which an ordinary read shows.
+The thread that writes the events makes no CUDA call at all, since a call would end a running capture of a CUDA graph.
+During a capture nothing is copied either.
 
-Not read, so unknown: tensors of more than one element, without a device (`meta`), on other kinds of devices, and those
-for which no place is free.
+These tensors are not read, so their values are unknown: those of more than one element, on `meta` or on other kinds of
+devices, and those that find no free place.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _NOT_YET = {
 
 
 class PendingScalar(Protocol):
-    """A value that is on its way."""
+    """A value that has yet to arrive."""
 
     def is_ready(self) -> bool:
         """True once it has arrived, or never will."""
@@ -63,8 +63,8 @@ def read_scalar(given: Any) -> Reading | None:
 
 
 class DeviceScalars:
-    """Places in page-locked memory. Used by the program's threads; only `ready` and `value` of what it gives are called
-    by the writer's."""
+    """Places in page-locked memory, for the program's threads. The writer's thread calls only `ready` and `value` of
+    the values that it returns."""
 
     def __init__(self, *, pinned: bool = True) -> None:
         self._pinned = pinned
@@ -123,7 +123,7 @@ class _PinnedPlaces:
 
 
 class _PendingCopy:
-    """A value on its way to a place."""
+    """A value that is being copied to a place."""
 
     __slots__ = ("_place", "_places", "_value")
 

@@ -1,7 +1,7 @@
 """Record a training script's run: its steps, their parts, its loaders.
 
-A process has one session. It records if the environment says so, as under `frx collect`, and else does nothing. It
-never breaks the program: whatever fails here is one line on standard error.
+A process has one session. It records if the environment asks for it, as under `frx collect`, and otherwise does
+nothing. It never breaks the program: a failure here prints one line to standard error.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _NO_SPAN: AbstractContextManager[None] = contextlib.nullcontext()
 _WAIT, _NO_MORE = dump_loader_payload(NEXT, {}), dump_loader_payload(END, {})
 _TRAIN, _EVAL, _FORWARD, _BACKWARD, _OPTIMIZER = map(quote_text, ("train", "eval", "forward", "backward", "optimizer"))
 _LARGEST = 2**63
-"""Beyond, readers of JSON disagree."""
+"""Bound of whole numbers, beyond which readers of JSON disagree."""
 
 
 class AutopilotSession:
-    """Records the run of one process. `from_env` gives the process's own, which is what a program wants."""
+    """Records the run of one process. Programs get the process's session from `from_env`."""
 
     def __init__(self, settings: RecordingSettings) -> None:
         self.settings = settings
@@ -76,11 +76,11 @@ class AutopilotSession:
             return NO_STEP
 
     def span(self, phase: str) -> AbstractContextManager[None]:
-        """Time a part of a step, under the program's own name."""
+        """Time a part of a step, under a name that the program chooses."""
         return self._make_span(format_phase, quote_text(str(phase)))
 
     def forward_span(self) -> AbstractContextManager[None]:
-        """Time the forward pass, as long as the host is busy with it; so do the other spans."""
+        """Time the forward pass on the host. The other spans also time the host."""
         return self._make_span(format_phase, _FORWARD)
 
     def backward_span(self) -> AbstractContextManager[None]:
@@ -109,8 +109,10 @@ class AutopilotSession:
         return _NO_SPAN if recorder is None else Span(recorder, line, told)
 
     def instrument(self, loader: Batches) -> Batches:
-        """Return a loader of batches, any iterable, that times how long each is waited for, and behaves as the given
-        one. If nothing is recorded it is the given one."""
+        """Return a loader that times the wait for each batch, and otherwise behaves like the given iterable.
+
+        If nothing is recorded, return the given loader.
+        """
         if self._recorder is None:
             return loader
         if isinstance(loader, Iterator):
@@ -122,7 +124,7 @@ class AutopilotSession:
         return _NO_SPAN if self._recorder is None else time_in_place(loader, lambda: self._recorder, seen)
 
     def flush(self) -> None:
-        """Write what was recorded so far; returns when it is in the file, or after a second of waiting for it."""
+        """Write all recorded events; return when they are in the file, or after a second."""
         if self._recorder is not None:
             self._recorder.writer.flush()
 
@@ -133,8 +135,7 @@ class AutopilotSession:
             recorder.writer.close()
 
     def restart_after_fork(self) -> None:
-        """After a fork, in the child: what is recorded here is this process's own, and what its parent had not yet
-        written is the parent's."""
+        """Restart the recording in a forked child. The parent writes the events that it had not yet written."""
         if self._recorder is not None:
             self._recorder.writer.discard()
             self._recorder = self._make_recorder()
@@ -164,7 +165,7 @@ class _ProcessSession:
             return self.session
 
     def restart_after_fork(self) -> None:
-        """In a child that was forked."""
+        """Restart the session in a forked child."""
         self._making = threading.RLock()
         HERE.step, HERE.loading = None, False
         if self.session is not None:
@@ -175,8 +176,11 @@ _PROCESS = _ProcessSession()
 
 
 def init(job_name: str | None = None) -> AutopilotSession:
-    """Begin to record this process's run under the name `job_name`, if the environment says where to, as `frx collect`
-    does; its `--name` goes before `job_name`. Not needed by those who need no name."""
+    """Begin to record this process's run under the name `job_name`, if the environment names a file for it.
+
+    `frx collect` sets that variable, and its `--name` takes precedence over `job_name`. A run without a name needs no
+    call of `init`.
+    """
     session = _PROCESS.get_session()
     if job_name is not None and session.recorder is not None and session.settings.job_name is None:
         session.recorder.name_job(str(job_name))
@@ -184,8 +188,11 @@ def init(job_name: str | None = None) -> AutopilotSession:
 
 
 def step_context(step: Any = None, batch: Any = None, model: Any = None, *, kind: str | None = None) -> Step:
-    """One step of the program, as a context manager: `with frx_graph.step_context(step, batch, model) as this:`, in it
-    `this.record(loss=loss)`. Of the batch and the model's parameters, shapes, strides and dtypes are recorded."""
+    """Record one step of the program: `with frx_graph.step_context(step, batch, model) as this:`.
+
+    Call `this.record(loss=loss)` in the block. Shapes, strides and dtypes of the batch and of the model's parameters
+    are recorded.
+    """
     return (_PROCESS.session or _PROCESS.get_session()).step(step, kind, batch=batch, model=model)
 
 
@@ -195,7 +202,8 @@ def instrument_dataloader(loader: Batches) -> Batches:
 
 
 def _get_whole_number(given: Any) -> int | None:
-    """Return None for no whole number, one too large, and a tensor on a device, which would be waited for."""
+    """Return a whole number; None for other values, numbers too large, and a tensor on a device, which would need a
+    wait."""
     if given is None or getattr(given, "is_cuda", False):
         return None
     try:

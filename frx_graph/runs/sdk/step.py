@@ -1,8 +1,8 @@
-"""A step of a program and its parts, as the `with` blocks that a program writes around them.
+"""Context managers that record a program's step and its parts.
 
-They are on the program's way, some ten times in a step, so they do little: read the clock, put a tuple into a queue.
-They let every exception pass as it is, and never raise one. A step may be in another one, or left in another order than
-it was entered, as generators do; spans belong to the innermost step that their thread is in.
+A step enters them some ten times, so they do little: read the clock, and put a tuple into a queue. They pass every
+exception on unchanged, and raise none themselves. Steps may be nested, and may be left in another order than they were
+entered, as generators do. A span belongs to the thread's innermost step.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class Step:
 
 
 class MarkedStep(Step):
-    """A step that a profile is made of, too."""
+    """A step that is also profiled."""
 
     def __init__(self, marks: StepMarks, recorder: Recorder, number: int | None, kind: str, layout: int | None) -> None:
         super().__init__(recorder, number, kind, layout)
@@ -135,7 +135,7 @@ class MarkedStep(Step):
 
 
 class Span:
-    """A part of a step, or of what is between steps; `told` is what its line takes besides how long it took."""
+    """A part of a step, or of the time between steps. `told` holds what its line takes besides the duration."""
 
     __slots__ = ("_line", "_recorder", "_start", "_told")
 
@@ -160,7 +160,7 @@ class Span:
 
 
 class LoaderSpan(Span):
-    """The program waits for a batch; a loader that times itself keeps quiet in it, so that no wait counts twice."""
+    """A wait for a batch. A loader that times itself does not report inside it, so that no wait counts twice."""
 
     __slots__ = ("_told_at_end", "_was_loading")
 
@@ -181,7 +181,7 @@ class LoaderSpan(Span):
 
 
 class NoStep(Step):
-    """A step of which nothing is recorded."""
+    """A step that is not recorded."""
 
     def __init__(self) -> None:
         self.number = None

@@ -1,9 +1,9 @@
-"""Thin the events of a run that have filled their file.
+"""Thin the events of a run once they have filled their file.
 
-From then on only some steps are kept, ever fewer, so that the whole run is in the file and the file has a bound: one
-step in 16, then one in twice as many each time that another sixty-fourth of the bound has been written. A kept step
-comes with the end of the step before it, so that its time from end to end is known, and a warning precedes these,
-which says how many events are missing there. What batches look like is always written, since steps refer to it.
+The file then covers the whole run at a bounded size, because ever fewer steps are kept. First one step in 16 is kept.
+The interval doubles each time that another 1/64 of the bound has been written. A kept step comes with the end of the
+step before it, which gives its time from end to end. A warning before the two says how many events were dropped.
+Layouts of batches are always written, since steps refer to them.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""`frx tune`: which configuration makes a training script fastest, proved by trials of the whole script."""
+"""Find the fastest configuration of a training script by trials of the whole script: `frx tune`."""

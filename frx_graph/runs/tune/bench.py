@@ -24,12 +24,13 @@ from frx_graph.trials.schedule import Arm
 Variables = tuple[tuple[str, str], ...]
 _PROCESSES = "processes"
 _ROOM = 2
-"""Times as many steps as a process may be asked for: those behind a stop do not count, and they are more, the more
-workers there are. A program that counts its own must not end before."""
+"""Factor on the number of steps that a process is asked for. Steps after a stop do not count, and their number grows
+with the number of workers. A program that counts its steps must not end before."""
 
 
 class TuneBench:
-    """`diagnose` gives the label of a finished run in a folder, or None; `progress` gets what is going on."""
+    """Runs the trials of a tune. `diagnose` gives the label of a finished run in a folder, or None; `progress` gets
+    messages."""
 
     def __init__(
         self,
@@ -60,8 +61,8 @@ class TuneBench:
             raise TrialError(f"the program as it is fails: {seen.ending}", where)
         if not seen.step_seconds:
             raise TrialError(
-                f"the program told of {seen.steps} steps: {seen.ending}",
-                "it tells of them through frx_graph, see docs/tune.md; --warmup-steps and --time-budget-s bound them",
+                f"the program reported {seen.steps} steps: {seen.ending}",
+                "report steps through frx_graph, see docs/tune.md; --warmup-steps and --time-budget-s bound them",
             )
         if seen.memory_ratio is not None and 2 * seen.memory_ratio >= MOST_MEMORY:
             self.one_at_a_time = True
@@ -126,7 +127,7 @@ class TuneBench:
         try:
             timed = self._measure_arms(candidate, against, place, decide, warmup=warmup, steps=steps)
         except ValueError as error:
-            # Some of its steps told their samples, others did not.
+            # Some steps reported their number of samples, others did not.
             return replace(found, reason=str(error))
         return self._add_times(found, Fate(timed.outcome), timed, by_sample)
 
@@ -217,7 +218,7 @@ class TuneBench:
             self.one_at_a_time = before
             raise
         if not second.quads:
-            # It is not the other's being there that it fails for.
+            # The failure is not caused by the other program.
             self.one_at_a_time = before
             return first if isinstance(first, TimedResult) else second
         return second

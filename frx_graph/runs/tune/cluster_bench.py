@@ -1,8 +1,8 @@
-"""Run and time configurations on the nodes of a cluster, as `TuneBench` does here: what a node has measured comes back
-with its files, and is kept in the tune's folder.
+"""Run and time configurations on the nodes of a cluster, as `TuneBench` does on this machine.
 
-A baseline's run says what a node is like; candidates are run on nodes like it only, so that all of a tune is about one
-environment. Both arms of a trial are on one node, which has nothing else to do.
+A node sends its results and files back, and they are written to the tune's folder. The baseline's run identifies the
+kind of node. Candidates run only on nodes of that kind, so the whole tune measures one environment. Both arms of a
+trial run on one node, which runs nothing else.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ EngineOn = Callable[[str | None], Engine]
 _PLACE, _MACHINE_FILE = "place.json", "machine.json"
 _TOLD = ("FRX_", "PYTORCH_")
 _LARGEST_BYTES = 16 * 2**20
-"""Size limit of a file that is brought; a larger one is left on its node, and goes with the attempt."""
+"""Size limit of a file that is sent back; a larger one stays on its node, and is removed with the attempt."""
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A node. `environment` tells it from others; candidates are derived from the rest."""
+    """A node. `environment` identifies its kind; candidates are derived from the other fields."""
 
     environment: str
     one_at_a_time: bool
@@ -47,7 +47,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class NodeResult:
-    """The result of a node: the files of the trial's folder by name, and what was found, or the error of the
+    """The result of a node: the files of the trial's folder by name, and the findings, or the error of the
     baseline."""
 
     found: ConfigurationTrial | RunSeen | TrialError
@@ -127,7 +127,7 @@ class ClusterBench:
             _write_machine(self._folder.path, self._machine)
             assert isinstance(brought.found, RunSeen)
             return brought.found
-        raise AssertionError("an engine tells of every job")
+        raise AssertionError("an engine reports every job")
 
     def gather_facts(self, seen: RunSeen) -> WorkloadFacts:
         """Return the facts of the nodes that candidates run on."""
@@ -171,7 +171,7 @@ class ClusterBench:
             yield finished.result.found
 
     def _run_jobs(self, environment: str | None, jobs: Sequence[TuneJob]) -> Iterator[JobResult[NodeResult]]:
-        """Raises `NowhereError` if there is no node to go on with: what the rest would come to says nothing."""
+        """Raises `NowhereError` if no node is left to continue on: the remaining trials are then not judged."""
         with contextlib.closing(self._engine(environment).run(jobs, self._progress)) as finished:
             for one in finished:
                 if isinstance(one.result, NowhereError):
@@ -181,7 +181,7 @@ class ClusterBench:
                 yield one
 
     def _keep(self, name: str, files: Sequence[tuple[str, bytes]], placed: Placement | None) -> None:
-        """Write the files of a trial, last the one that marks it finished."""
+        """Write the files of a trial; the last one marks it finished."""
         place = self._folder.path / name
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir(parents=True)
@@ -207,7 +207,7 @@ def _read_files(folder: Path) -> tuple[tuple[str, bytes], ...]:
 
 
 def _write_machine(tune: Path, machine: Machine | None) -> None:
-    """Write the machine, with only those variables that candidates are refused by: others may hold secrets."""
+    """Write the machine. Include only variables that can exclude candidates, since others may hold secrets."""
     assert machine is not None
     told = {name: value for name, value in machine.facts.environment.items() if name.startswith(_TOLD)}
     bare = replace(machine, facts=replace(machine.facts, environment=told))

@@ -32,10 +32,10 @@ from frx_graph.trials.configuration_trial import RunSeen
 from frx_graph.trials.schedule import Arm
 
 _ENDING_SECONDS = 10.0
-"""That a program which has made its steps is given to end by itself. One that does not look at how many it should make
-would go on for hours."""
+"""Seconds that a program gets to end by itself after its steps. A program that ignores the number of steps would run
+for hours."""
 _OUTPUT = "output"
-"""Metrics whose names begin so are of the model's outputs."""
+"""Prefix of metrics that describe the model's outputs."""
 Diagnose = Callable[[Path], str | None]
 
 
@@ -102,13 +102,13 @@ def examine_run(
 
 
 def find_bottleneck(folder: Path) -> str | None:
-    """Return the label of a run's diagnosis, of its steady state if there is one; None if nothing is known to hold it
-    back. The summary stays in the folder."""
+    """Return the label of a run's diagnosis, for the steady state if the run reached one; None if no bottleneck is
+    known. The summary stays in the folder."""
     try:
         with open_bundle(folder) as bundle:
             result = analyze_files(bundle).result
     except (FrxError, OSError):
-        # What a tune measures does not hang on it.
+        # The tune's measurements do not depend on it.
         return None
     path = folder / bundle_layout.SUMMARY
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -138,8 +138,8 @@ def sample_devices(
 
 
 def read_device_figures(folder: Path) -> tuple[float | None, float | None]:
-    """Return how busy the devices were on average, 0 to 100, and the largest share of a device's memory in use; None
-    for what was not sampled."""
+    """Return the mean utilisation of the devices, 0 to 100, and the largest share of a device's memory in use; None if
+    it was not sampled."""
     path = folder / GPU_METRICS
     if not path.exists():
         return None, None

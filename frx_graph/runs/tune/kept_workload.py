@@ -28,7 +28,7 @@ _TERMINATE_SECONDS = 1.0
 class Moment:
     """The moment just before the workload was stopped or continued, in nanoseconds since the epoch.
 
-    `cpu_seconds` is what all of its processes have used of the processors so far; it is counted while they stand.
+    `cpu_seconds` is the processor time of all the workload's processes so far, counted while they are stopped.
     """
 
     at_ns: int
@@ -36,12 +36,14 @@ class Moment:
 
 
 class PausableWorkload:
-    """Starts `command`, by no shell, with nothing on standard input and its output in `stdout.log` and `stderr.log` of
-    `folder`. Raises `TrialError` for what cannot be started. To be ended by `end`."""
+    """Starts `command`, without a shell and with an empty standard input. Call `end` to end it.
+
+    Its output goes to `stdout.log` and `stderr.log` of `folder`. Raises `TrialError` if it cannot be started.
+    """
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], folder: Path) -> None:
         self.exit_code: int | None = None
-        """Once it is known that the workload has ended; a signal's number is negative."""
+        """Set once the workload is known to have ended; a signal's number is negative."""
         self._cpu_seconds = 0.0
         self._guarded = GuardedProcess()
         mark = uuid.uuid4().hex
@@ -69,31 +71,31 @@ class PausableWorkload:
             case ["failed", error]:
                 raise TrialError(f"{name} cannot be started: {os.strerror(int(error))}")
             case _:
-                raise TrialError(f"{name} cannot be started: it says nothing")
+                raise TrialError(f"{name} cannot be started: no answer")
 
     def pause(self) -> Moment:
-        """Stop all of its processes; return when they have stopped."""
+        """Stop all processes of the workload; return when they have stopped."""
         return self._signal_and_wait(signal.SIGSTOP, "stopped")
 
     def resume(self) -> Moment:
-        """Let all of its processes continue."""
+        """Let all processes of the workload continue."""
         return self._signal_and_wait(signal.SIGCONT, "continued")
 
     def has_ended(self) -> bool:
-        """Return True if the workload has ended by itself; then `exit_code` says how."""
+        """Return True if the workload has ended by itself; then `exit_code` is set."""
         while self.exit_code is None and (words := self._guarded.read_words(0.0)):
             self._note(words)
         return self.exit_code is not None
 
     def measure_memory(self) -> int:
-        """Return the resident memory of all of its processes; shared pages count in each."""
+        """Return the resident memory of all processes of the workload; shared pages count in each."""
         with contextlib.suppress(psutil.Error, OSError):
             guard_has = psutil.Process(self._guard.pid).memory_info().rss
             return max(0, self._family.measure_memory() - guard_has)
         return 0
 
     def end(self, patience: float = _TERMINATE_SECONDS) -> None:
-        """End all of its processes, stopped ones too; returns when they are gone. What interrupts that waits until
+        """End all processes of the workload, stopped ones too; return when they are gone. Interrupts are deferred until
         then."""
         finish_ending(self._end, patience)
 
@@ -104,7 +106,7 @@ class PausableWorkload:
                 self._guarded.send(signal.SIGCONT)
                 self._wait_for_end(patience)
             self._guarded.send(signal.SIGKILL)
-            # A guard without a connection ends what is left, and goes.
+            # A guard without a connection ends the remaining processes, then itself.
             self._guarded.close()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._guard.wait(_ANSWER_SECONDS)

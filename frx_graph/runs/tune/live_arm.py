@@ -1,4 +1,4 @@
-"""Run one arm of a tune's trial as a process that stands still between its blocks of steps."""
+"""Run one arm of a tune's trial as a process that is stopped between its blocks of steps."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from frx_graph.trials.samples import Cause, Disturbance, load_disturbance
 from frx_graph.trials.schedule import Arm
 
 EVENTS = Path("raw/trace.jsonl")
-"""Within an arm's folder."""
+"""Path of the events in an arm's folder."""
 _POLL_SECONDS = 0.005
 
 
 class ArmEndedError(Exception):
-    """An arm has come to its end before its block had. `exit_code` is None for one that was ended here."""
+    """An arm ended before its block. `exit_code` is None for an arm that was ended here."""
 
     def __init__(self, arm: Arm, exit_code: int | None, detail: str) -> None:
         super().__init__(detail)
@@ -32,14 +32,16 @@ class ArmEndedError(Exception):
 
     @property
     def failed(self) -> bool:
-        """Not at its own regular end, and not for want of time."""
+        """True if the arm did not end regularly, and not because its time was over."""
         return bool(self.exit_code)
 
 
 @dataclass(frozen=True, slots=True)
 class ArmStart:
-    """The start of an arm: its command, its environment but for the variables that name its files, and how long it may
-    run, in seconds, without the time in which it stands."""
+    """The start of an arm: its command, its environment without the variables that name its files, and its time limit.
+
+    The limit is in seconds, without the time in which the arm is stopped.
+    """
 
     command: Sequence[str]
     environment: Mapping[str, str]
@@ -49,14 +51,14 @@ class ArmStart:
 
 
 class LiveArm:
-    """Started, and running, when it is made; `folder` is made for its output and its events. A context manager that
-    leaves no process behind."""
+    """A running arm; a context manager that leaves no process behind. The constructor starts it, and makes `folder` for
+    its output and its events."""
 
     def __init__(self, arm: Arm, start: ArmStart, folder: Path) -> None:
         self.arm = arm
         self._start = start
         (folder / EVENTS).parent.mkdir(parents=True, exist_ok=True)
-        # One that is begun again begins its files again.
+        # An arm that is restarted also restarts its files.
         (folder / EVENTS).unlink(missing_ok=True)
         self.stream = StepStream(folder / EVENTS)
         self.steps: list[EndedStep] = []
@@ -175,5 +177,5 @@ def describe_end(exit_code: int | None, steps: Sequence[EndedStep]) -> str:
 
 
 def _drop_cgroup_throttling(state: processor_state.CpuThrottling) -> processor_state.CpuThrottling:
-    """Drop what its control group holds back: a workload that wants more than its share always runs like that."""
+    """Drop waits for the control group's quota: a workload that wants more than its share always runs like that."""
     return replace(state, cgroup_periods=None, cgroup_seconds=None)

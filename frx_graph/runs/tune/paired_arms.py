@@ -1,4 +1,4 @@
-"""Run the blocks of a trial in two processes of which one stands still, or in one process after the other."""
+"""Run the blocks of a trial in two processes, one of them always stopped, or in one process after the other."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ Starts = Callable[[Arm], ArmStart]
 
 
 class AlternatingArms:
-    """Both programs live; while one runs a block the other stands, with its data loader's workers and whatever else it
-    has started. Each pair is two fresh processes. A context manager."""
+    """Keeps both programs alive; a context manager. Each pair is two fresh processes.
+
+    While one runs a block, the other is stopped, with its data loader's workers and all other child processes.
+    """
 
     def __init__(self, starts: Starts, folder: Path, *, warmup: int, steps: int) -> None:
         self._starts, self._folder = starts, folder
@@ -30,7 +32,7 @@ class AlternatingArms:
         self._end()
 
     def start_fresh(self, first: Arm) -> None:
-        """Raises `ArmEndedError` for one that does not get through its warm-up."""
+        """Raises `ArmEndedError` for an arm that ends during its warm-up."""
         self._end()
         second = Arm.CANDIDATE if first is Arm.BASELINE else Arm.BASELINE
         for arm in (first, second):
@@ -49,7 +51,7 @@ class AlternatingArms:
 
 
 class SuccessiveArms:
-    """Each block is a process of its own, from its start to its end: memory has room for one at a time only."""
+    """Runs each block in a fresh process, from its start to its end: memory has room for one at a time only."""
 
     def __init__(self, starts: Starts, folder: Path, *, warmup: int, steps: int) -> None:
         self._starts, self._folder = starts, folder

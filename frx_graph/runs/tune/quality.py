@@ -15,9 +15,9 @@ FEWEST_STEPS = 3
 MOST_MEMORY = 0.9
 """Share of the memory that a run may use."""
 _FINAL_SHARE = 4
-"""The final loss is the mean of the last quarter: that of one batch says what was in the batch."""
+"""The final loss is the mean of the last quarter, since the loss of one batch depends on the batch."""
 _DRIFT = ("output_abs_drift", "output_max_abs_diff")
-"""Differences that the program has worked out itself; of all other outputs both runs' values are compared."""
+"""Differences that the program has computed itself; for all other outputs, the values of both runs are compared."""
 
 
 def find_failures(seen: RunSeen, baseline: RunSeen, settings: TuneSettings) -> Iterator[str]:
@@ -31,7 +31,7 @@ def find_failures(seen: RunSeen, baseline: RunSeen, settings: TuneSettings) -> I
     elif seen.exit_code == 0 and seen.steps < _count_needed_steps(seen, baseline):
         yield f"it ends after {seen.steps} steps, and the baseline makes {baseline.steps}"
     if seen.memory_ratio is not None and seen.memory_ratio >= MOST_MEMORY:
-        yield f"memory: it takes {100 * seen.memory_ratio:.0f} % of all there is"
+        yield f"memory: it uses {100 * seen.memory_ratio:.0f} % of the total"
     yield from _check_losses(seen, baseline, settings)
     if settings.quality_checks:
         yield from _check_drift(seen, baseline, settings)
@@ -45,7 +45,7 @@ def compute_final_loss(losses: Sequence[float | None]) -> float | None:
 
 
 def _count_needed_steps(seen: RunSeen, baseline: RunSeen) -> int:
-    """Return the fewest steps that do what the baseline has done: fewer of larger batches."""
+    """Return the fewest steps that process as many samples as the baseline: fewer with larger batches."""
     if not (seen.batch_size and baseline.batch_size):
         return baseline.steps
     return int(baseline.steps * min(1.0, baseline.batch_size / seen.batch_size))
@@ -53,7 +53,7 @@ def _count_needed_steps(seen: RunSeen, baseline: RunSeen) -> int:
 
 def _check_losses(seen: RunSeen, baseline: RunSeen, settings: TuneSettings) -> Iterator[str]:
     if not seen.finite and not settings.allow_nonfinite_loss:
-        # What the baseline does, too, is not the candidate's doing; it is no quality either.
+        # If the baseline does the same, the candidate is not the cause, but the loss is still no basis for a decision.
         also = "" if baseline.finite else ", as one of the baseline's"
         yield f"quality: a loss is not finite{also}"
         return

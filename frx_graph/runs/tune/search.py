@@ -1,13 +1,13 @@
-"""Search for the fastest configuration, stage after stage, each on top of what the one before has proved.
+"""Search for the fastest configuration in stages, each built on the proven result of the stage before.
 
-A stage is a family of candidates that exclude each other. Its candidates race against the fastest configuration so far,
-the first few get a full trial against it, and the fastest of those that are promoted is what the next stage builds on.
-A program that waits for its data hides what a model gains, so data come first; if a faster model waits for
-them again, they come once more.
+A stage is a family of candidates that exclude each other. They race against the fastest configuration so far, and the
+first few get a full trial against it. The next stage builds on the fastest promoted candidate. Data loading comes
+first, because a program that waits for data hides gains of the model. It comes again if the faster model waits for
+data again.
 
-At the end all that was found, together, is tried against the program as it was, with fresh processes and to the end:
-that is the gain that is claimed. What was picked for being the fastest of several, or ended when it looked fast enough,
-looks faster than it is.
+At the end, one trial compares all changes together with the original program, in fresh processes and at full length.
+Only that gain is claimed. The fastest of several candidates looks faster than it is, and so does a trial that stopped
+early.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ class SearchState:
 
     baseline: RunSeen | None = None
     trials: tuple[ConfigurationTrial, ...] = ()
-    """In the order they were made; of a race with its outcome once the stage has been decided."""
+    """In the order they were made; a race has its outcome once the stage has been decided."""
     candidates: int = 0
-    """By how many alpha is divided."""
+    """The number that alpha is divided by."""
     left_out: tuple[str, ...] = ()
-    """Families and candidates that were not looked at, each with the reason."""
+    """Families and candidates that were skipped, each with the reason."""
     complete: bool = False
 
     @property
@@ -65,8 +65,8 @@ class SearchState:
 
 
 class Search:
-    """`facts` makes the facts of a configuration's run; `note` hears of everything as soon as it is known, `say` is
-    told in words."""
+    """`facts` makes the facts of a configuration's run. `note` receives every result as soon as it is known, `say`
+    messages for people."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class Search:
         named = self._settings.families
         wanted = [family for family in self._families if not named or family.name in named]
         able = {family.name: self._count_able(family, seen) for family in wanted}
-        # What may be looked at again counts twice, and the trial that is claimed once more.
+        # Families that may be tried again count twice. The final trial counts once more.
         twice = sum(able[family.name] for family in wanted if family.bottlenecks and len(wanted) > 1)
         self._candidates = min(sum(able.values()) + twice, self._settings.max_trials) + 1
         self._say(f"  {sum(able.values())} candidates")
@@ -177,13 +177,13 @@ class Search:
         return family.refuse(candidate, facts)
 
     def _run_stage(self, family: Family, seen: RunSeen, *, again: bool) -> ConfigurationTrial | None:
-        """Try a family, and return the fastest of its promoted candidates."""
+        """Try a family, and return its fastest promoted candidate."""
         facts = self._facts(seen)
         able: list[Configuration] = []
         for proposed in self._list_allowed(family, facts):
             if set(proposed.variables) <= set(self._against):
                 continue
-            # Its folder from before stays.
+            # The earlier folder stays.
             candidate = replace(proposed, id=f"{proposed.id}-again") if again else proposed
             reason = self._get_refusal(family, candidate, facts)
             if reason is None and self._tried >= self._candidates - 1:

@@ -9,7 +9,7 @@ from frx_graph.trials.policy import TUNE_POLICY, TrialPolicy
 from frx_graph.trials.protocol import Protocol, make_protocol
 
 _QUADS = 4
-"""In each pair of processes: blocks are longer than those of other trials."""
+"""Quads in each pair of processes, since blocks are longer than those of other trials."""
 _SUCCESSIVE_QUADS = 2
 """In each group of processes if each block is a process: twelve quads in all; nine are as few as can end in a
 promotion, see `compute_safe_t`."""
@@ -44,7 +44,7 @@ class TuneSettings(BaseModel):
     candidates: tuple[tuple[tuple[str, str], ...], ...] = ()
     """The user's own candidates, each a set of variables."""
     families: tuple[str, ...] = ()
-    """Only these; none: all."""
+    """The families to try; empty for all."""
     one_at_a_time: bool = False
     ignore_load: bool = False
     engine: EngineName = EngineName.LOCAL

@@ -1,7 +1,7 @@
 """Read the steps of a workload from its event stream while it grows, and select those of a block that count.
 
-Only what a tune goes by: when each step ended, how many samples it had, its loss and what the program measured of
-itself. Steps are those of the process that was first to end one; of a distributed program that is one rank.
+It reads only the data that a tune uses: the end of each step, its number of samples, its loss, and the program's own
+measurements. Steps come from the process that ended a step first; in a distributed program that is one rank.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from frx_graph.trials.schedule import Arm
 _AT_ONCE = 1 << 24
 
 FEWEST_SETTLING = 2
-"""Steps behind a stop that do not count, also if there are no workers: caches are cold."""
+"""Steps after a stop that do not count, even without workers, because caches are cold."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndedStep:
-    """One step that has ended, at `end_ns` nanoseconds since the epoch. None: not told."""
+    """One step that has ended, at `end_ns` nanoseconds since the epoch. None: not reported."""
 
     end_ns: int
     samples: int | None = None
@@ -36,8 +36,7 @@ class EndedStep:
 
 
 class StepStream:
-    """Reads `path`, which need not be there yet. A line that is no event is passed over; one that is not whole yet
-    waits."""
+    """Reads `path`, which need not exist yet. A line that is not an event is skipped; a partial line is read later."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -48,7 +47,7 @@ class StepStream:
         self._last_batch: int | None = None
         self._loader_batch: int | None = None
         self.workers: int | None = None
-        """The data loader's workers, as far as the stream tells."""
+        """The number of the data loader's workers that the stream reports."""
         self.layouts: set[int] = set()
 
     def read(self) -> list[EndedStep]:
@@ -100,15 +99,15 @@ class StepStream:
 
 @dataclass(frozen=True, slots=True)
 class BlockLength:
-    """In steps."""
+    """The length of a block, in steps."""
 
     settle: int
-    """Not counted, behind a stop."""
+    """Steps after a stop that do not count."""
     count: int
 
     @property
     def ends(self) -> int:
-        """Ends of steps to be seen: the first begins the first whole step."""
+        """The number of ends of steps to wait for: the first one begins the first whole step."""
         return 1 + self.settle + self.count
 
 
@@ -135,7 +134,7 @@ def select_block(
     samples = [step.samples for step in counted[1:]]
     return StepBlock(
         arm,
-        # A clock that is set back, or two events of one moment, must not make a time of nothing.
+        # A clock that is set back, or two events at one moment, must not give a time of 0.
         tuple(max(after.end_ns - before.end_ns, 1) / 1e9 for before, after in itertools.pairwise(counted)),
         sum(told) if len(told := [count for count in samples if count]) == len(samples) else None,
     )

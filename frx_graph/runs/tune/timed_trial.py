@@ -1,7 +1,7 @@
 """Time one candidate against a baseline by rule R: quads in pairs of fresh processes, until the verdict is clear.
 
-The rule is that of `frx_graph.trials`; this module gets its blocks, and decides what happens when a program ends
-in the middle: it is no failure, and goes on in fresh processes.
+`frx_graph.trials` implements the rule; this module supplies the blocks. A program that ends in the middle of a trial
+has not failed: the trial goes on in fresh processes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Arms(Shape):
     """Runs blocks of both programs. All methods raise `ArmEndedError`."""
 
     def start_fresh(self, first: Arm) -> None:
-        """End what is there, and start both programs anew, `first` first."""
+        """End running programs, and restart both, `first` first."""
 
     def run_block(self, arm: Arm) -> StepBlock:
         """Run a block of one of them."""
@@ -52,7 +52,7 @@ def run_timed_trial(
     progress: Progress = lambda _: None,
     pause: Callable[[float], None] = time.sleep,
 ) -> TimedResult:
-    """Run the trial. With `whole` no promotion ends it early: that would claim more than there is. Raises `TrialError`
+    """Run the trial. With `whole` no promotion ends it early, since that would overstate the gain. Raises `TrialError`
     if the baseline fails."""
     plan = make_schedule(rule)
     quads: list[MeasuredQuad] = []
@@ -89,7 +89,7 @@ def run_timed_trial(
 
 
 def run_race(arms: Arms, *, by_sample: bool = False) -> TimedResult:
-    """Run one quad, which proves nothing. Raises `TrialError` if the baseline fails."""
+    """Run one quad, which cannot promote. Raises `TrialError` if the baseline fails."""
     quad = Quad(0, 0, ABBA)
     try:
         arms.start_fresh(Arm.BASELINE)
@@ -97,7 +97,7 @@ def run_race(arms: Arms, *, by_sample: bool = False) -> TimedResult:
     except ArmEndedError as ended:
         if ended.failed and ended.arm is Arm.BASELINE:
             raise TrialError(f"the baseline fails: {ended.detail}", "look at its stderr.log") from ended
-        return TimedResult(Outcome.REJECT, f"the {ended.arm} came to nothing: {ended.detail}", None, ())
+        return TimedResult(Outcome.REJECT, f"the {ended.arm} failed: {ended.detail}", None, ())
     measured = _make_quad(quad, blocks, by_sample=by_sample or has_different_sizes(blocks))
     ratio = math.exp(measured.log_ratio)
     gain = Gain(ratio, None, None, 1, 1, (ratio,), int(measured.void))

@@ -1,16 +1,15 @@
-"""Keep a tune's runs and trials in its folder: what each run and each trial leaves there, and how it is read back to go
-on after a kill.
+"""Write a tune's runs and trials to its folder, and read them back to resume after a kill.
 
     tune-<id>/
       settings.json
       baseline/            config.yaml  benchmark_window.json  metrics.json  stdout.log  stderr.log  raw/trace.jsonl
-      race/<candidate>/    the same, and the files of its processes
+      race/<candidate>/    the same, and the processes' files
       <candidate>/         the same
-      final/               of everything that was found together
+      final/               the same, for all changes together
       autopilot_report.json
       report.md
 
-`metrics.json` is written last: a trial that was interrupted has none, and is measured anew.
+`metrics.json` is written last: an interrupted trial has none, and is measured again.
 """
 
 from __future__ import annotations
@@ -82,13 +81,14 @@ class TuneFolder:
             yield
 
     def get_trial_folder(self, kind: Kind, candidate: str) -> Path:
-        """Return a trial's own folder."""
+        """Return the folder of a trial."""
         if kind is Kind.RACE:
             return self.path / "race" / candidate
         return self.path / (FINAL if kind is Kind.FINAL else candidate)
 
     def begin_trial(self, folder: Path, variables: Mapping[str, str], *, why: str | None = None) -> None:
-        """Remove what an interrupted trial left, and write what is about to be tried. `why` is why it is not."""
+        """Remove the files of an interrupted trial, and write the candidate's configuration. `why` is the reason if it
+        is not run."""
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         settings = self._settings
@@ -111,7 +111,7 @@ class TuneFolder:
         (folder / "stderr.log").write_text("" if why is None else f"frx: not run: {why}\n", encoding="utf-8")
 
     def read_baseline(self) -> RunSeen | None:
-        """Read the baseline, if it is there."""
+        """Read the baseline, if it was finished."""
         found = _read_figures(self.path / BASELINE / _METRICS, _BaselineMetrics)
         return None if found is None else found.seen
 

@@ -34,7 +34,8 @@ def list_families(settings: TuneSettings) -> tuple[Family, ...]:
 
 
 class TuneRun:
-    """Whatever interrupts it, its report says what is known. With a `cluster` its nodes measure; else this machine."""
+    """Runs a tune, and keeps its report current, also after an interrupt. The nodes of `cluster` measure; without one,
+    this machine does."""
 
     def __init__(
         self,
@@ -58,7 +59,7 @@ class TuneRun:
         self._known = SearchState()
 
     def run(self) -> TuneDocument:
-        """Run it all. Raises `TrialError` if the program itself fails; the report then says how far it came."""
+        """Run the tune. Raises `TrialError` if the program itself fails; the report then says how far it came."""
         search = Search(
             self._bench,
             list_families(self._settings),
@@ -78,7 +79,7 @@ class TuneRun:
         return self._write("complete")
 
     def make_document(self, status: Status) -> TuneDocument:
-        """Return the report of what is known now."""
+        """Return the current report."""
         known = self._known
         rule = self._settings.make_protocol(known.candidates) if known.candidates else None
         return TuneDocument(

@@ -17,17 +17,17 @@ _CPU_INFO = Path("/proc/cpuinfo")
 
 @dataclass(frozen=True, slots=True)
 class WorkloadFacts:
-    """The machine, and the run of what candidates are compared with. None: not told."""
+    """The machine, and the run that candidates are compared with. None: unknown."""
 
     processors: int
-    """That may be used."""
+    """The number of processors that the program may use."""
     gpus: tuple[str, ...]
     bf16: bool
     """True if the device has instructions for bfloat16."""
     compiler: bool
     """True if torch.compile finds a C++ compiler."""
     environment: Mapping[str, str]
-    """The user's own."""
+    """The user's environment variables."""
     seen: RunSeen
     quality_checks: bool
 

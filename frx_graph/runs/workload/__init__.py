@@ -1,1 +1,1 @@
-"""Run a user's program so that none of its processes is left behind, and its output passes at once."""
+"""Run a user's program, pass its output on at once, and leave no process behind."""

@@ -15,8 +15,8 @@ from frx_graph.support.supervisor.process import Stream
 
 
 class GuardedProcess:
-    """A workload behind its guard. Signals sent before `start` reach it once it runs. `close` leaves the guard to end
-    what is left."""
+    """A workload behind its guard. Signals sent before `start` reach it once it runs. After `close`, the guard ends the
+    remaining processes."""
 
     def __init__(self) -> None:
         control_read, control = os.pipe()
@@ -33,7 +33,7 @@ class GuardedProcess:
         stdout: Stream,
         stderr: Stream,
     ) -> subprocess.Popen[bytes]:
-        """Start the guard, which leads a session of its own. Raises `OSError` or `ValueError` if that fails."""
+        """Start the guard in a new session. Raises `OSError` or `ValueError` if that fails."""
         guard = [sys.executable, "-I", "-S", str(Path(workload_guard.__file__)), *map(str, self._theirs)]
         try:
             return subprocess.Popen(

@@ -1,9 +1,8 @@
-"""Run a user's program: its output passes at once, signals reach it, and none of its processes is left in the end,
-however this process ends.
+"""Run a user's program, pass its output and signals on at once, and leave no process behind.
 
-A small guard process (`workload_guard`) ends the workload if this process is killed. The workload leads a session of
-its own: a terminal's Ctrl-C comes to this process, which passes it on. The workload reads a pipe or a file on standard
-input, but no terminal.
+A small guard process (`workload_guard`) ends the workload if this process is killed. The workload runs in a new
+session: a terminal's Ctrl-C reaches this process, which passes it on. Standard input of the workload may be a pipe or a
+file, but not a terminal.
 """
 
 from __future__ import annotations
@@ -62,11 +61,11 @@ class WorkloadEnd:
 
     exit_code: int | None
     signal: int | None
-    """That has ended it."""
+    """The signal that ended the workload."""
     seconds: float
-    """From its start to its end, without what it has left behind."""
+    """From the workload's start to its end, without processes that it left behind."""
     log_problem: str | None = None
-    """Why its log is not whole, for people."""
+    """The reason why the log is incomplete, for people."""
 
     @property
     def shell_code(self) -> int:
@@ -84,12 +83,12 @@ def run_workload(
     stderr: int | None = STDERR,
     started: Callable[[int], None] | None = None,
 ) -> WorkloadEnd:
-    """Run `command`, by no shell, to its end.
+    """Run `command`, without a shell, to its end.
 
-    What it writes goes to the descriptors `stdout` and `stderr`, None for nowhere, and all of it to the file `log`.
-    `environment` is what it gets instead of this process's own. `started` is called with the number of a process whose
-    descendants are the workload's processes. SIGINT, SIGTERM and SIGHUP are passed on while it runs, the second kills;
-    they are not handled outside the main thread. Raises `WorkloadError` if it cannot be started.
+    Its output goes to the descriptors `stdout` and `stderr`, None for nowhere, and to the file `log`. `environment`
+    replaces that of this process. `started` is called with the id of a process whose descendants are the workload's
+    processes. SIGINT, SIGTERM and SIGHUP are passed on while it runs, and the second one kills. Outside the main thread
+    they are not handled. Raises `WorkloadError` if it cannot be started.
     """
     with contextlib.ExitStack() as stack:
         try:
@@ -115,7 +114,7 @@ def run_workload(
             end = _follow_guard(guarded, command[0], signals, tell)
             output.finish(signals.is_impatient)
         finally:
-            # The guard ends whatever is left, and then itself.
+            # The guard ends the remaining processes, and then itself.
             guarded.close()
             if guard is not None:
                 guard.wait()

@@ -1,21 +1,22 @@
-"""Guard a workload: when it or its runner ends, none of its processes is left.
+"""Guard a workload: end all its processes when it or its runner ends.
 
     python -I -S workload_guard.py CONTROL STATUS PROGRAM [ARGUMENT...]
 
-It is a program of its own, of the standard library alone, since its parent may be killed at any moment. It reads from
-the descriptor CONTROL: each byte is a signal for the workload's process group, or for all that it has started if it is
-SIGKILL, SIGSTOP or SIGCONT; and the end of the file says that the parent has gone. It writes lines to STATUS:
+The guard is a separate program that uses the standard library alone, since its parent may be killed at any moment. It
+reads from the descriptor CONTROL. Each byte is a signal for the workload's process group; SIGKILL, SIGSTOP and SIGCONT
+go to every process that the workload has started. End of file means that the parent has exited. The guard writes lines
+to STATUS:
 
-    started PID                  or `failed ERRNO`, which is the last one
-    stopped NS CPU_SECONDS       all of its processes are stopped; NS since the epoch is before the first was
-    continued NS CPU_SECONDS     they continue; NS is before the first did
+    started PID                  or `failed ERRNO`, which is the last line
+    stopped NS CPU_SECONDS       all processes are stopped; NS (since the epoch) precedes the first stop
+    continued NS CPU_SECONDS     all processes continue; NS precedes the first
     ended CODE SECONDS CPU_SECONDS
 
-CODE is minus the signal that has ended it. It is said when all that the workload has left behind has ended, too.
-CPU_SECONDS are of all processes so far.
+CODE is the exit code, or minus the signal that ended the workload. The last line is written once all processes that
+the workload left behind have ended. CPU_SECONDS is the processor time of all processes so far.
 
-On Linux it adopts processes whose parents have ended, so that those that have left the group and the session are found,
-too; and the workload is killed if the guard is.
+On Linux the guard adopts orphaned processes, so it also finds those that left the group and the session. If the guard
+is killed, the workload is killed, too.
 """
 
 import contextlib
@@ -33,9 +34,9 @@ from typing import NamedTuple
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 """linux/prctl.h"""
 _PATIENCE = 1.0
-"""Seconds between SIGTERM and SIGKILL for what a workload has left behind, or what its parent has."""
+"""Seconds between SIGTERM and SIGKILL for processes that a workload or its parent has left behind."""
 _GONE = 5.0
-"""Seconds after which a process that SIGKILL does not end, as one in a system call that hangs, is left alone."""
+"""Seconds after which a process that SIGKILL does not end is left alone, such as one in a system call that hangs."""
 _STANDS = 0.2
 """Seconds that a process may take to stop, as one that waits for a disk; then it is left to stop when it can."""
 _POLL, _STOPPING_POLL = 0.01, 0.001
@@ -216,7 +217,7 @@ def _sum_cpu_seconds(alive: list[Process]) -> float:
 
 
 def _kill(process: int, number: int) -> None:
-    # Only this process reaps what it finds, so that a number is not another's by now; or its parent does, then it may.
+    # A process that only the guard can reap keeps its number. If its parent reaps it, the number may be reused.
     with contextlib.suppress(OSError):
         os.kill(process, number)
 

@@ -1,6 +1,6 @@
 """Read a workload's output in a thread: pass it on at once, and keep it in a log.
 
-Bytes are neither decoded nor gathered. In what order it has written to both of its streams is not known.
+Bytes are neither decoded nor buffered. The order of writes across the two streams is not known.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import IO, Final
 MOST_KEPT: Final = 256 << 20
 """Bytes of output that are kept from its start on. A program that floods its output for a day would fill the disk."""
 MOST_TAIL: Final = 1 << 20
-"""Bytes that are kept of its end, where it says why it has failed."""
+"""Bytes kept from the end of the output, where a program prints why it failed."""
 
 _CHUNK = 1 << 16
 """Bytes: what a pipe holds."""
@@ -25,8 +25,8 @@ _POLL_SECONDS = 0.1
 
 
 class WorkloadLog:
-    """Writes to the file at `path`, which is made. Raises `OSError` if it cannot be; later that what is written is
-    not kept, as on a full disk, is in `problem`."""
+    """Writes to a new file at `path`. Raises `OSError` if it cannot be created; `problem` reports later write errors,
+    such as a full disk."""
 
     def __init__(self, path: Path, most: int = MOST_KEPT, most_tail: int = MOST_TAIL) -> None:
         self._file = path.open("wb", buffering=0)
@@ -54,7 +54,7 @@ class WorkloadLog:
         self._put(bytes(self._tail))
         self._file.close()
         if self._left_out:
-            self.problem = self.problem or f"{self._left_out} bytes of the workload's output are left out of its log"
+            self.problem = self.problem or f"the log omits {self._left_out} bytes of the workload's output"
 
     def _drop(self) -> None:
         surplus = max(0, len(self._tail) - self._most_tail)
@@ -76,7 +76,8 @@ class WorkloadLog:
 class WorkloadOutput:
     """Reads each stream, passes it on to its descriptor, None for nowhere, and writes it to `log`.
 
-    One whose reader has gone, as of `| head`, or whose disk is full, is not written to any more: the workload goes on.
+    If the reader has gone, as with `| head`, or the disk is full, the stream is no longer passed on: the workload
+    continues.
     """
 
     def __init__(self, streams: dict[IO[bytes], int | None], log: WorkloadLog | None) -> None:
@@ -90,7 +91,7 @@ class WorkloadOutput:
 
     def finish(self, impatient: Callable[[], bool]) -> None:
         """Wait after the workload's end until all output is passed on, or the user is `impatient`."""
-        # A process that has the pipe and is none of the workload's keeps it open for as long as it likes.
+        # A process that does not belong to the workload may keep the pipe open indefinitely.
         os.write(self._stop, b"x")
         while self._thread.is_alive() and not impatient():
             self._thread.join(_POLL_SECONDS)
@@ -101,7 +102,7 @@ class WorkloadOutput:
             os.write(self._stop, b"x")
         self._thread.join(_POLL_SECONDS)
         if self._thread.is_alive():
-            # It waits for a reader that does not read; the process closes what it has open.
+            # The thread waits for a reader that does not read; its descriptors are closed when the process ends.
             return
         for stream in self._streams:
             stream.close()

@@ -1,4 +1,4 @@
-"""Serve only requests that use a name of the service, and that hold the token if one is set."""
+"""Serve only requests that use a name of the service and carry the token, if one is set."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from frx_graph.service.http.problem import ProblemError, respond_problem
 from frx_graph.service.settings import ServiceSettings, is_loopback
 
 OPEN = frozenset({"/healthz"})
-"""What says nothing that a stranger may not know."""
+"""Paths that reveal nothing private, and so need no token."""
 _OWN_SITES = frozenset({"same-origin", "none"})
-"""Where a browser says that a request comes from: a page of the service, or the user. Other programs say nothing."""
+"""Values of `Sec-Fetch-Site` for the service's own pages and for the user. Other programs send no such header."""
 _CHALLENGE = 'Basic realm="frx-graph", charset="UTF-8"'
 
 
 class Access:
-    """ASGI middleware. A page elsewhere that a browser was lured to could ask a service on the browser's machine by a
-    name that leads there (DNS rebinding), but not by the service's own name."""
+    """ASGI middleware against DNS rebinding: a hostile page can reach a service on the browser's machine through its
+    own host name, but not under the service's name."""
 
     def __init__(self, app: ASGIApp, settings: ServiceSettings) -> None:
         self._app = app
@@ -46,7 +46,7 @@ class Access:
         if self._token is None:
             hosts = [_strip_port(value) for name, value in headers if name == b"host"]
             if len(hosts) != 1 or not (hosts[0] in self._hosts or is_loopback(hosts[0])):
-                return ProblemError(421, "the service is not asked by that name", "name it with --allow-host")
+                return ProblemError(421, "the service does not use that name", "name it with --allow-host")
             return None
         given = [value for name, value in headers if name == b"authorization"]
         if len(given) != 1 or not hmac.compare_digest(_parse_token(given[0]), self._token):
@@ -59,11 +59,11 @@ class Access:
         return None
 
     def _is_of_own_page(self, headers: Headers) -> bool:
-        """Return False if a browser says that another site's page sent the request; other programs do not say."""
+        """Return False if a browser reports another site's page as the origin. Other programs report nothing."""
         site = headers.get("sec-fetch-site")
         if site is not None:
             return site in _OWN_SITES
-        # Browsers say no more than this to a service that is not encrypted, and is on another machine.
+        # Browsers send only this to an unencrypted service on another machine.
         origin = headers.get("origin")
         if origin is None:
             return True

@@ -1,6 +1,6 @@
 """Limit the size and duration of a request's body, and the size of all bodies together.
 
-A body is cut off where it goes too far, whatever its `Content-Length` says, or where it has none.
+The limit applies to the received bytes, with any or no `Content-Length`.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from frx_graph.service.settings import ServiceSettings
 
 RETRY_SECONDS = "2"
 FILE_ROUTES = frozenset({"/analyze", "/report"})
-"""Whose bodies are written to disk as they come; those of all others are in memory."""
+"""Routes whose bodies go to disk as they arrive; all other bodies stay in memory."""
 
 
 class BodyLimit:
-    """ASGI middleware. Who reads too long a body gets a `ProblemError` from `receive`."""
+    """ASGI middleware. `receive` raises a `ProblemError` for a body that is too long."""
 
     def __init__(self, app: ASGIApp, settings: ServiceSettings) -> None:
         self._app = app
         self._settings = settings
         self._held = {True: 0, False: 0}
-        """Bytes of bodies with files, and of others."""
+        """Bytes of bodies with files, and of other bodies."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve the request with a limited body."""
@@ -46,7 +46,7 @@ class BodyLimit:
 
         async def send_closing(message: Message) -> None:
             if message["type"] == "http.response.start" and any_body and not body.complete:
-                # The server would read on to the end, if there is one.
+                # The server would keep reading to the end of the body.
                 MutableHeaders(scope=message)["Connection"] = "close"
             await send(message)
 
@@ -57,7 +57,7 @@ class BodyLimit:
 
 
 class _RequestBody:
-    """One body, as it comes."""
+    """One body, as it arrives."""
 
     def __init__(
         self, receive: Receive, settings: ServiceSettings, limit: int, held: dict[bool, int], files: bool
@@ -72,9 +72,9 @@ class _RequestBody:
         self.size = 0
 
     async def receive(self) -> Message:
-        """The next part of it."""
+        """Return the next part of the body."""
         if self.complete:
-            # Behind the body comes only the message that the client has gone.
+            # After the body only the disconnect message can follow.
             return await self._receive()
         left = min(self._settings.idle_seconds, self._deadline - monotonic())
         try:
@@ -91,7 +91,7 @@ class _RequestBody:
         most = self._settings.held_bytes if self._files else self._settings.held_text_bytes
         if self._held[self._files] > most:
             raise ProblemError(
-                503, "the service holds as many bytes as it may", "try again", {"Retry-After": RETRY_SECONDS}
+                503, "the service has no room for more request bodies now", "try again", {"Retry-After": RETRY_SECONDS}
             )
         return message
 

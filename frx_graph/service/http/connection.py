@@ -1,6 +1,6 @@
-"""Close connections on which no request's head arrives, or whose answer is not taken.
+"""Close connections that send no request head in time, or do not read the answer.
 
-The server has no time limit for either. `BodyLimit` has that of a body.
+The server has no time limit for either. `BodyLimit` has the limit for bodies.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _LOGGING: Final[dict[str, Any]] = {
     "loggers": {"uvicorn": {"handlers": ["stderr"], "level": "WARNING", "propagate": False}},
 }
 _LONGEST_HEAD = 1 << 16
-"""Bytes of a request's line and headers."""
+"""Largest request line with headers, in bytes."""
 
 
 class JsonLine(logging.Formatter):
-    """Formatter of the server's own messages, as one line of JSON. An error's text is left out: it may hold a body."""
+    """Formats the server's own messages as one line of JSON, without the text of errors, which may hold a body."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line."""
+        """Return one line."""
         error = record.exc_info[0] if record.exc_info is not None else None
         return format_log_line(
             server=record.getMessage().strip(), **({} if error is None else {"fault": error.__name__})
@@ -48,17 +48,17 @@ class TimedConnection(H11Protocol):
         super().__init__(*args, **kwargs)
         self._silence = silence
         self._ending: asyncio.TimerHandle | None = None
-        """When the connection ends, unless a head comes before."""
+        """Timer that closes the connection unless a head arrives first."""
         self._stuck: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Wait for a head from now on."""
+        """Start the wait for a head."""
         self._lingering = LingeringTransport(transport, self._is_unread, self._end_request)
         super().connection_made(cast(asyncio.Transport, self._lingering))
         self._await_head()
 
     def data_received(self, data: bytes) -> None:
-        """Handle a part of a head or a body, or bytes behind an answer."""
+        """Handle a part of a head or a body, or bytes after an answer."""
         if self._lingering.lingers:
             self._lingering.drop(data)
             return
@@ -66,22 +66,22 @@ class TimedConnection(H11Protocol):
         if self.cycle is not None and not self.cycle.response_complete:
             self._cancel_head()
         elif self._ending is None and not self.transport.is_closing():
-            # Not restarted by each part: a client that sends a byte now and then gets no more time.
+            # Parts do not restart the timer: a client that sends single bytes gets no more time.
             self._await_head()
 
     def on_response_complete(self) -> None:
-        """Leave the wait for the next head to the server's own limit of an idle connection."""
+        """Leave the wait for the next head to the server's own limit for idle connections."""
         self._cancel_head()
         super().on_response_complete()
 
     def pause_writing(self) -> None:
-        """The other side does not take what it is sent."""
+        """Start a timer: the other side does not read its data."""
         super().pause_writing()
         if self._stuck is None:
             self._stuck = self.loop.call_later(self._silence, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """The other side takes data again."""
+        """Stop the timer: the other side reads data again."""
         super().resume_writing()
         if self._stuck is not None:
             self._stuck.cancel()
@@ -98,7 +98,7 @@ class TimedConnection(H11Protocol):
         return self.conn.their_state in (h11.SEND_BODY, h11.ERROR)
 
     def _end_request(self) -> None:
-        """Tell the request in progress that no more of its body will arrive."""
+        """Notify the request in progress that the rest of the body will not arrive."""
         self._cancel_head()
         if self.cycle is not None and not self.cycle.response_complete:
             self.cycle.disconnected = True
@@ -114,12 +114,12 @@ class TimedConnection(H11Protocol):
 
 
 def make_server(app: FastAPI, settings: ServiceSettings) -> uvicorn.Server:
-    """Return the server of the application, for sockets that it is given."""
+    """Return a server of the application for given sockets."""
     protocol: Any = partial(TimedConnection, silence=settings.idle_seconds)
     return uvicorn.Server(
         uvicorn.Config(
             app,
-            # Not the faster one, where it is installed: it has no limit of a head's length.
+            # Not the faster parser, even if installed: it does not limit the length of a head.
             http=protocol,
             ws="none",
             access_log=False,

@@ -1,7 +1,7 @@
 """Close a connection without losing its last answer.
 
-If unread bytes arrive, closing resets the connection, and a reset discards data that the other side has not read yet.
-A client that still sends a refused body would lose the answer that gives the reason (RFC 9112, 9.6).
+Closing with unread bytes resets the connection, and a reset discards data that the other side has not read yet. A
+client still sending a refused body would lose the answer with the reason (RFC 9112, 9.6).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Final
 
 _SECONDS: Final = 5.0
 _BYTES: Final = 16 << 20
-"""What is let through in all. Who sends more does not read."""
+"""Bytes to discard in all. A client that sends more is not reading."""
 
 
 class LingeringTransport:
@@ -30,36 +30,36 @@ class LingeringTransport:
 
     @property
     def lingers(self) -> bool:
-        """True while arriving bytes belong to no request."""
+        """True while arriving bytes do not belong to a request."""
         return self._end is not None
 
     def is_closing(self) -> bool:
-        """Return True if there will be no further answer."""
+        """Return True if no further answer follows."""
         return self.lingers or self._transport.is_closing()
 
     def close(self) -> None:
-        """End the answer; a second time, the connection."""
+        """End the answer; called again, end the connection."""
         if self.is_closing() or not self._unread():
             self._transport.close()
             return
         try:
             self._transport.write_eof()
         except OSError:
-            # The other side has gone; it would be noticed with the next byte.
+            # The other side is gone; the next byte would show it.
             self._transport.abort()
             return
         self._end = asyncio.get_running_loop().call_later(_SECONDS, self._transport.close)
-        # A body that came faster than it was read has stopped it.
+        # Reading is paused if the body arrived faster than it was read.
         self._transport.resume_reading()
         self._answered()
 
     def drop(self, data: bytes) -> None:
-        """Discard bytes that arrived; close after too many."""
+        """Discard arriving bytes; close after too many."""
         self._left -= len(data)
         if self._left < 0:
             self._transport.close()
 
     def cancel_timer(self) -> None:
-        """The connection is over."""
+        """Clean up after the connection."""
         if self._end is not None:
             self._end.cancel()

@@ -18,7 +18,7 @@ _LONGEST_DETAIL = 2000
 
 
 class Problem(BaseModel):
-    """Error, and the next step."""
+    """The error, and the next step."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -30,7 +30,7 @@ class Problem(BaseModel):
 
 
 class ProblemError(HTTPException):
-    """Error that ends a request with a problem. Only `HTTPException` passes the framework in the middle of a body."""
+    """Error that ends a request with a problem. Within a body the framework passes on only `HTTPException`."""
 
     def __init__(self, status: int, detail: str, hint: str = "", headers: Mapping[str, str] | None = None) -> None:
         super().__init__(status, detail, headers)
@@ -48,7 +48,7 @@ def build_problem(error: ProblemError) -> Problem:
 
 
 def respond_problem(error: ProblemError, scope: Scope) -> Response:
-    """Return a page if a browser asks, else a document."""
+    """Return a page for a browser, else a document."""
     if "text/html" not in Headers(scope=scope).get("accept", ""):
         text = build_problem(error).model_dump_json(exclude_none=True)
         return Response(text, error.status_code, error.headers, MEDIA_TYPE)

@@ -1,4 +1,4 @@
-"""Log each request as a line of JSON, count it for Prometheus, and answer faults. None of them holds a body."""
+"""Log each request as a line of JSON, count it for Prometheus, and answer faults. Bodies appear in none of these."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ def log_to_stderr(line: str) -> None:
 
 
 def format_log_line(**told: object) -> str:
-    """A line of the log, with the time in front."""
+    """Return a line of the log that begins with the time."""
     return json.dumps({"at": datetime.now(UTC).isoformat(timespec="milliseconds"), **told})
 
 
 def get_request_number(scope: Scope) -> str:
-    """Return the request's number, by which its line in the log is found."""
+    """Return the request's number, which identifies its line in the log."""
     return str(scope.get(_NUMBER, UNKNOWN_ROUTE))
 
 
 class RequestLog:
-    """ASGI middleware. Each request has a number of its own, which its answer and its line both tell."""
+    """ASGI middleware. Each request has a unique number, in its answer and its line of the log."""
 
     def __init__(self, app: ASGIApp, metrics: ServiceMetrics, log: Callable[[str], None]) -> None:
         self._app = app
@@ -73,7 +73,7 @@ class RequestLog:
         try:
             await self._app(scope, receive_counted, send_noted)
         finally:
-            # The route's own pattern: a path could be anything, and each would make a time series.
+            # The route's pattern: arbitrary paths would each add a time series.
             route = getattr(scope.get("route"), "path", UNKNOWN_ROUTE)
             method = scope["method"] if scope["method"] in _METHODS else "other"
             seconds = perf_counter() - start
@@ -96,7 +96,7 @@ _SECONDS = (0.005, 0.02, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 
 
 class ServiceMetrics:
-    """Metrics of one service; two services in one process do not share theirs."""
+    """Metrics of one service. Two services in one process have separate metrics."""
 
     def __init__(self) -> None:
         registry = CollectorRegistry()
@@ -112,9 +112,9 @@ class ServiceMetrics:
             "frx_analyses_total", "Analyses by how they ended.", ("task", "outcome"), registry=registry
         )
         self.analysis_seconds = Histogram(
-            "frx_analysis_seconds", "Of an analysis, waiting included.", ("task",), registry=registry, buckets=_SECONDS
+            "frx_analysis_seconds", "Of an analysis with its wait.", ("task",), registry=registry, buckets=_SECONDS
         )
-        self.busy_workers = Gauge("frx_workers_busy", "Workers that analyse.", registry=registry)
+        self.busy_workers = Gauge("frx_workers_busy", "Workers with an analysis.", registry=registry)
         self.waiting = Gauge("frx_analyses_waiting", "Analyses that wait for a worker.", registry=registry)
 
     def render_text(self) -> bytes:
@@ -123,13 +123,13 @@ class ServiceMetrics:
 
 
 _FRAMES: Final = 8
-"""The innermost of a traceback."""
+"""Number of innermost frames of a traceback to log."""
 _NOBODY_THERE: Final = 499
-"""For the log alone: the client has gone, and gets no answer (as nginx calls it)."""
+"""Only for the log: the client is gone and gets no answer (nginx's code)."""
 
 
 class Faults:
-    """ASGI middleware. An error's text is not logged: it may hold what was sent."""
+    """ASGI middleware. The text of an error is not logged: it may quote the request."""
 
     def __init__(self, app: ASGIApp, log: Callable[[str], None]) -> None:
         self._app = app
@@ -155,7 +155,7 @@ class Faults:
             number = get_request_number(scope)
             self._log(format_log_line(request=number, fault=type(error).__name__, where=where[-_FRAMES:]))
             if begun:
-                # The connection is closed: half an answer is not to look like a whole one.
+                # Close the connection: half an answer must not look complete.
                 raise
             await respond_problem(make_fault_problem(number), scope)(scope, receive, send)
 

@@ -1,4 +1,4 @@
-"""The bodies of the JSON endpoints: files as text."""
+"""Bodies of the JSON endpoints: files as text."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NCU = """"ID","Kernel Name","Metric Name","Metric Unit","Metric Value"
 
 Text = Annotated[str, Field(min_length=1)]
 GpuName = Annotated[
-    str | None, Field(max_length=100, description="a product or architecture, H100 or sm_90, in place of the file's")
+    str | None, Field(max_length=100, description="product or architecture, H100 or sm_90, instead of the file's")
 ]
 Label = Annotated[str, Field(min_length=1, max_length=200)]
 
@@ -47,7 +47,7 @@ class _Request(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _known_fields(cls, value: Any) -> Any:
-        # One error for all: of two million unknown fields there would be as many.
+        # Report one error, even for two million unknown fields.
         if isinstance(value, dict) and (unknown := value.keys() - cls.model_fields.keys()):
             raise ValueError(f"there is no field {sorted(unknown)[0][:100]!r}")
         return value
@@ -97,7 +97,7 @@ class NcuRequest(NcuLayer):
 
 
 class PtxLayer(_Request):
-    """Its PTX."""
+    """PTX of the program."""
 
     ptx_text: Text
 
@@ -115,7 +115,7 @@ class PtxRequest(PtxLayer):
 
 
 class CompareSide(_Request):
-    """Layers of one implementation, at least one."""
+    """The layers of one implementation, at least one."""
 
     label: Label | None = None
     cuda_source: Text | None = None
@@ -141,7 +141,7 @@ class CompareSide(_Request):
 
 
 class CompareRequest(_Request):
-    """Two implementations; `b` is meant to be better."""
+    """Two implementations; `b` should be the better one."""
 
     model_config = _make_config(
         {
@@ -171,7 +171,7 @@ class SourceLayer(_Request):
 
 
 class ProfilerLayer(_Request):
-    """A torch.profiler trace of it, as JSON."""
+    """A torch.profiler trace of the program, as JSON."""
 
     trace_text: Text
 
@@ -181,8 +181,8 @@ class ProfilerLayer(_Request):
 
 
 class ReconcileRequest(_Request):
-    """The layers of one program, each as its own endpoint takes it: results are worked out again, since those of
-    another time or program could not be told from its own."""
+    """The layers of one program, each in the form that its own endpoint takes. They are analysed again, since earlier
+    results might belong to another program or version."""
 
     model_config = _make_config({"static": {"files": [{"content": _SOURCE}]}, "ncu": {"csv_text": _NCU}})
 

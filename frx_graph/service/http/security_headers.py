@@ -1,4 +1,4 @@
-"""Headers that tell a browser to load and run nothing but what the service itself serves."""
+"""Headers that restrict a browser to content from the service itself."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _HEADERS: Final = {
     "Content-Security-Policy": POLICY,
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
-    # Without a referrer the origin of our own forms would be "null", as that of others' may be.
+    # Without a referrer the origin of the service's own forms would be "null", like that of hostile forms.
     "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
 _KEPT = "/static/"
-"""Below it are files of the package; all else is about somebody's programs, and stays in no cache."""
+"""Path of the package's own files. All other answers are private, and must not be cached."""
 
 
 class SecurityHeaders:

@@ -22,13 +22,13 @@ if (drop) {
     const size = inputs.reduce((sum, input) => sum + [...input.files].reduce((all, file) => all + file.size, 0), 0);
     if (size > Number(drop.dataset.mostBytes)) {
       event.preventDefault();
-      hint.textContent = "The files are larger than the service takes.";
+      hint.textContent = "The files are too large for this service.";
       return;
     }
     const button = event.target.querySelector("button");
     button.disabled = true;
     button.textContent = "Analysing…";
-    hint.textContent = "Sending the file and analysing it.";
+    hint.textContent = "Uploading and analysing the file.";
   });
   addEventListener("pageshow", () => {
     const button = document.querySelector(".upload button");

@@ -1,1 +1,1 @@
-"""Processes that this one starts: each leads its own session and is ended with all that is left in it."""
+"""Start processes that each lead a session, and end every process of that session with them."""

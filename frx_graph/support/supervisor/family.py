@@ -1,4 +1,4 @@
-"""Measure the memory of a process and all that it has started, even outside its session, and end them."""
+"""Measure the memory of a process and its descendants, even outside the session, and end them."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class ProcessFamily:
         return used
 
     def wait_for_leader(self, seconds: float) -> bool:
-        """Return whether the leader ends within `seconds`. It is not reaped, so that its number remains its own."""
+        """Return whether the leader ends within `seconds`. It is not reaped, so its number cannot be reused."""
         deadline = time.monotonic() + seconds
         while self._leader.returncode is None and self._is_alive(self.pid):
             if time.monotonic() >= deadline:
@@ -101,18 +101,18 @@ class ProcessFamily:
                     self._seen[number] = process
 
     def _is_alive(self, number: int) -> bool:
-        """Return False for a process that is a zombie, or whose number now is another's."""
+        """Return False for a zombie, and for a process whose number was reused."""
         process = self._seen[number]
         try:
             return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
         except (psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):
             return False
         except _UNREADABLE:
-            # Unknown, as when this process may open no more files: rather one signal too many.
+            # Unknown, for example if this process may open no more files. One signal too many does no harm.
             return True
 
     def _signal(self, number: int) -> bool:
-        """Return whether one was there to signal. A process id that now is another's is left alone."""
+        """Signal the living members, and return True if there was one. A reused process id gets no signal."""
         if self._leader.returncode is None:
             with contextlib.suppress(OSError):
                 os.killpg(self.pid, number)
@@ -127,11 +127,11 @@ def _measure_own_memory(process: psutil.Process) -> int:
     with contextlib.suppress(*_UNREADABLE):
         if (pss := getattr(process.memory_full_info(), "pss", None)) is not None:
             return int(pss)
-    # Not told, as on other systems, or of another user's process: what is resident.
+    # Other systems, and processes of other users, only give resident memory.
     return int(process.memory_info().rss)
 
 
 def _list_process_ids() -> Iterator[int]:
     with contextlib.suppress(*_UNREADABLE):
-        # One by one: what `process_iter` raises in the middle, of one process, ends it for all.
+        # Not `process_iter`: an error for one process would end the iteration.
         yield from psutil.pids()

@@ -1,4 +1,4 @@
-"""Read the lines of a supervised process's answers, and keep the end of its output."""
+"""Read a supervised process's answers by line, and keep the end of the output."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections import deque
 from typing import IO
 
 _CHUNK = 1 << 16
-"""Bytes: what a pipe holds."""
+"""Bytes that a pipe holds."""
 _TAIL_BYTES = 16 * 1024
 _REST_SECONDS = 0.5
 
@@ -35,9 +35,9 @@ class LineReader:
         self._ready.register(descriptor, select.POLLIN)
 
     def read_line(self, seconds: float) -> bytes | None:
-        """Return the next line without its end; None if nothing comes for so long, or no more does.
+        """Return the next line without its end; None after `seconds` without one, and at the end of the stream.
 
-        Raises `LineTooLongError` for one that has more than `longest` bytes.
+        Raises `LineTooLongError` for a line of more than `longest` bytes.
         """
         while not self._lines and not self.ended:
             if not self._ready.poll(1000 * seconds):
@@ -52,8 +52,7 @@ class LineReader:
 
 
 class OutputTail:
-    """Reads a stream to its end, in a thread, and keeps the end of it. Raises `RuntimeError` if there can be no more
-    threads."""
+    """Reads a stream to its end, in a thread, and keeps the last part. Raises `RuntimeError` if no thread can start."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self.printed = 0
@@ -67,7 +66,7 @@ class OutputTail:
         return b"".join(self._tail)[-_TAIL_BYTES:].decode(errors="replace")
 
     def join(self) -> None:
-        """Wait for the rest, of a process that has ended; not for long, as others may hold its output open."""
+        """Wait briefly for the rest of an ended process's output. Other processes may hold the output open."""
         self._reader.join(_REST_SECONDS)
 
     def _drain(self, stream: IO[bytes]) -> None:

@@ -1,6 +1,6 @@
-"""Start a process in its own session, leave nothing of it behind, and end by signals cleanly.
+"""Start a process in a new session, leave no process behind, and end cleanly after a signal.
 
-Ctrl-C in a terminal does not reach the process: this one gets it, unwinds, and ends the process and its group.
+Ctrl-C in a terminal does not reach the process. This process gets it, unwinds, and ends the other and its group.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from types import FrameType
 from typing import IO
 
 Stream = int | IO[bytes] | None
-"""As `subprocess.Popen` takes them; None: this process's own."""
+"""A stream for `subprocess.Popen`; None: the stream of this process."""
 _INTERRUPTING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
 PACKAGE_PARENT = str(Path(__file__).absolute().parents[3])
@@ -38,11 +38,11 @@ def supervise(
     stop_signal: signal.Signals = signal.SIGKILL,
     patience: float = 0.0,
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Run `arguments`, by no shell, while the block runs; afterwards the process and its group are gone.
+    """Run `arguments`, without a shell, while the block runs; afterwards the process and its group are gone.
 
     A process that still runs then gets `stop_signal` first, and SIGKILL after `patience` seconds. `environment`
-    replaces this process's own. Wait with `wait_for_exit`, and read `returncode` behind the block. Raises `OSError`,
-    or `ValueError` for arguments with a null byte, if it cannot be started.
+    replaces that of this process. Wait with `wait_for_exit`, and read `returncode` after the block. Raises `OSError` if
+    the process cannot be started, and `ValueError` for arguments with a null byte.
     """
     owner = os.getpid()
     with defer_signals() as release:
@@ -60,13 +60,13 @@ def supervise(
             release()
             yield process
         finally:
-            # A copy of this process, which `os.fork` has made, is not the owner.
+            # A fork of this process is not the owner.
             if os.getpid() == owner:
                 end_process(process, stop_signal, patience)
 
 
 def has_exited(process: subprocess.Popen[bytes]) -> bool:
-    """Return whether the process has exited, without reaping it: until then its number stays its own."""
+    """Return whether the process has exited. It is not reaped, so its number cannot be reused."""
     if process.returncode is not None:
         return True
     try:
@@ -88,7 +88,7 @@ def wait_for_exit(process: subprocess.Popen[bytes], seconds: float = float("inf"
 
 
 def signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
-    """Send a signal to all processes of the group, unless the leader was reaped: its number may be another's."""
+    """Send a signal to all processes of the group, unless the leader was reaped: its number may be reused."""
     if process.returncode is None:
         with contextlib.suppress(OSError):
             os.killpg(process.pid, number)
@@ -97,7 +97,7 @@ def signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> No
 def end_process(
     process: subprocess.Popen[bytes], stop_signal: signal.Signals = signal.SIGKILL, patience: float = 0.0
 ) -> None:
-    """End a process that leads a group, and what is left of the group; reap it, and close its pipes."""
+    """End a process that leads a group, and the rest of the group; reap it, and close its pipes."""
     try:
         if stop_signal is not signal.SIGKILL and not has_exited(process):
             signal_group(process, stop_signal)
@@ -113,9 +113,9 @@ def end_process(
 
 
 def finish_ending(end: Callable[[float], None], patience: float) -> None:
-    """Call `end(patience)` until it has returned once; behind that raise what has interrupted it, as Ctrl-C does.
+    """Call `end(patience)` until it returns, then raise the interrupt, such as Ctrl-C, that came meanwhile.
 
-    After an interrupt it gets no patience. An error ends the attempts.
+    After an interrupt `patience` is 0. An error ends the attempts.
     """
     interrupt: BaseException | None = None
     while True:
@@ -134,8 +134,8 @@ def finish_ending(end: Callable[[float], None], patience: float) -> None:
 def defer_signals() -> Iterator[Callable[[], None]]:
     """Hold back SIGINT, SIGTERM and SIGHUP until the function that this yields is called, or the block ends.
 
-    An exception between the start of a process and the `try` that ends it would leave the process running. What is
-    started inside handles signals as ever. Does nothing outside the main thread, where signals do not arrive.
+    An exception between the start of a process and the `try` that ends it would leave the process running. Processes
+    started in the block handle signals as usual. Does nothing outside the main thread, where signals do not arrive.
     """
     if threading.current_thread() is not threading.main_thread():
         yield lambda: None
@@ -169,10 +169,9 @@ class Terminated(BaseException):
 
 @contextlib.contextmanager
 def unwind_on_termination() -> Iterator[None]:
-    """Raise `Terminated` in the block on SIGTERM or SIGHUP, and end the process by the signal behind it.
+    """Raise `Terminated` in the block on SIGTERM or SIGHUP, and end the process by that signal afterwards.
 
-    A signal that something else handles is left alone. Does nothing outside the main thread, where signals do not
-    arrive.
+    Signals with another handler stay as they are. Does nothing outside the main thread, where signals do not arrive.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -195,11 +194,11 @@ def unwind_on_termination() -> Iterator[None]:
             if signal.getsignal(number) is unwind:
                 signal.signal(number, signal.SIG_DFL)
         if came is not None:
-            # Also if other code has caught the exception on the way.
+            # Also if other code has caught the exception.
             os.kill(os.getpid(), came)
 
 
 def extend_pythonpath(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return `PYTHONPATH` with this package behind what `environment` already lists."""
+    """Return `PYTHONPATH` with this package after the entries of `environment`."""
     given = environment.get("PYTHONPATH", "")
     return {"PYTHONPATH": os.pathsep.join(filter(None, (given, PACKAGE_PARENT)))}

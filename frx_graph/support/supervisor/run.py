@@ -16,7 +16,7 @@ from typing import IO
 from frx_graph.support.supervisor.process import Stream, has_exited, supervise
 
 MOST_OUTPUT = 8 << 20
-"""Bytes. A program that writes more to standard output is ended; of standard error the first so many are kept."""
+"""Bytes. A program that writes more to standard output is ended; only the first part of standard error is kept."""
 _CHUNK = 1 << 16
 _POLL_SECONDS, _NOTICE_SECONDS = 0.001, 0.2
 """Seconds between polls for the end of a program, without and with `pidfd_open` (Linux 5.3). Ray cancels a task by an
@@ -38,9 +38,9 @@ class ProgramRun:
 
     ending: RunEnding
     seconds: float
-    """From before it was started to its end, the start of its process included."""
+    """Wall time from before the start of the process to its end."""
     exit_code: int
-    """A signal's number is negative; that of a program that was ended here is -9."""
+    """Minus the signal's number for a program that a signal ended; -9 if it was ended here."""
     output: bytes
     errors: bytes
 
@@ -64,9 +64,9 @@ def run_program(
     stdin: Stream = subprocess.DEVNULL,
     stdout: Stream = subprocess.PIPE,
 ) -> ProgramRun:
-    """Run `arguments`, by no shell, with `environment` instead of this process's own; what it has started ends with it.
+    """Run `arguments`, without a shell, with `environment` instead of this process's; its children end with it.
 
-    Standard output may go to a file of any length instead of into the result. Raises what `supervise` does.
+    Standard output may go to a file of any length instead of into the result. Raises the errors of `supervise`.
     """
     begin = time.perf_counter()
     with (
@@ -102,7 +102,7 @@ class _OutputPipes:
             self._selector.register(self._end, selectors.EVENT_READ)
 
     def wait(self, seconds: float) -> None:
-        """Read what comes next, or notice the end."""
+        """Read the next output, or notice the end."""
         for key, _ in self._selector.select(min(seconds, _POLL_SECONDS if self._end is None else _NOTICE_SECONDS)):
             if key.data is not None and not self._read(key.fd, key.data):
                 self._selector.unregister(key.fileobj)
@@ -131,7 +131,7 @@ class _OutputPipes:
 
 
 def _follow(process: subprocess.Popen[bytes], pipes: _OutputPipes, deadline: float) -> RunEnding:
-    """Wait until the program ends or exceeds a limit, and return which. It is not reaped."""
+    """Wait until the program ends or exceeds a limit, and return the ending. It is not reaped."""
     while True:
         if has_exited(process):
             pipes.drain()

@@ -17,7 +17,7 @@ _PR_SET_PDEATHSIG = 1
 def end_with_parent(parent: int, number: int = signal.SIGKILL) -> None:
     """Send this process the signal `number` when `parent`, which started it, dies; exit now if it has died already.
 
-    Outside Linux only the latter.
+    Other systems than Linux support only the exit.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)

@@ -1,7 +1,7 @@
 """Name the calls to time before orders can be chosen: every anchor in each order that it may run in.
 
-An anchor is an operator whose kernel is faster in one order than in another: convolutions; poolings and attention, too,
-where kernels of their own run.
+An anchor is an operator whose kernel is faster in one order than in another: convolutions, and also poolings and
+attention if dedicated kernels run them.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ HEADS_ORDER: Order = (0, 2, 1, 3)
 
 @dataclass(frozen=True, slots=True)
 class AnchorCall:
-    """One anchor in one order. It takes the seconds of all `calls` together, each in the fastest of its forms, and of
-    moving `moved_bytes`. If sizes may change, no other form counts."""
+    """One anchor in one order. Its time is that of all `calls`, each in its fastest form, plus that of moving
+    `moved_bytes`. If sizes may change, no other form counts."""
 
     calls: tuple[tuple[Form, ...], ...]
     moved_bytes: int = 0
@@ -77,7 +77,7 @@ def list_conversion_calls(value: ValueFacts) -> tuple[OperatorSignature, ...]:
 
 
 def find_weight(op: OpFacts, facts: GraphFacts) -> ValueFacts | None:
-    """Return the weight of a convolution or of its backward; None for other operators."""
+    """Return the weight of a convolution or of a convolution's backward; None for other operators."""
     if op.operator not in CONVOLUTIONS:
         return None
     argument = op.args[2 if op.operator == "aten.convolution_backward" else 1]
@@ -86,7 +86,8 @@ def find_weight(op: OpFacts, facts: GraphFacts) -> ValueFacts | None:
 
 def find_converted_weight(op: OpFacts, order: Order, facts: GraphFacts) -> ValueFacts | None:
     """Return the weight that a convolution in `order` needs converted in the graph. The convolution itself converts a
-    plain weight; one in channels-last makes it run so, whatever its input, and must be made plain."""
+    plain weight. A channels-last weight makes it run in channels-last for any input, so for a plain run the weight must
+    be made plain."""
     weight = find_weight(op, facts)
     if (
         weight is None

@@ -28,7 +28,7 @@ BANDWIDTH_UNKNOWN = "the device's bandwidth is not known, so what a conversion c
 """The reason for deciding nothing without it."""
 
 _FREED = "any"
-"""The choice for a copy with an explicit memory format: it keeps whichever its source has."""
+"""The choice for a copy with an explicit memory format: it keeps its source's order."""
 
 _READS = "read as "
 """Prefix of the order of a generated loop that is given its operands in it."""
@@ -118,7 +118,11 @@ def _find_timed_loops(subject: RewriteSubject, posed: OrderProblem) -> Mapping[s
 
 def _pose_problem(subject: RewriteSubject, seconds: AnchorSeconds) -> OrderProblem:
     around = MemberContext(
-        subject.facts, subject.inner, subject.visible, _drop_noise(subject.loop_seconds), subject.conversion_seconds
+        subject.facts,
+        subject.inner,
+        subject.observable_outputs,
+        _drop_noise(subject.loop_seconds),
+        subject.conversion_seconds,
     )
     bandwidth = subject.bandwidth_bytes_per_s
     return build_order_problem(
@@ -163,7 +167,7 @@ def adapt_to_inputs(subject: RewriteSubject, module: fx.GraphModule) -> tuple[st
     try:
         return _run_relayout(subject, module, {})
     except RewriteError:
-        return convert_inputs_back(module.graph, subject.given)
+        return convert_inputs_back(module.graph, subject.original_inputs)
 
 
 def _run_relayout(
@@ -174,8 +178,8 @@ def _run_relayout(
         demands,
         convert=convert_in_inductor if subject.generates_loops else convert_in_aten,
         reads=lambda node: Reads.ANY if node in changed else _classify_reads(subject, node),
-        kept_outputs=subject.visible,
-        given=subject.given,
+        kept_outputs=subject.observable_outputs,
+        given=subject.original_inputs,
         pins=not subject.generates_loops,
         doubtful=subject.doubtful,
         **options,
@@ -263,8 +267,8 @@ def _list_kernel_orders(member: OrderedOp, label: Order) -> Iterator[tuple[str, 
 
 
 def _demand_plain_images(subject: RewriteSubject) -> dict[str, dict[str, OrderConstraint]]:
-    """Return demands for plain images that hold whatever is saved: under Inductor a backward's values are computed
-    again from what the forward has saved, and differ from the trace."""
+    """Return demands for plain images that hold for any saved values: under Inductor a backward's values are computed
+    again from those that the forward has saved, and differ from the trace."""
     return {
         op.node: {
             value.name: OrderConstraint(make_plain_order(value.shape)) for value in list_images(op, subject.facts)
@@ -276,7 +280,7 @@ def _demand_plain_images(subject: RewriteSubject) -> dict[str, dict[str, OrderCo
 
 def _looks_plain(value: ValueFacts, label: Order) -> bool:
     """Return True for a value that has one memory in both orders, such as an image of one channel. Kernels choose by
-    the strides of its dimensions of size 1."""
+    the strides of dimensions of size 1."""
     plain = make_plain_order(value.shape)
     return (
         label != plain

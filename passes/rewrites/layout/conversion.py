@@ -33,7 +33,7 @@ def pin_in_aten(graph: fx.Graph, source: fx.Node, order: Order) -> fx.Node:
 
 
 def copy_in_aten(graph: fx.Graph, source: fx.Node) -> fx.Node:
-    """Add a copy with the strides of `source`, in memory of its own."""
+    """Add a copy with the strides of `source`, in new memory."""
     return call_op(graph, torch.ops.aten.clone.default, source, memory_format=torch.preserve_format)
 
 

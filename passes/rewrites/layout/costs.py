@@ -1,12 +1,14 @@
 """Pose the choice of orders for the solver: seconds of anchors, seconds of conversions.
 
-An operator's label is the order in which it reads and makes values. What it costs:
-- an anchor, its measured time in that order; an anchor that was not measured stays as it is;
-- a loop that the compiler writes for a pooling or for upsampling, its measured time in that order, and as much as it
-  costs now in one that was not measured;
-- a value that is read in another order than it has, one copy of it for each such order: as measured where the copy is
-  an operator, else its bytes at the device's bandwidth; half of that where only loops that the compiler writes read it,
+An operator's label is the order in which it reads and makes values. The costs are:
+
+- An anchor costs its measured time in that order. An anchor that was not measured stays as it is.
+- A loop that the compiler writes for a pooling or for upsampling costs its measured time in that order. In an order
+  that was not measured it costs as much as it does now.
+- A value that is read in another order than it has costs one copy for each such order: as measured if the copy is an
+  operator, else its bytes at the device's bandwidth. It costs half if only loops that the compiler writes read it,
   since they read it anyway, if less well.
+
 Everything else is taken to cost the same in every order.
 """
 
@@ -72,7 +74,7 @@ class MemberContext:
         return self.inner == "inductor" and member.row.generated
 
     def is_timed_loop(self, member: OrderedOp) -> bool:
-        """Return True for such a loop with known times, measured on operands in the order of its result."""
+        """Return True for such a loop with known times, measured on operands in the result's order."""
         return self.is_generated(member) and member.op.node in self.loops
 
 

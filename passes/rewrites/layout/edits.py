@@ -1,4 +1,4 @@
-"""A graph while the order of its values is changed: what has been done to it so far, and how to undo that."""
+"""Change the orders of a graph's values step by step, and undo the changes on request."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class LayoutEdit:
         self.rerouted.append((reader, source, conversion))
 
     def free_copy(self, node: fx.Node) -> None:
-        """Let a copy with an explicit memory format keep the order of its source."""
+        """Let a copy with an explicit memory format keep its source's order."""
         self.freed[node] = node.kwargs
         node.kwargs = {**node.kwargs, "memory_format": torch.preserve_format}
 

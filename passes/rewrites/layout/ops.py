@@ -1,8 +1,8 @@
 """List the operators of a functional graph that take operands in other orders, and the orders that values may have.
 
-An order names dimensions from the outermost to the innermost in memory. Which orders a value may have is found by
-walking out from the anchors: what a convolution would like to read and make, carried through every operator that hands
-an order on, its dimensions moved as the operator moves them.
+An order names dimensions from the outermost to the innermost in memory. The orders of a value are found by walking out
+from the anchors. The orders that a convolution prefers are carried through every operator that passes an order on, with
+the dimensions moved as the operator moves them.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def _make_member(op: OpFacts, facts: GraphFacts, inner: str) -> OrderedOp | None
     if row.dimensions is DimensionMap.SAME:
         operands = [value for value in operands if len(value.shape) == rank]
         if row.operands is None and results:
-            # What is broadcast has no say in the order of the result.
+            # A broadcast operand does not affect the order of the result.
             operands = [value for value in operands if value.shape == results[0].shape]
     elif not operands[0].dense:
         return None
@@ -171,7 +171,7 @@ def _is_resizing(op: OpFacts, facts: GraphFacts) -> bool:
     if indices[:2] != (None, None) or len(indices) != len(facts.values[image.name].shape):
         return False
     grid = [facts.values[place.name] for place in indices[2:] if isinstance(place, ValueRef)]
-    # Each index runs along a dimension of its own: (height, 1) and (width).
+    # Each index runs along a different dimension: (height, 1) and (width).
     return len(grid) == len(indices) - 2 > 0 and all(
         place.dtype in (torch.int32, torch.int64)
         and len(place.shape) == len(grid) - axis

@@ -1,8 +1,8 @@
 """Change the memory order of values of a functional graph, and nothing else about the graph.
 
-Operators demand orders for what they read; where a demand is not met a conversion is inserted, once for each value and
-order. Every operator that reads other strides than before is run again on fake tensors, so that the graph's values tell
-the truth about the result. A graph that cannot be changed as asked is put back as it was.
+Operators demand orders for their operands. If a demand is not met, a conversion is inserted, once for each value and
+order. Every operator that reads other strides than before is run again on fake tensors, so that the graph's values
+describe the result. A graph that cannot be changed as asked is put back as it was.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def relayout(
     except RewriteError:
         edit.undo()
         raise
-    # A fake operator says "not on these strides" with whatever it likes.
+    # A fake operator may refuse strides with any exception.
     except Exception as error:
         edit.undo()
         raise RewriteError(f"the graph cannot be laid out as asked: {summarize_error(error)}") from error
@@ -217,9 +217,9 @@ def _differ_only_in_strides(old: Any, new: Any) -> bool:
 def predict_inductor_storages(graph: fx.Graph) -> list[int | None]:
     """Return for each output the number of the memory that Inductor returns it in; None for a value without one.
 
-    Inductor drops a clone with the strides of its source, if the source is no output. It checks each clone by itself:
-    of two returned clones of one value it drops both, and returns one memory twice (torch 2.15, `remove_noop_ops`).
-    Copies in an explicit order become such clones if a rewrite gives the value that order.
+    Inductor drops a clone with its source's strides if the source is not an output. It checks each clone separately: it
+    drops both of two returned clones of one value, and returns one memory twice (torch 2.15, `remove_noop_ops`). Copies
+    in an explicit order become such clones if a rewrite gives the value that order.
     """
     values = {node: node.meta.get("val") for node in graph.nodes}
     outputs = [values[node] for node in pytree.tree_leaves(graph.output_node().args) if isinstance(node, fx.Node)]

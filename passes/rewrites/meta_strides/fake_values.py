@@ -35,7 +35,7 @@ def run_fakes_unguarded(mode: FakeTensorMode) -> Iterator[None]:
 
 
 def run_on_fakes(node: fx.Node) -> Any:
-    """Return the operator's result for the fake tensors of its operands. The caller has entered their mode."""
+    """Return the operator's result for its operands' fake tensors. The caller has entered their mode."""
     args, kwargs = pytree.tree_map_only(fx.Node, lambda n: n.meta["val"], (node.args, node.kwargs))
     assert callable(node.target)
     return node.target(*args, **kwargs)

@@ -1,8 +1,8 @@
 """Correct the strides and the memory of views' fakes.
 
-Fakes of `view` give results beside dimensions of size 1 other strides than the operator does (torch 2.15): of one image
-of 8 channels, `chunk(2, 1)[0].flatten(1)` is traced with the stride of the whole image. A rewrite that trusts them
-brings what is returned to strides that no eager program sees.
+Beside dimensions of size 1, fakes of `view` give results other strides than the operator does (torch 2.15). For one
+image of 8 channels, `chunk(2, 1)[0].flatten(1)` is traced with the stride of the whole image. A rewrite that trusts
+them brings what is returned to strides that no eager program sees.
 """
 
 from __future__ import annotations
@@ -65,13 +65,13 @@ def _run_again(node: fx.Node) -> Any:
     try:
         with run_fakes_unguarded(find_fake_mode(node.graph)):
             return run_on_fakes(node)
-    # A fake operator says "not on these strides" with whatever it likes.
+    # A fake operator may refuse strides with any exception.
     except Exception as error:
         raise RewriteError(f"{node.name} cannot be traced again: {summarize_error(error)}") from error
 
 
 def fix_view_storages(graph: fx.Graph) -> None:
-    """Give every view's fake the memory of its operand, with the view's shape and strides.
+    """Give every view's fake its operand's memory, with the view's shape and strides.
 
     Fakes tell which values share memory. After a rewrite has rerouted the readers of a node, views among them still are
     fakes in the old node's memory. A write into their true memory would seem to affect nothing.

@@ -1,11 +1,11 @@
 """Keep views from raising when a graph runs on the values that it was traced with.
 
-Why: where an operator makes other strides than its fake, a view behind it may have been traced that is none of what
-the operator makes. torch's own graph of a channel shuffle fails so in its backward where a later convolution's weight
-is channels-last (torch 2.15, CPU), as stored weights are.
+Why: if an operator makes other strides than its fake, a traced view after it may be impossible on the actual result.
+This happens in torch's own graph of a channel shuffle: its backward raises if a later convolution's weight is
+channels-last (torch 2.15, CPU), as stored weights are.
 How: such a view, or the first of the views that lead to it, reads the operator's result through a copy that is made
 only if its strides differ from the trace.
-Safe: only for views that cannot be of every result that the operator may make; what else reads it reads it as before.
+Safe: only for views that some possible result of the operator does not allow; other readers read it as before.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _is_impossible(view: fx.Node, source: fx.Node, given: Any) -> bool:
         try:
             with disable_current_modes(), disable_python_dispatcher(), torch.no_grad():
                 made = view.target(*args, **kwargs)
-        # However a view says that it cannot be.
+        # An impossible view may raise any exception.
         except Exception:  # noqa: BLE001
             return True
     else:

@@ -1,8 +1,8 @@
 """Recognise operators whose kernels compute wrong or less exact numbers on channels-last images.
 
-They leave part of the result uninitialised: other values in every call, NaN among them. Seen with torch 2.15 on a CPU
-with AVX-512, over 22,000 convolutions of rank 4 and 5 with kernels of 1, 2, 3 and 5, strides of 1 and 2, groups and
-without, against float64; all that were wrong, and all were right on plain images, are of these kinds:
+They leave part of the result uninitialised: other values in every call, NaN among them. A search compared over 22,000
+convolutions with float64 (torch 2.15, a CPU with AVX-512). It covered ranks 4 and 5, kernels of 1, 2, 3 and 5, strides
+of 1 and 2, with and without groups. All wrong results are of the following kinds; on plain images all were right:
 
 - in bf16, those with one input channel in each group and several output channels: the forward;
 - in bf16, those whose image is smaller than the kernel in some dimension, and padded there: the backward, mostly the

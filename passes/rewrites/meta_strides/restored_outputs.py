@@ -39,7 +39,7 @@ def restore_outputs(edit: LayoutEdit, output: fx.Node, kept: Collection[str]) ->
     before = [edit.before.get(node, node.meta.get("val")) for node in _list_output_nodes(output)]
     for source in output.all_input_nodes:
         original = _find_former_output(edit, source)
-        # As its fake says it has not changed; what it is made of has.
+        # Its fake has not changed, but the values that it is made from have.
         if original is None and source in edit.behind and edit.has_uncertain_strides(source):
             original = source.meta["val"]
         if edit.find_original_name(source) not in kept or original is None:
@@ -48,7 +48,7 @@ def restore_outputs(edit: LayoutEdit, output: fx.Node, kept: Collection[str]) ->
         if not has_same_strides(source.meta["val"], get_stride_hint(original)):
             ours = edit.convert_for(source, compute_copy_order(source, original), output)
         if edit.pins and 0 in get_shape_hint(original):
-            # Neither those that it makes now nor those that it made before are what its fake says.
+            # Its fake is wrong about its strides, both before and after the change.
             raise RewriteError(f"{source.name} is returned without elements, in strides that only running it tells")
         computed = edit.pinned.get(source, source)
         if edit.has_uncertain_strides(source) and not _has_fresh_strides(computed, original):
@@ -73,7 +73,7 @@ def restore_outputs(edit: LayoutEdit, output: fx.Node, kept: Collection[str]) ->
 
 def _has_fresh_strides(node: fx.Node, value: Tensor) -> bool:
     """Return True if `value`, the former result of `node`, has the strides of a new tensor, and no other order moves
-    anything: then values with other strides than their fakes' have these."""
+    anything. Then values with other strides than their fakes' have these."""
     shape = get_shape_hint(value)
     orders = {make_plain_order(shape)}
     if _is_weight_gradient(node):
@@ -108,8 +108,8 @@ def convert_inputs_back(graph: fx.Graph, given: Mapping[str, Tensor]) -> tuple[s
     names of the copies.
 
     A backward gets what its forward has saved, in any order. If it cannot be laid out for that, it reads these copies.
-    An expanded input stays as it is. One with gaps and symbolic sizes gets its order back, which kernels go by, without
-    the gaps.
+    An expanded input stays as it is. One with gaps and symbolic sizes gets back its order, which kernels depend on,
+    without the gaps.
     """
     if not given:
         return ()
@@ -156,8 +156,8 @@ class RecordStrides(CustomGraphPass):
     """Record, in a joint graph, the strides of all its results, before any pass that changes strides.
 
     Inductor computes the strides of a backward's values again, from what the forward has saved. If the forward saves in
-    another order than eager, gradients would be returned in it, or in strides that no eager program has: a 1x1
-    convolution of 8 channels gives its weight's gradient strides (8, 1, 8, 8) instead of (8, 1, 1, 1).
+    another order than eager, gradients would be returned in that order, or in strides that no eager program has. For
+    example, a 1x1 convolution of 8 channels gives its weight's gradient strides (8, 1, 8, 8) instead of (8, 1, 1, 1).
     """
 
     def __call__(self, graph: fx.Graph) -> None:

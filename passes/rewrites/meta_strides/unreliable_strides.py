@@ -1,8 +1,9 @@
 """List operators whose fake tensors have unreliable strides, and correct these if they are known.
 
-A rewrite predicts strides by running operators on fakes. Where an operator makes other strides than its fake, what was
-planned behind it would read something else: views fail, and callers see strides that eager does not have. Found by
-running torch's operator database on channels-last and permuted operands, real and fake side by side (torch 2.15, CPU).
+A rewrite predicts strides by running operators on fakes. Where an operator makes other strides than its fake, the
+operators planned after it would read something else: views fail, and callers see strides that eager does not have. The
+lists come from running torch's operator database on channels-last and permuted operands, real and fake side by side
+(torch 2.15, CPU).
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ RESHAPING_VIEWS = frozenset({torch.ops.aten.view.default, torch.ops.aten._unsafe
 def has_unreliable_meta_strides(node: fx.Node) -> bool:
     """Return True if the strides in `node.meta["val"]` may differ when the node is run.
 
-    So may all strides if dimensions of size 1 make an order ambiguous, which operators and fakes decide differently:
-    after a convolution to one channel in channels-last, `1 - x` and a 3-D convolution.
+    All strides may differ if dimensions of size 1 make an order ambiguous, since operators and fakes then choose
+    differently. Examples are `1 - x` and a 3-D convolution after a convolution to one channel in channels-last.
     """
     value = node.meta["val"]
     if not isinstance(value, Tensor):
@@ -69,8 +70,8 @@ def has_wrong_fake_strides(called: object) -> bool:
 
 
 def calls_unreliable_operator(dynamo: fx.GraphModule) -> bool:
-    """Return True if a Dynamo graph, its inner ones included, calls one of these operators: decisions by the strides of
-    its fakes would be wrong."""
+    """Return True if a Dynamo graph, or a graph in it, calls one of these operators: decisions by the fakes' strides
+    would be wrong."""
     graphs = (module.graph for module in dynamo.modules() if isinstance(module, fx.GraphModule))
     return any(_is_unreliable_call(node) for graph in graphs for node in graph.nodes if node.op.startswith("call"))
 

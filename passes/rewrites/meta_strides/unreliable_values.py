@@ -1,8 +1,8 @@
 """Find values of a traced graph whose strides may differ from their fakes'.
 
-Why: a rewrite gives readers and callers the strides that fakes have. Where a value had others when the graph was run,
-nobody knows what they got before, and it is not rewritten. How: in the graph's order, what operators and fakes may
-decide differently (`doubtful_strides.py` lists the operators), and what lies as that does.
+Why: a rewrite gives readers and callers the fakes' strides. If a value had other strides at run time, the former
+strides are unknown, and the value is not rewritten. How: values are collected in the graph's order if operators and
+fakes may choose different strides (`unreliable_strides.py` lists the operators), or if they follow such values.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from frx_graph.passes.layouts.dimension_map import compute_view_strides, make_pl
 from frx_graph.passes.rewrites.meta_strides.unreliable_strides import OTHER_THAN_FAKE, OTHER_WHERE_PERMUTED
 
 _PRODUCTS = FOLDED_PRODUCTS | {"frx_graph.product"}
-"""Operators whose results are plain, whatever they read."""
+"""Operators whose results are plain for any operands."""
 _ARITHMETIC = frozenset({"aten.add", "aten.sub", "aten.mul", "aten.div"})
 """Operators whose fakes are right about batches of one, if two tensors are given."""
 
@@ -60,8 +60,8 @@ def _is_misread_view(op: OpFacts, facts: GraphFacts) -> bool:
 def _follows_certain_operand(
     op: OpFacts, result: ValueFacts, operands: Sequence[ValueFacts], doubtful: Collection[str]
 ) -> bool:
-    """Return True for a pointwise operator whose result follows operands of its shape with certain strides: others have
-    no order except along one dimension."""
+    """Return True for a pointwise operator whose result follows operands of the same shape with certain strides. Other
+    operands have no order except along one dimension."""
     if not op.pointwise or is_ambiguous(result.shape):
         return False
     told = [value for value in operands if value.shape == result.shape or not has_one_order(value.shape)]
@@ -74,7 +74,7 @@ def _is_mispredicted(op: OpFacts, result: ValueFacts, operands: Sequence[ValueFa
         return False
     if op.operator in OTHER_THAN_FAKE | OTHER_WHERE_PERMUTED:
         return True
-    # Convolutions go by their images: a weight of single pixels leaves no doubt.
+    # Convolutions follow their images, so a weight of single pixels causes no doubt.
     first = operands[: 1 if op.operator in CONVOLUTIONS else 2]
     values = [result, *(value for value in first if len(value.shape) == len(result.shape))]
     knows_batches = op.operator in _ARITHMETIC and len(operands) == 2
@@ -108,8 +108,8 @@ def has_explicit_order(op: OpFacts) -> bool:
 
 
 def is_ambiguous(shape: Sequence[int]) -> bool:
-    """Return True if dimensions of size 1 leave the order open: operators choose one, their fakes another, as a sum
-    with a number does after a convolution to one channel (torch 2.15)."""
+    """Return True if dimensions of size 1 leave the order open: operators choose one, their fakes another. An example
+    is a sum with a number after a convolution to one channel (torch 2.15)."""
     return len(shape) > 2 and 1 in shape[1:]
 
 

@@ -220,7 +220,7 @@ def test_a_symptom_alone_is_told_with_less_confidence(run: Any) -> None:
     found = run.analyse().run.diagnosis
     assert found.primary.label == found.user_facing.label == "underutilized_gpu"
     assert found.confidence == confidence.ASSUMED
-    assert "a symptom, whose cause" in found.reason
+    assert "a symptom whose cause" in found.reason
 
 
 def test_causes_that_are_close_make_each_other_less_sure(run: Any) -> None:

@@ -63,7 +63,7 @@ def test_all_is_well(tmp_path: Path) -> None:
         (
             "==ERROR== The application returned an error code (1).\n==WARNING== No kernels were profiled.\n",
             1,
-            "ncu could not get into the program, whose exit code is 1",
+            "ncu could not attach to the program, whose exit code is 1",
         ),
         (f"{CONNECTED}==ERROR== The application returned an error code (139).\n{TABLE}", 139, "exit code 139"),
         ("==WARNING== No kernels were profiled.\n", 0, "does the program run on the GPU?"),

@@ -106,7 +106,7 @@ def test_another_programs_database_is_left_as_it_is(location):
     connection.close()
     before = location.file.read_bytes()
     for opened in (open_ledger, open_to_read):
-        with pytest.raises(LedgerError, match="is a SQLite database, but no ledger"):
+        with pytest.raises(LedgerError, match="is a SQLite database, but not a ledger"):
             opened(location)
     assert location.file.read_bytes() == before
     assert list(location.file.parent.iterdir()) == [location.file]

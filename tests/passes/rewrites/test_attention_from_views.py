@@ -349,7 +349,7 @@ REFUSED = {
     "negative": (Attend(lambda s: s * -0.3), "multiplied with -0.3"),
     "scaled after": (Attend(lambda s: (s + _bias(s)) / 3), "a scale after the bias"),
     "two biases": (Attend(lambda s: s + _bias(s) + _bias(s)), "more than one mask"),
-    "softmax in another dtype": (Attend(lambda s: s.bfloat16().to(s.dtype)), "from one dtype"),
+    "softmax in another dtype": (Attend(lambda s: s.bfloat16().to(s.dtype)), "changes dtype"),
     "a fill that hides little": (Attend(lambda s: s.masked_fill(torch.ones(16, 16).triu(1) > 0, -2e4)), "may hide"),
     "rounded": (Attend(lambda s: torch.div(s, 3, rounding_mode="floor")), "rounding_mode"),
     "grouped heads": (Attend(lambda s: s[:, :1].expand(2, 4, 16, 16)), None),

@@ -51,7 +51,7 @@ def traced(program, *shapes: tuple[int, ...], inner: str = "inductor") -> tuple[
         phase=Phase.FORWARD,
         inner=inner,
         bandwidth_bytes_per_s=BANDWIDTH,
-        visible=frozenset(captured.outputs_visible),
+        observable_outputs=frozenset(captured.outputs_visible),
     )
     return subject, module
 
@@ -130,7 +130,7 @@ def test_an_order_that_was_not_timed_costs_as_much_as_the_present_one() -> None:
     other = (0, 3, 1, 2)
     anchors = {m.op.node: {PLAIN: 1.0, CHANNELS_LAST: 2.0} for m in subject.anchors}
     loops = {POOL: {PLAIN: 3.0, CHANNELS_LAST: 4.0}}
-    around = MemberContext(subject.facts, "inductor", subject.visible, loops)
+    around = MemberContext(subject.facts, "inductor", subject.observable_outputs, loops)
     (member,) = [m for m in subject.members if m.op.node == POOL]
     problem = build_order_problem(subject.members, around, {**anchors, POOL: {other: 0.0}}, 1 / BANDWIDTH)
     (place,) = [index for index, m in enumerate(problem.members) if m is member]

@@ -50,7 +50,7 @@ def test_a_number_that_was_not_finite_is_not_a_number(observed, tmp_path):
 def test_what_is_none_says_where(advice, tmp_path, change, said):
     file = tmp_path / "advice.json"
     file.write_text(json.dumps({**json.loads(render_json(advice)), **change}))
-    with pytest.raises(EvidenceError, match=f"is no frx_advice_v1: {said}"):
+    with pytest.raises(EvidenceError, match=f"is not frx_advice_v1: {said}"):
         read_advice(file)
 
 

@@ -57,5 +57,5 @@ def test_observed_evidence_comes_first(advice, root):
 
 def test_observing_nothing_is_said(advice, root):
     nothing = dataclasses.replace(advice, copies=(), observed=())
-    assert "No layout copy was predicted and none was observed." in _text(nothing, root)
+    assert "No layout copy was predicted or observed." in _text(nothing, root)
     assert "observed." not in _text(dataclasses.replace(advice, copies=()), root)

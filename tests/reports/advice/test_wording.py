@@ -24,7 +24,7 @@ def test_traffic_and_time_each_say_what_they_rest_on(advice):
 def test_what_no_fix_can_save(advice):
     finding = dataclasses.replace(advice.findings[0], bytes_per_step=0, saving=Saving(0.0, 0.0))
     assert wording.describe_impact(finding).lines == ("nothing", "predicted")
-    assert wording.describe_impact(finding).sentence == "nothing to save as the program stands (predicted)"
+    assert wording.describe_impact(finding).sentence == "nothing to save in the current program (predicted)"
 
 
 def test_time_alone(advice):
@@ -84,7 +84,7 @@ def test_headlines_cannot_be_confused(advice, empty, failed):
 
 
 def test_copies_sentence(advice, failed):
-    assert describe_copies(advice) == "17 layout copies a step, 17.7 MB, 14.8 % of its memory traffic"
+    assert describe_copies(advice) == "17 layout copies a step, 17.7 MB, 14.8 % of the memory traffic"
     assert "an unknown share of its" in describe_copies(failed)
 
 

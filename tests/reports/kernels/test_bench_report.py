@@ -142,7 +142,7 @@ def test_what_people_read() -> None:
     assert "1 number within 1.3e-06 relative and 1e-05" in text
     assert "_Z6kernelPf  255 registers, 3640 bytes of spills" in text
     assert "not known: no launch of after was seen" in rendered(NO_KERNELS)
-    assert "What before prints changes from run to run" in rendered(NO_KERNELS)
+    assert "The output of before changes from run to run" in rendered(NO_KERNELS)
 
 
 def test_a_name_that_is_no_text_can_be_written() -> None:

@@ -158,7 +158,7 @@ def test_what_people_read(explained: ExplainDocument) -> None:
     ]
     assert places == sorted(places)
     assert (
-        "Move fewer bytes to and from DRAM, in K1: at most 350 % faster, a bound from counters; nothing is promised"
+        "Move fewer bytes to and from DRAM, in K1: at most 350 % faster, a bound from counters, not a promise"
         in text.replace("\n    ", " ")
     )
     assert "Occupancy is limited by: nothing that was measured" in text
@@ -174,7 +174,7 @@ def test_nothing_found_is_said(tmp_path: Path) -> None:
     )
     document = explain_ncu(result_of(tmp_path, text))
     assert document.primary_diagnosis is None
-    assert "nothing that was measured holds the kernels back" in render_summary(document)
+    assert "the measurements show no bottleneck" in render_summary(document)
     assert "SECONDARY" not in render_prompt(document)
 
 
@@ -183,13 +183,13 @@ def test_too_little_to_tell_is_no_diagnosis(tmp_path: Path) -> None:
     document = explain_ncu(result_of(tmp_path, text))
     assert document.primary_diagnosis is None
     assert [one.label for one in document.diagnoses] == ["insufficient_ncu_data"]
-    assert "PRIMARY DIAGNOSIS\n    not known: the metrics are too few to tell" in render_summary(document)
+    assert "PRIMARY DIAGNOSIS\n    unknown: too few metrics" in render_summary(document)
 
 
 def test_the_prompt_has_everything_in_its_place(explained: ExplainDocument) -> None:
     prompt = render_prompt(explained)
     assert "K1 | void stream<float>(float *, int)\n" in prompt
-    assert "In K1, where it weighs most first." in prompt
+    assert "In K1, most affected first." in prompt
     assert "SOURCE, lines 7 to 9 of 900\n" in prompt
     assert "\n    7 | __global__ void stream() {\n" in prompt
     assert "\n    9 | }\n" in prompt
@@ -286,7 +286,7 @@ def test_findings_are_told_without_the_words_of_the_source(with_findings: Explai
 def test_text_that_is_no_cuda_source_is_quoted_and_said_to_be(explained: ExplainDocument) -> None:
     found = to_json(explained)
     assert (found["layers_available"], found["static_findings"]) == (["ncu"], [])
-    assert "quoted alone" in found["missing_data"][-1]["reason"]
+    assert "only quoted" in found["missing_data"][-1]["reason"]
     assert "IN THE SOURCE" not in render_prompt(explained)
 
 
@@ -314,4 +314,4 @@ def test_what_the_counters_refute_is_not_told_as_a_defect(tmp_path: Path, stored
     assert told == {("stream", refuted), ("other", False)}
     flat = " ".join(render_summary(document).split())
     assert flat.count("line 4 in K1: ") == 1
-    assert ("(uncoalesced_access, high): but what was measured, or compiled, says otherwise." in flat) is refuted
+    assert ("(uncoalesced_access, high): but the measurement or the compiler contradicts it." in flat) is refuted

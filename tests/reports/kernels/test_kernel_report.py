@@ -97,7 +97,7 @@ def test_without_a_verdict_less_is_sure(tmp_path: Path) -> None:
     path = tmp_path / "report.csv"
     path.write_text(long_export(metric(STREAM, SOL, "DRAM Throughput", "%", "90.00")))
     text = render_kernels(build_ncu_document(*analyze_ncu(path)).result, top=2, width=80, color=False)
-    assert "(confidence 0.60)\n    Less sure than it could be" in text
+    assert "(confidence 0.60)\n    Confidence is reduced" in text
 
 
 def test_hostile_names_are_harmless(document: NcuDocument) -> None:
@@ -115,7 +115,7 @@ def test_nothing_to_say_is_said(tmp_path: Path) -> None:
     document = build_ncu_document(*analyze_ncu(path))
     assert document.result.primary_bottleneck is None
     text = render_kernels(document.result, top=5, width=80, color=False)
-    assert "Primary bottleneck: not known, the metrics are too few to tell" in text
+    assert "Primary bottleneck: unknown, too few metrics" in text
     assert "unknown" in text
     assert text.count("frx profile --preset full -- ./your_app") == 1
 
@@ -153,7 +153,7 @@ def test_tensor_cores_and_cache_of_a_gpu_that_is_known(tmp_path: Path) -> None:
     result = build_ncu_document(*analyze_ncu(path, require_gpu("H100"))).result
     text = " ".join(render_kernels(result, top=1, width=100, color=False).split())
     assert "120 MB of DRAM traffic a launch; the L2 cache holds 52.4 MB" in text
-    assert "bf16 on tensor cores at 50.0 % of its peak" in text
+    assert "bf16 on tensor cores at 50.0 % of the peak" in text
     assert "at the peaks arithmetic and DRAM meet at 295" in text
     (kernel,) = result.kernels
     assert kernel.gpu is not None

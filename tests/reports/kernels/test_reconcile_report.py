@@ -131,7 +131,7 @@ def test_nothing_found_says_so(tmp_path: Path) -> None:
     result = checked(document(path))
     assert (result["diagnoses"], result["primary_diagnosis"], result["missing_evidence"]) == ([], None, [])
     text = render_reconciliation(document(path).result, top=5, width=80, color=False)
-    assert "None that these layers tell." in text
+    assert "None that these layers show." in text
     assert "MISSING" not in text
 
 

@@ -63,7 +63,7 @@ def test_unknown_figures_say_unknown(tmp_path: Path) -> None:
     run.step(100)
     found = text(run.write(tmp_path / "run"))
     for line in (
-        "Primary bottleneck  : none that was recorded",
+        "Primary bottleneck  : none recorded",
         "GPU busy            : unknown",
         "GPU memory, most    : unknown",
         "waiting for input     unknown\n",
@@ -82,8 +82,8 @@ def test_scopes(tmp_path: Path) -> None:
     assert "Scope: run (20 steps)" in whole
     assert "Primary bottleneck  : input_bound" in whole
     assert "Scope: steady_state (16 steps of 20)" in steady
-    assert "Primary bottleneck  : none that was recorded" in steady
-    assert "input_bound holds back the beginning alone: it is gone in the steady state" in " ".join(steady.split())
+    assert "Primary bottleneck  : none recorded" in steady
+    assert "input_bound appears only at the beginning: it is gone in the steady state" in " ".join(steady.split())
     assert result(folder).scope_comparison.primary_changed
 
 
@@ -117,7 +117,7 @@ def test_a_brief_of_a_run(tmp_path: Path, kind: str) -> None:
     assert "\x1b" not in prompt
     if kind == "empty":
         assert document.primary_diagnosis is None
-        assert "not known: the metrics are too few to tell" in prompt
+        assert "unknown: too few metrics" in prompt
         return
     assert document.primary_diagnosis is not None
     assert document.primary_diagnosis.label == "input_bound"
@@ -134,5 +134,5 @@ def test_briefs_name_what_to_look_at_by_the_diagnosis(tmp_path: Path) -> None:
     diagnosis = found.run.diagnosis.model_copy(update={"user_facing_bottleneck": "sync_bound"})
     run = found.run.model_copy(update={"bottlenecks": labels, "diagnosis": diagnosis})
     syncing = render_prompt(explain_run(found.model_copy(update={"run": run}), Scope.RUN))
-    assert "Look for what asks the device for a value" in syncing
-    assert "Look for what asks the device for a value" not in waiting
+    assert "Look for code that reads a value from the device" in syncing
+    assert "Look for code that reads a value from the device" not in waiting

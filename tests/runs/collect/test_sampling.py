@@ -175,7 +175,7 @@ def test_what_goes_wrong_is_said_and_no_more(tmp_path: Path) -> None:
     sampler = Sampler(tmp_path / "rows.csv", 1, fail)
     sampler.start()
     sampler.stop()
-    assert sampler.problem == "rows.csv is not whole: the driver is gone"
+    assert sampler.problem == "rows.csv is incomplete: the driver is gone"
 
 
 def test_a_driver_that_hangs_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,7 +190,7 @@ def test_a_driver_that_hangs_is_not_waited_for(tmp_path: Path, monkeypatch: pyte
     sampler.start()
     sampler.stop()
     go.set()
-    assert sampler.problem == "rows.csv is not whole: the last sample did not come"
+    assert sampler.problem == "rows.csv is incomplete: the last sample did not arrive"
 
 
 def test_samples_have_a_largest_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -255,7 +255,7 @@ def test_a_log_keeps_the_beginning_and_the_end(tmp_path: Path) -> None:
         log.write(b"%d%d%d\n" % (number, number, number))
     log.close()
     assert (tmp_path / "log").read_bytes() == (b"000\n111\n22\n[frx: 26 bytes of output are left out here]\n999\n")
-    assert log.problem == "26 bytes of the workload's output are left out of its log"
+    assert log.problem == "the log omits 26 bytes of the workload's output"
 
 
 def test_a_log_that_is_not_too_large_is_whole(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The events, and the version of their tables."""
+"""Create the events and the version of the tables."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ down_revision = None
 
 
 def upgrade() -> None:
-    """Make them."""
+    """Create them."""
     versions = op.create_table(
         "frx_ledger_version", sa.Column("version", sa.Integer, primary_key=True, autoincrement=False)
     )

@@ -1,5 +1,5 @@
-"""The families of candidates in the order of their stages: how data come first, since what a model gains is hidden by
-what it waits for."""
+"""List the families of candidates in the order of their stages. Data loading comes first, since waiting for data hides
+gains of the model."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Settings of CUDA's caching allocator against fragmentation, which costs memory and, when the cache is emptied,
-time."""
+"""Try settings of CUDA's caching allocator against fragmentation, which costs memory, and time when the cache is
+emptied."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def propose(_facts: WorkloadFacts) -> Iterator[Configuration]:
 
 
 def refuse(_configuration: Configuration, facts: WorkloadFacts) -> str | None:
-    """Refuse without CUDA, where nothing reads it, and if the user has set it."""
+    """Refuse without CUDA, where the setting has no effect, and if the user has set it."""
     if not facts.gpus:
         return "there is no NVIDIA GPU here: the CUDA allocator is not used"
     if VARIABLE in facts.environment:

@@ -1,7 +1,7 @@
-"""Batch sizes: more samples use a device better, until it is full. The time of a sample counts.
+"""Try larger batches, which use a device better until it is full. The time per sample is compared.
 
-Another batch size is another training: the learning rate may have to follow. The gates on the loss see no more of that
-than these few steps show.
+Another batch size changes the training: the learning rate may have to follow. The gates on the loss only see the few
+steps of the trial.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _FACTORS = (1.25, 1.5, 2.0)
 
 
 def propose(facts: WorkloadFacts) -> Iterator[Configuration]:
-    """Propose larger batches; none if the events do not tell the batch size."""
+    """Propose larger batches; none if the events do not contain the batch size."""
     base = facts.seen.batch_size
     if base is None:
         return

@@ -1,4 +1,4 @@
-"""torch.compile: fewer kernels, and fewer passes through memory; a long first step."""
+"""Try torch.compile, which runs fewer kernels and reads memory less often, but has a long first step."""
 
 from __future__ import annotations
 
@@ -34,8 +34,7 @@ def refuse(candidate: Configuration, facts: WorkloadFacts) -> str | None:
 
 
 def explain_no_compilation(facts: WorkloadFacts) -> str | None:
-    """Return why nothing can be compiled here: the user says so, or there is no C++ compiler, which Inductor needs on a
-    processor."""
+    """Return the reason against compiling: the user's setting, or no C++ compiler, which Inductor needs on a CPU."""
     if facts.environment.get(COMPILE, "").lower() in _MARKS:
         return f"{COMPILE} in the environment marks torch.compile as unsupported for this program"
     if not facts.gpus and not facts.compiler:
@@ -44,7 +43,7 @@ def explain_no_compilation(facts: WorkloadFacts) -> str | None:
 
 
 def explain_changing_shapes(facts: WorkloadFacts) -> str | None:
-    """Return why launches cannot be recorded: recorded ones run with the same shapes only."""
+    """Return the reason against recording launches: recorded launches need the same shapes in every step."""
     seen = facts.seen.batch_layouts
     return f"shapes appear dynamic: batches had {seen} different layouts" if seen > DYNAMIC else None
 

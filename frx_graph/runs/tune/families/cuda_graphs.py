@@ -1,4 +1,4 @@
-"""CUDA graphs: all launches of a step recorded once, and sent as one."""
+"""Try CUDA graphs, which record all launches of a step once and send them as one."""
 
 from __future__ import annotations
 

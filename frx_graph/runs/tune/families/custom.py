@@ -1,4 +1,4 @@
-"""Candidates of the user's own: any environment variables that the program, or a library in it, reads."""
+"""Try the user's candidates: any environment variables that the program, or a library in it, reads."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _LONGEST_NAME = 80
 
 
 def make_custom_family(candidates: Sequence[tuple[tuple[str, str], ...]]) -> Family:
-    """Return a family with one candidate for each set of variables, tried whatever the bottleneck is. Its author
-    vouches for it, so it counts as safe."""
+    """Return a family with one candidate for each set of variables. It is tried for every bottleneck, and counts as
+    safe, because the user has chosen it."""
 
     def propose(_facts: WorkloadFacts) -> Iterator[Configuration]:
         taken: set[str] = set()

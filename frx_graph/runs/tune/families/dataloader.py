@@ -1,8 +1,8 @@
-"""Data loading: the number of workers, batches prefetched by each, and pinned memory.
+"""Try settings of data loading: the number of workers, batches prefetched by each, and pinned memory.
 
-Workers help if a sample waits (for a disk, a network) or is worked on for longer than a step lasts. More of them
-than twice the processors help against waiting alone, and cost memory. Pinned memory makes copies to a GPU faster, and
-copies in the host; without a GPU there is nothing to pin for.
+Workers help if a sample waits (for a disk, a network), or takes longer to process than a step. More workers than twice
+the processors only help against waiting, and cost memory. Pinned memory makes copies to a GPU faster, but adds copies
+on the host; without a GPU it has no use.
 """
 
 from __future__ import annotations

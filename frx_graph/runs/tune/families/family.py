@@ -23,7 +23,7 @@ def _refuse_nothing(_configuration: Configuration, _facts: WorkloadFacts) -> str
 class Family:
     """Candidates that are tried in one stage, since they exclude each other.
 
-    `bottlenecks` are the labels of a diagnosis that it may do away with. `refuse` says why a candidate is not run here.
+    `bottlenecks` are the labels of diagnoses that the family may remedy. `refuse` says why a candidate is not run here.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Layouts of a model's tensors: channels-last weights, and the layouts that frx-graph chooses.
+"""Try layouts of a model's tensors: channels-last weights, and the layouts that frx-graph chooses.
 
 Convolutions are often faster on channels-last tensors, and then everything between them has to keep that layout; on
 some shapes and devices they are slower. `frx:apply` runs what `frx trial` has promoted for this model's graphs;
@@ -28,7 +28,7 @@ def propose(_facts: WorkloadFacts) -> Iterator[Configuration]:
 
 
 def refuse(candidate: Configuration, facts: WorkloadFacts) -> str | None:
-    """Refuse what compiles, if there is no compiler or the program may not be compiled."""
+    """Refuse candidates that compile if there is no compiler, or the program must not be compiled."""
     return explain_no_compilation(facts) if BACKEND_MODE in dict(candidate.variables) else None
 
 

@@ -1,4 +1,4 @@
-"""Automatic mixed precision: half as many bytes, and the matrix units of a device that has them."""
+"""Try automatic mixed precision, which halves the bytes and uses a device's matrix units."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def propose(_facts: WorkloadFacts) -> Iterator[Configuration]:
 
 
 def refuse(candidate: Configuration, facts: WorkloadFacts) -> str | None:
-    """Refuse without hardware for it, and without a loss that tells its quality."""
+    """Refuse without hardware for it, and without a loss to judge its quality by."""
     half = dict(candidate.variables)[VARIABLE]
     if half == "float16" and not facts.gpus:
         return "CUDA is unavailable, and float16 is for GPUs"

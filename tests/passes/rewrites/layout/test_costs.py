@@ -31,7 +31,7 @@ def subject_of(
         phase=Phase.FORWARD,
         inner=inner,
         bandwidth_bytes_per_s=BANDWIDTH,
-        visible=frozenset(captured.outputs_visible),
+        observable_outputs=frozenset(captured.outputs_visible),
     )
 
 
@@ -133,7 +133,7 @@ def test_a_convolution_that_was_not_measured_stays() -> None:
 
 def test_without_a_bandwidth_nothing_is_chosen() -> None:
     subject = subject_of(*convolutions(1))
-    unknown = RewriteSubject(subject.facts, subject.phase, subject.inner, visible=subject.visible)
+    unknown = RewriteSubject(subject.facts, subject.phase, subject.inner, observable_outputs=subject.observable_outputs)
     (refusal,) = propose_orders(unknown, "test")
     assert isinstance(refusal, Refusal)
     assert "bandwidth" in refusal.reason
