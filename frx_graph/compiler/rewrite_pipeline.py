@@ -87,7 +87,8 @@ def rewrite_graph(
     """Apply to `module`, in place, the rewrites that `plan` chooses or names.
 
     `original_inputs` holds the traced values of inputs whose actual strides differ: the graph is changed to run on
-    those. `frozen` names inputs that are constants, `uncertain_inputs` those whose strides may differ from their fakes'.
+    those. `frozen` names inputs that are constants, `uncertain_inputs` those whose strides may differ from their
+    fakes'.
     """
     unmet = dict(original_inputs)
     outputs = list_output_names(module)
