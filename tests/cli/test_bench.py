@@ -139,7 +139,7 @@ PROGRAM = """
 import sys
 from frx_graph.cli import bench
 from frx_graph.cli.main import run
-bench.gpu_names = lambda: ("Made up",)
+bench.list_gpu_names = lambda: ("Made up",)
 sys.exit(run(["bench", "a.cu", "b.cu"]))
 """
 

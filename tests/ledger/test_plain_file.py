@@ -157,7 +157,7 @@ def test_the_short_way_imports_no_database(location, promoted) -> None:
         "place = parse_location(sys.argv[1])\n"
         f"(found,) = read_promotions(place, {GRAPH!r}, {HERE!r})\n"
         "import dataclasses\n"
-        "append(place, [dataclasses.replace(found.decision, kind=Kind.APPLIED)])\n"
+        "append_decisions(place, [dataclasses.replace(found.decision, kind=Kind.APPLIED)])\n"
         "heavy = {'sqlalchemy', 'alembic', 'psycopg', 'scipy.stats', 'frx_graph.autopilot.search'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 from collections.abc import Callable
 from gc import get_freeze_count
 
@@ -25,11 +26,18 @@ from frx_graph.measure.memory_use import (
     observe_memory,
 )
 
-pytestmark = pytest.mark.usefixtures("program_froze_nothing")
+pytestmark = pytest.mark.usefixtures("nothing_left_of_earlier_tests", "program_froze_nothing")
 
 MEGABYTE = 2**20
 RECORDS = TypeAdapter(MemoryRecord)
 WITH_CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+
+
+@pytest.fixture
+def nothing_left_of_earlier_tests() -> None:
+    """End what earlier tests have left in cycles, which would count as live."""
+    gc.unfreeze()
+    gc.collect()
 
 
 def block(megabytes: int = 1, device: str = "cpu") -> Tensor:

@@ -1,17 +1,29 @@
-"""Start a workload behind a guard, and talk to it; `workload_guard` describes the guard."""
+"""Start a workload behind a guard, and talk to it; `workload_guard` describes the guard.
+
+If another process kills the guard, this process ends what the guard would have ended (Linux).
+"""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+
+import psutil
 
 from frx_graph.runs.workload import workload_guard
 from frx_graph.support.supervisor.lines import LineReader
 from frx_graph.support.supervisor.process import Stream
+
+_PR_SET_CHILD_SUBREAPER = 36
+"""linux/prctl.h"""
+_GONE_SECONDS = 5.0
+_POLL_SECONDS = 0.01
 
 
 class GuardedProcess:
@@ -77,3 +89,44 @@ class GuardedProcess:
             for descriptor in self._theirs:
                 os.close(descriptor)
             self._theirs = ()
+
+
+@contextlib.contextmanager
+def adopt_orphans() -> Iterator[Callable[[], None]]:
+    """Make orphaned descendants children of this process while the block runs (Linux).
+
+    Yields a function that ends all children that are new since then, with their descendants.
+    """
+    before = {child.pid for child in _list_children()}
+    _set_subreaper(1)
+    try:
+        yield lambda: _end_orphans(before)
+    finally:
+        _set_subreaper(0)
+
+
+def _end_orphans(spared: set[int]) -> None:
+    deadline = time.monotonic() + _GONE_SECONDS
+    # The children of an ended orphan become children in turn.
+    while time.monotonic() < deadline:
+        orphans = [child for child in _list_children() if child.pid not in spared]
+        if not orphans:
+            return
+        for orphan in orphans:
+            with contextlib.suppress(psutil.Error, OSError):
+                orphan.kill()
+            with contextlib.suppress(OSError):
+                os.waitpid(orphan.pid, os.WNOHANG)
+        time.sleep(_POLL_SECONDS)
+
+
+def _list_children() -> list[psutil.Process]:
+    try:
+        return psutil.Process().children()
+    except (psutil.Error, OSError):
+        return []
+
+
+def _set_subreaper(value: int) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, value)

@@ -149,7 +149,7 @@ def test_a_program_may_run_for_so_long_and_not_longer(tmp_path):
     with arm(tmp_path, limit=2.0, TINY_MS="20") as living:
         living.warm_up(1)
         time.sleep(2.1)  # While it stands no time is used.
-        living.block(2)
+        living.run_block(2)
         with pytest.raises(ArmEndedError, match="all it may") as ended:
-            living.block(500)
+            living.run_block(500)
         assert not ended.value.failed
