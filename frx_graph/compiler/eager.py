@@ -20,7 +20,7 @@ from frx_graph.errors import is_out_of_memory, summarize_error
 from frx_graph.freezing.constant_folding import bind_constants, freeze_weights
 from frx_graph.passes.rewrites.folded_norms import fold_norms
 from frx_graph.passes.rewrites.meta_strides.pinned_views import pin_views
-from frx_graph.passes.rewrites.meta_strides.restored_outputs import convert_inputs_back
+from frx_graph.passes.rewrites.meta_strides.preserve_output_strides import convert_inputs_back
 from frx_graph.passes.rewrites.meta_strides.unreliable_strides import calls_unreliable_operator
 from frx_graph.plan import Plan
 from frx_graph.support.torch_internals import (

@@ -21,7 +21,7 @@ from frx_graph.compiler.rewrite_pipeline import RewrittenGraph, rewrite_graph, r
 from frx_graph.measure.machine.measurement_environment import get_measurement_environment
 from frx_graph.passes.rewrites import DECIDE_LAYOUT
 from frx_graph.passes.rewrites.frozen_products import use_faster_products
-from frx_graph.passes.rewrites.meta_strides.restored_outputs import RecordStrides, return_recorded_strides
+from frx_graph.passes.rewrites.meta_strides.preserve_output_strides import RecordStrides, return_recorded_strides
 from frx_graph.plan import Plan
 from frx_graph.support.torch_internals import CustomGraphPass, inductor_config
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from frx_graph.monitor.canary import Canary
 from frx_graph.monitor.health_signals import HealthSignals, Signal
-from frx_graph.monitor.plan_control import PlanControl
+from frx_graph.monitor.plan_rollback import PlanControl
 from frx_graph.monitor.program_pair import CallHistory, ProgramPair
 from frx_graph.trials.schedule import Arm
 

@@ -20,7 +20,7 @@ from frx_graph.monitor.canary_steps import CanarySteps
 from frx_graph.monitor.checkpointed_calls import CheckpointReplay
 from frx_graph.monitor.health_checks import HealthChecks
 from frx_graph.monitor.health_signals import PromisedTimes, Signal, find_next_check
-from frx_graph.monitor.plan_control import PlanControl, RollBack
+from frx_graph.monitor.plan_rollback import PlanControl, RollBack
 from frx_graph.monitor.program_pair import Call, CallHistory, Program, ProgramPair, read_versions
 from frx_graph.monitor.shadow_run import NOT_FINITE, has_new_nonfinite, has_nonfinite, list_tensors
 from frx_graph.monitor.shadow_steps import VALUE_SIGNALS, ShadowSteps

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from frx_graph.monitor.health_signals import HealthSignals, Signal
-from frx_graph.monitor.plan_control import PlanControl
+from frx_graph.monitor.plan_rollback import PlanControl
 from frx_graph.monitor.program_pair import Call, CallHistory, ProgramPair
 from frx_graph.monitor.shadow_run import ShadowRun, list_tensors
 from frx_graph.support.process_state import RandomGenerators

@@ -15,7 +15,7 @@ from frx_graph.errors import OptionError
 from frx_graph.options import BackendOptions, check_together, parse_backend_options
 from frx_graph.trials.policy import TrialPolicy
 from frx_graph.wrapper.frozen_model import FrozenModel
-from frx_graph.wrapper.stride_pinning import PinnedStrides
+from frx_graph.wrapper.pin_input_strides import PinnedStrides
 
 _OURS = frozenset({"freeze", "pin_strides"})
 """Options that the backend does not get: they act before a graph is traced."""

@@ -27,7 +27,7 @@ def test_diagnoses_exit_with_1_and_none_with_0(export: str, capsys: pytest.Captu
     assert run(["reconcile", BAD, export]) == 1
     assert "[CONFIRMED]" in capsys.readouterr().out
     assert run(["reconcile", GOOD]) == 0
-    assert "None that these layers tell" in capsys.readouterr().out
+    assert "None that these layers show" in capsys.readouterr().out
 
 
 def test_json(export: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -162,7 +162,7 @@ def test_sqlites_own_check(location, decide):
     location.file.write_bytes(content[:-page] + bytes(page))
     found = verify(open_to_read(location))
     assert found.problem.position is None
-    assert "the database's own check says" in found.problem.what
+    assert "the database's own check failed" in found.problem.what
 
 
 @pytest.mark.in_a_file

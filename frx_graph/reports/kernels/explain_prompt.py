@@ -32,7 +32,7 @@ from frx_graph.reports.render.document import to_json
 FIRST_WORDS = "FRX OPTIMIZATION BRIEF"
 """The first words of the file."""
 _WIDTH = 120
-_MEASURED_TASK = "Make the CUDA kernels below faster. This brief holds their measurements, and the conclusions."
+_MEASURED_TASK = "Make the CUDA kernels below faster. This brief holds measurements and conclusions."
 _STATIC_TASK = "Make the CUDA kernels below faster. They have not run: this brief lists the risks that their PTX shows."
 _RUN_TASK = "Make the measured training program faster. This brief holds the figures and the conclusions."
 _RUN_TASKS = {

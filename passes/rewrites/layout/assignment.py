@@ -17,8 +17,8 @@ from frx_graph.passes.rewrites.layout.conversion import convert_in_aten, convert
 from frx_graph.passes.rewrites.layout.costs import AnchorSeconds, MemberContext, OrderProblem, build_order_problem
 from frx_graph.passes.rewrites.layout.ops import OrderedOp
 from frx_graph.passes.rewrites.layout.relayout import Demands, OrderConstraint, Reads, relayout
+from frx_graph.passes.rewrites.meta_strides.preserve_output_strides import convert_inputs_back
 from frx_graph.passes.rewrites.meta_strides.requires_contiguous_input import list_images, requires_contiguous_input
-from frx_graph.passes.rewrites.meta_strides.restored_outputs import convert_inputs_back
 from frx_graph.passes.rewrites.meta_strides.stride_sensitivity import reads_any_order
 from frx_graph.passes.rewrites.meta_strides.unreliable_strides import OTHER_THAN_FAKE
 from frx_graph.passes.rewrites.rewrite import RewriteSubject

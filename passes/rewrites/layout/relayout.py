@@ -35,7 +35,7 @@ from frx_graph.passes.rewrites.meta_strides.fake_values import (
     run_fakes_unguarded,
     run_on_fakes,
 )
-from frx_graph.passes.rewrites.meta_strides.restored_outputs import restore_outputs
+from frx_graph.passes.rewrites.meta_strides.preserve_output_strides import restore_outputs
 from frx_graph.passes.rewrites.meta_strides.unreliable_strides import (
     differs_from_trace,
     find_misread_gradient,

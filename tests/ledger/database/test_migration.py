@@ -107,7 +107,7 @@ def test_the_next_version_upgrades_what_this_one_made(location, decide, promoted
     open_ledger(location).append(promoted())
     next_version()
     for opened in (open_to_read, *([] if location.file else [open_ledger])):
-        with pytest.raises(LedgerError, match=f"version {TABLES_VERSION}, .* knows {NEXT} .*frx ledger upgrade"):
+        with pytest.raises(LedgerError, match=f"version {TABLES_VERSION}, .* supports {NEXT} .*frx ledger upgrade"):
             opened(location)
     assert "colour" not in columns(location)
     assert upgrade_ledger(location) == TABLES_VERSION
@@ -140,7 +140,7 @@ def test_a_migration_that_fails_changes_nothing(location, promoted, next_version
 def test_newer_tables_are_left_alone(location, changed_by_hand):
     open_ledger(location)
     changed_by_hand(f"INSERT INTO frx_ledger_version VALUES ({NEXT})")
-    with pytest.raises(LedgerError, match=f"version {NEXT}, .* knows {TABLES_VERSION} .*update"):
+    with pytest.raises(LedgerError, match=f"version {NEXT}, .* supports {TABLES_VERSION} .*update"):
         upgrade_ledger(location)
     assert revision(location) is None
 

@@ -121,7 +121,7 @@ def test_a_folder_is_no_ledger(tmp_path):
 def test_a_file_in_place_of_a_folder(tmp_path):
     (tmp_path / "data").touch()
     location = parse_location(str(tmp_path / "data" / "ledger.sqlite3"))
-    with pytest.raises(LedgerError, match=r"folder .* cannot be made"):
+    with pytest.raises(LedgerError, match=r"folder .* cannot be created"):
         open_ledger(location)
     with pytest.raises(LedgerError):
         open_to_read(location)
@@ -131,7 +131,7 @@ def test_a_newer_versions_tables_are_left_alone(location, changed_by_hand):
     open_ledger(location)
     changed_by_hand(f"INSERT INTO frx_ledger_version VALUES ({TABLES_VERSION + 1})")
     for opened in (open_ledger, open_to_read):
-        with pytest.raises(LedgerError, match=f"version {TABLES_VERSION + 1}.* knows {TABLES_VERSION} .*update"):
+        with pytest.raises(LedgerError, match=f"version {TABLES_VERSION + 1}.* supports {TABLES_VERSION} .*update"):
             opened(location)
 
 

@@ -85,7 +85,7 @@ def test_headlines_cannot_be_confused(advice, empty, failed):
 
 def test_copies_sentence(advice, failed):
     assert describe_copies(advice) == "17 layout copies a step, 17.7 MB, 14.8 % of the memory traffic"
-    assert "an unknown share of its" in describe_copies(failed)
+    assert "an unknown share of the memory traffic" in describe_copies(failed)
 
 
 def test_same_reason_is_one_entry(root):
