@@ -282,7 +282,7 @@ def _chosen(
         if isinstance(error, RewriteError):
             told.append(RewrittenGraph("", Phase.FORWARD, (), (Refusal(CHOSEN, str(error)),)))
         else:
-            backend._session.warn_warn_not_rewritten(error)
+            backend._session.warn_not_rewritten(error)
 
     return _run_twice(torch.compile(model, backend=compiled, dynamic=program.dynamic or None), model)
 
