@@ -4,7 +4,7 @@ Inductor realises few buffers. A copy between operators that share a kernel is o
 what a loop computes (the loop stores in the wanted order), or one that only loops read. The rest are copies from memory
 that a library call or the caller filled to memory that one of them reads. In addition, 2-D convolutions run in
 channels-last if Inductor decides so for the graph (`inductor_layout`). A weight or input that arrives plain is then
-converted on every call (TODO in `torch/_inductor/kernel/conv.py`, 2.15).
+converted on every call, which `torch/_inductor/kernel/conv.py` (2.15) notes as unfinished.
 """
 
 from __future__ import annotations

@@ -442,6 +442,16 @@ def test_a_configuration_that_is_none_is_refused(
     refused(capfd, ["--config", "mine.yaml", *python("pass")], "--config mine.yaml")
 
 
+def test_a_configuration_that_is_no_file_or_too_long_is_refused(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("fifo.yaml")
+    refused(capfd, ["--config", "fifo.yaml", *python("pass")], "not a regular file")
+    Path("long.yaml").write_text("a: " + "b" * 2**20)
+    refused(capfd, ["--config", "long.yaml", *python("pass")], "more than 1 MiB")
+
+
 def refused(capfd: pytest.CaptureFixture[str], arguments: list[str], why: str) -> None:
     """With one line, exit code 2, and no folder."""
     assert run(["collect", *arguments]) == 2

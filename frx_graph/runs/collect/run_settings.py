@@ -24,6 +24,8 @@ DEFAULT_ARTIFACTS: Final = Path("frx-job-run")
 DEFAULT_INTERVAL_MS: Final = 1000
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _LONGEST_NAME: Final = 200
+_LONGEST_CONFIG: Final = 1 << 20
+"""Bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +118,15 @@ class RunSettings:
     def _read_config(self) -> Mapping[Any, Any]:
         if self.config is None:
             return {}
+        # Opening a FIFO waits for a writer that may never come.
+        if self.config.exists() and not self.config.is_file():
+            raise OptionError(f"--config {self.config} is not a regular file")
         try:
-            given = yaml.safe_load(self.config.read_bytes())
+            with self.config.open("rb") as file:
+                text = file.read(_LONGEST_CONFIG + 1)
+            if len(text) > _LONGEST_CONFIG:
+                raise OptionError(f"--config {self.config} has more than {_LONGEST_CONFIG >> 20} MiB")
+            given = yaml.safe_load(text)
         except OSError as error:
             raise OptionError(f"--config {self.config} cannot be read: {error.strerror or error}") from None
         # Invalid dates raise ValueError.
