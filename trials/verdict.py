@@ -94,7 +94,7 @@ def decide_early(quads: Sequence[MeasuredQuad], protocol: Protocol) -> Verdict |
     all_run = len(pairs) == protocol.process_pairs
     if (
         all_run
-        and _do_pairs_prove(_compute_medians(pairs), protocol)
+        and _check_pairs_prove(_compute_medians(pairs), protocol)
         and compute_safe_t(every, protocol.minimum) >= enough
     ):
         outcome = Outcome.PROMOTE
@@ -119,7 +119,11 @@ def decide_finally(quads: Sequence[MeasuredQuad], protocol: Protocol) -> Verdict
         stats = _compute_statistics(quads, pairs, interval) if every else None
         return Verdict(Outcome.INCONCLUSIVE, reason, stats, early=False)
     low, high = compute_trimmed_interval(every, protocol.alpha)
-    if low > 0 and statistics.median(every) >= protocol.minimum and _do_pairs_prove(_compute_medians(pairs), protocol):
+    if (
+        low > 0
+        and statistics.median(every) >= protocol.minimum
+        and _check_pairs_prove(_compute_medians(pairs), protocol)
+    ):
         outcome = Outcome.PROMOTE
     elif -protocol.minimum < low and high < protocol.minimum:
         outcome = Outcome.EQUIVALENT
@@ -143,13 +147,13 @@ def _compute_medians(pairs: Sequence[Sequence[float]]) -> list[float]:
     return [statistics.median(pair) for pair in pairs]
 
 
-def _do_pairs_agree(medians: Sequence[float], protocol: Protocol) -> bool:
+def _check_pairs_agree(medians: Sequence[float], protocol: Protocol) -> bool:
     return all(median > 0 and median >= protocol.agreement for median in medians)
 
 
-def _do_pairs_prove(medians: Sequence[float], protocol: Protocol) -> bool:
+def _check_pairs_prove(medians: Sequence[float], protocol: Protocol) -> bool:
     return (
-        _do_pairs_agree(medians, protocol)
+        _check_pairs_agree(medians, protocol)
         and compute_pairs_bound(medians, protocol.process_bias, protocol.pairs_alpha) > 0
     )
 
@@ -204,7 +208,7 @@ def _explain_outcome(outcome: Outcome, stats: TrialStatistics, protocol: Protoco
     if math.log(stats.ratio_median) < protocol.minimum:
         return f"{seen}: it may or may not reach the {minimum} asked for"
     medians = ", ".join(_format_percent(ratio) for ratio in stats.pair_medians)
-    if _do_pairs_agree([math.log(ratio) for ratio in stats.pair_medians], protocol):
+    if _check_pairs_agree([math.log(ratio) for ratio in stats.pair_medians], protocol):
         return f"{seen}: the process pairs ({medians} %) are too few, or differ too much, to prove it"
     return f"{seen}: the process pairs disagree ({medians} %)"
 

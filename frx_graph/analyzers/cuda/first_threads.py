@@ -69,7 +69,7 @@ class FirstThreads:
     def __post_init__(self) -> None:
         self.windows = ParameterWindows(self.kernel)
 
-    def do_threads_meet(
+    def can_threads_meet(
         self, write: Access, read: Access, written: Collection[Access], loop: Loop | None
     ) -> bool | None:
         """Return True if a thread reads data that another thread has written; for a `loop`, in the iteration before.
@@ -86,7 +86,8 @@ class FirstThreads:
         found: bool | None = None
         for late, wrote in dict.fromkeys(((outer, _EARLY), (outer | inner, _EARLY), (outer, again))):
             met = [
-                self._do_threads_meet_in(write, wrote, read, late, written, block) for block in range(len(self._blocks))
+                self._can_threads_meet_in(write, wrote, read, late, written, block)
+                for block in range(len(self._blocks))
             ]
             if all(met):
                 return True
@@ -94,7 +95,7 @@ class FirstThreads:
                 found = False
         return found
 
-    def _do_threads_meet_in(
+    def _can_threads_meet_in(
         self,
         write: Access,
         again: frozenset[str],

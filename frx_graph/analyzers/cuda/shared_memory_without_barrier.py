@@ -145,7 +145,7 @@ def _is_race_when_tried(
         return False
     if Use.ATOMIC in (write.use, read.use) and (loop is not None or any(_is_polling(one) for one in (write, read))):
         return False
-    return not _is_excluded(write.step, read.step) and threads.do_threads_meet(write, read, written, loop) is True
+    return not _is_excluded(write.step, read.step) and threads.can_threads_meet(write, read, written, loop) is True
 
 
 def _reads_others(
@@ -179,7 +179,7 @@ def _reads_others(
         return False
     if read.step.single:
         known = reads == 0 and "loop:" in str(read.offset) and _is_by_place(apart)
-        return known and threads.do_threads_meet(write, read, written, loop) is not False
+        return known and threads.can_threads_meet(write, read, written, loop) is not False
     if apart.constant is not None:
         # Places between a thread's element and its neighbour's may be its own too; farther away than a warp is wide,
         # there may be no thread.
@@ -187,7 +187,7 @@ def _reads_others(
             return False
         # In `if (i < 4) x[i] += x[i + 4]` no thread reads what another writes.
         few = any("x" in one.varies for one in (*write.step.conditions, *read.step.conditions))
-        return not (few or threads.launches) or threads.do_threads_meet(write, read, written, loop) is not False
+        return not (few or threads.launches) or threads.can_threads_meet(write, read, written, loop) is not False
     if reads is None:
         return False
     if reads != own:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from frx_graph.analyzers.observations.claims import Claim, derive_claims
-from frx_graph.analyzers.observations.matching import FindingMatch, do_operands_agree, is_same_tensor, match_finding
+from frx_graph.analyzers.observations.matching import FindingMatch, is_same_tensor, match_finding, match_operands
 from frx_graph.analyzers.observations.observation import Observation, ObservedCall, QuietCall, RunFile, RunSetting, Work
 from frx_graph.analyzers.trace.kernel_names import extract_function_name
 from frx_graph.facts.graph_facts import GraphFacts
@@ -190,7 +190,7 @@ def _is_claimed(quiet: QuietCall, claim: Claim) -> bool:
     if quiet.phase is not None and quiet.phase is not claim.phase:
         return False
     if claim.operands:
-        return do_operands_agree(quiet.call, claim.operands, is_same_tensor)
+        return match_operands(quiet.call, claim.operands, is_same_tensor)
     # A program gets the copies that it requests; a folded operand shows in the operand itself.
     copied = claim.copied
     inside = claim.kind is CopyKind.OPERATOR and copied is not None
@@ -201,7 +201,7 @@ def _has_similar_observation(own: Sequence[Claim], file: RunFile) -> bool:
     """Return True if similar calls did such work: its line is unknown."""
     return any(
         call.operator in claim.operators
-        and (not claim.operands or do_operands_agree(call, claim.operands, is_same_tensor))
+        and (not claim.operands or match_operands(call, claim.operands, is_same_tensor))
         for claim in own
         for observation in file.observations
         for call in observation.calls

@@ -85,24 +85,18 @@ def _list_module_paths(observation: Observation) -> frozenset[str]:
 def _is_same_operands(observation: Observation, claim: Claim) -> bool:
     calls = [call for call in observation.calls if call.operator in claim.operators]
     return (
-        not calls
-        or not claim.operands
-        or any(do_operands_agree(call, claim.operands, _is_same_shape) for call in calls)
+        not calls or not claim.operands or any(match_operands(call, claim.operands, _is_same_shape) for call in calls)
     )
 
 
 def _is_same_strides(observation: Observation, claim: Claim) -> bool:
     calls = [call for call in observation.calls if call.operator in claim.operators]
     return (
-        not calls
-        or not claim.operands
-        or any(do_operands_agree(call, claim.operands, is_same_tensor) for call in calls)
+        not calls or not claim.operands or any(match_operands(call, claim.operands, is_same_tensor) for call in calls)
     )
 
 
-def do_operands_agree(
-    call: ObservedCall, operands: Sequence[Operand], same: Callable[[Operand, Operand], bool]
-) -> bool:
+def match_operands(call: ObservedCall, operands: Sequence[Operand], same: Callable[[Operand, Operand], bool]) -> bool:
     """Return True if `same` holds for all operands of the call, or it has none."""
     if call.operands is None:
         return True

@@ -17,8 +17,8 @@ from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.layout import Layout
 from frx_graph.reports.render.quantities import format_byte_count, format_count, format_percent
 from frx_graph.reports.render.svg import (
+    can_fit,
     clip_text,
-    does_fit,
     draw_rect,
     draw_text,
     make_element,
@@ -137,7 +137,7 @@ def _draw_block(piece: _RowPiece, top: float) -> Markup:
         children.append(make_element("path", d=notch, class_="copied"))
         label = format_byte_count(span.copy_bytes)
         # Contrast with the copies' colour if they fill the foot of the block, else with the layout's colour.
-        if does_fit(label, piece.width - 8, LABEL_FONT):
+        if can_fit(label, piece.width - 8, LABEL_FONT):
             inside = share * BAND >= LABEL_FONT + 5
             y = top + BAND - 5 if inside else top + BAND - max(share * BAND, 3.0) - 4
             children.append(draw_text(label, piece.x + 5, y, "map-on-copy" if inside else "map-on-layout"))
@@ -174,7 +174,7 @@ def _group_by_module(pieces: list[_RowPiece], shared: int, depth: int) -> list[t
 def _get_readable_share(groups: Sequence[tuple[str, float, float]]) -> float:
     """Return the share of the row's width under names that fit."""
     width = sum(right - left for _, left, right in groups)
-    return sum(right - left for name, left, right in groups if does_fit(name, right - left - 6, LABEL_FONT)) / width
+    return sum(right - left for name, left, right in groups if can_fit(name, right - left - 6, LABEL_FONT)) / width
 
 
 def _count_shared_parts(paths: Sequence[str]) -> int:

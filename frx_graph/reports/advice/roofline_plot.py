@@ -147,14 +147,14 @@ def _draw_ranks(drawn: Sequence[PlacedPoint], axes: Axes) -> Iterator[Markup]:
         offsets = ((0.0, 0.0), (beside, 0.0), (-beside, 0.0), (0.0, -r - 8), (0.0, r + 8))
         for dx, dy in offsets if r >= 9 else offsets[1:]:
             box = (x + dx - half, y + dy - FONT / 2, x + dx + half, y + dy + FONT / 2)
-            if not any(_do_overlap(box, other) for other in taken):
+            if not any(_is_overlapping(box, other) for other in taken):
                 taken.append(box)
                 inside = "on-point" if (dx, dy) == (0.0, 0.0) and placed.achieved is not None else "off-point"
                 yield draw_text(str(rank), x + dx, y + dy + 4.2, f"rank {inside}", "middle")
                 break
 
 
-def _do_overlap(a: tuple[float, float, float, float], b: tuple[float, float, float, float]) -> bool:
+def _is_overlapping(a: tuple[float, float, float, float], b: tuple[float, float, float, float]) -> bool:
     return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
 
 

@@ -82,7 +82,7 @@ def make_inline_bar(class_: str, *children: Markup) -> Markup:
     )  # fmt: skip
 
 
-def does_fit(content: str, width: float, font_size: float) -> bool:
+def can_fit(content: str, width: float, font_size: float) -> bool:
     """Return True if the text is likely to be no wider than `width`."""
     return len(content) * NARROW_GLYPH * font_size <= width
 
