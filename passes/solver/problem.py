@@ -85,10 +85,6 @@ class Problem:
         own = (node.seconds.get(label, math.inf) for node, label in zip(self.nodes, labels, strict=True))
         return math.fsum((*own, *(_price_value(value, labels) for value in self.values)))
 
-    def count_changes(self, labels: Sequence[Label]) -> int:
-        """Return the number of nodes that `labels` changes."""
-        return sum(node.current != label for node, label in zip(self.nodes, labels, strict=True))
-
 
 def _price_value(value: Value, labels: Sequence[Label]) -> float:
     source = value.source

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
@@ -39,10 +40,15 @@ def problems(draw: st.DrawFn, labels: str, allowed: int, nodes: int, maps: bool,
     )
 
 
+def count_changes(problem: Problem, labels: Sequence[str]) -> int:
+    """The number of nodes that `labels` changes."""
+    return sum(node.current != label for node, label in zip(problem.nodes, labels, strict=True))
+
+
 def best_of_all(problem: Problem) -> tuple[float, int]:
     """The fewest seconds of any labelling, and of those the fewest changes."""
     return min(
-        (problem.sum_seconds(labels), problem.count_changes(labels))
+        (problem.sum_seconds(labels), count_changes(problem, labels))
         for labels in itertools.product(*(node.seconds for node in problem.nodes))
     )
 
@@ -56,7 +62,7 @@ def check_best(problem: Problem) -> None:
     answer = solve(problem)
     assert answer.exact
     assert answer.seconds == seconds == problem.sum_seconds(answer.labels)
-    assert problem.count_changes(answer.labels) == changes
+    assert count_changes(problem, answer.labels) == changes
 
 
 @pytest.mark.integration
