@@ -50,6 +50,8 @@ def program_froze_nothing(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     collected in every step."""
     gc.freeze()
     monkeypatch.setattr(gc, "get_freeze_count", lambda: 0)
+    # Objects of earlier tests would count from the second observation on.
+    monkeypatch.setattr(gc, "unfreeze", lambda: None)
     yield
     gc.freeze()
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import gc
-from collections.abc import Callable
-from gc import get_freeze_count
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
@@ -26,18 +25,25 @@ from frx_graph.measure.memory_use import (
     observe_memory,
 )
 
-pytestmark = pytest.mark.usefixtures("nothing_left_of_earlier_tests", "program_froze_nothing")
-
 MEGABYTE = 2**20
 RECORDS = TypeAdapter(MemoryRecord)
 WITH_CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 
 
+@pytest.fixture(autouse=True)
+def keep_earlier_tests_out(request: pytest.FixtureRequest) -> None:
+    """Keep the tensors of earlier tests out of all counts. Integration tests collect them, which takes seconds; the
+    others freeze them."""
+    slow = request.node.get_closest_marker("integration")
+    request.getfixturevalue("nothing_frozen" if slow else "program_froze_nothing")
+
+
 @pytest.fixture
-def nothing_left_of_earlier_tests() -> None:
-    """End what earlier tests have left in cycles, which would count as live."""
+def nothing_frozen() -> Iterator[None]:
     gc.unfreeze()
     gc.collect()
+    yield
+    gc.freeze()
 
 
 def block(megabytes: int = 1, device: str = "cpu") -> Tensor:
@@ -209,7 +215,12 @@ def test_garbage_in_cycles_is_not_kept() -> None:
         cycle.append(cycle)
 
     assert [found.kept_bytes for found in observe_memory(step).host.steps] == [0] * 5
-    assert get_freeze_count() == 0
+
+
+@pytest.mark.integration
+def test_nothing_stays_frozen() -> None:
+    observe_memory(lambda: None)
+    assert gc.get_freeze_count() == 0
 
 
 def test_resident_memory_is_watched_for_twice_as_many_steps() -> None:
