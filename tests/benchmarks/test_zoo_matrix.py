@@ -26,14 +26,14 @@ from zoo_matrix_case import MatrixCase, Reference, Shapes, check
 INFERENCE, TRAINING = Mode.INFERENCE, Mode.TRAINING
 STATIC, DYNAMIC = Shapes.STATIC, Shapes.DYNAMIC
 SAMPLE = [
-    MatrixCase(zoo_entry("conv_flatten_linear"), "eager", TRAINING, "autocast", DYNAMIC),
+    MatrixCase(zoo_entry("custom_between"), "eager", TRAINING, "autocast", DYNAMIC),
     MatrixCase(zoo_entry("shufflenet"), "eager", INFERENCE, "fp32", STATIC),
     MatrixCase(zoo_entry("mixed_64_512"), "eager", INFERENCE, "bf16", STATIC),
     MatrixCase(zoo_entry("conv_flatten_linear"), "aot_eager", INFERENCE, "bf16", DYNAMIC),
     MatrixCase(zoo_entry("alternating_strides"), "aot_eager", TRAINING, "fp32", STATIC),
     MatrixCase(zoo_entry("nhwc_written"), "aot_eager", INFERENCE, "autocast", DYNAMIC),
     MatrixCase(zoo_entry("custom_between"), "inductor", INFERENCE, "fp32", DYNAMIC),
-    MatrixCase(zoo_entry("conv_flatten_linear"), "inductor", TRAINING, "bf16", STATIC),
+    MatrixCase(zoo_entry("alternating_strides"), "inductor", TRAINING, "bf16", STATIC),
     MatrixCase(zoo_entry("attention_block"), "inductor", INFERENCE, "autocast", STATIC),
 ]
 

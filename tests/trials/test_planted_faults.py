@@ -156,7 +156,7 @@ def test_one_that_is_five_percent_slower_is_rejected(fault: str, outcome: Outcom
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("program", ["counts", "drifts", "draws"])
+@pytest.mark.parametrize("program", ["counts", pytest.param("drifts", marks=pytest.mark.nightly), "draws"])
 def test_a_program_with_a_state_of_its_own_is_no_other_than_itself(program: str) -> None:
     run = tried(program, baseline=program)
     assert [gate.name for gate in run.gates] == list(Gate)
@@ -183,8 +183,15 @@ def test_of_a_program_that_is_not_repeatable_nothing_is_known(program: str) -> N
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("train", [False, True], ids=["inference", "training"])
-@pytest.mark.parametrize("program", ["none", "last_place"])
+@pytest.mark.parametrize(
+    ("program", "train"),
+    [
+        ("none", False),
+        pytest.param("none", True, marks=pytest.mark.nightly),
+        pytest.param("last_place", False, marks=pytest.mark.nightly),
+        ("last_place", True),
+    ],
+)
 def test_one_without_a_fault_passes_them_all(program: str, train: bool) -> None:
     passes_all(tried(program, train=train))
 
