@@ -9,7 +9,7 @@ from frx_graph.evidence.cuda.constants import TYPE_BYTES, fold_constant
 from frx_graph.evidence.cuda.operators import WAITING
 from frx_graph.evidence.cuda.places import cast_value, load_value
 from frx_graph.evidence.cuda.polynomial import ZERO, Polynomial, make_constant, make_symbol
-from frx_graph.evidence.cuda.source import Barrier, BarrierKind, Call, Use, WarpOperation
+from frx_graph.evidence.cuda.source import Barrier, BarrierKind, Use, WarpOperation
 from frx_graph.evidence.cuda.state import MOST_INLINED, State, evaluate
 from frx_graph.evidence.cuda.syntax import get_text, walk
 from frx_graph.evidence.cuda.values import ANYTHING, UNIFORM, WARP, Group, Pointer, Value, divide_numbers
@@ -48,7 +48,7 @@ def evaluate_call(state: State, node: Node) -> Value:
         return evaluate(state, arguments[0])
     if short in state.macros or (short.isupper() and short not in state.functions):
         # The call may take the address of `a[i]` and read four elements from there.
-        state.add_event(_build_call(state, node, name, False, []))
+        state.add_call(node, name)
         return state.symbols.create_symbol(short, ANYTHING)
     if plain.endswith("_cast") and "<" in name and arguments:
         return cast_value(state, name[name.index("<") + 1 : name.rindex(">")], evaluate(state, arguments[0]))
@@ -115,7 +115,7 @@ def evaluate_call(state: State, node: Node) -> Value:
         state.through = through
         if result is not None:
             return result
-    state.add_event(_build_call(state, node, name, calls.is_pure(plain) or _is_object(state, name), values))
+    state.add_call(node, name, pure=calls.is_pure(plain) or _is_object(state, name), values=values)
     varies = UNIFORM.union(*(state.symbols.get_varies(value) for value in values))
     if calls.is_pure(plain) and not any(isinstance(value, Pointer) for value in values):
         return state.symbols.create_symbol(short, varies)
@@ -142,12 +142,6 @@ def _is_object(state: State, name: str) -> bool:
     return isinstance(value, Polynomial) and not any(one.startswith(WAITING) for one in value.iterate_symbols())
 
 
-def _build_call(state: State, node: Node, name: str, pure: bool, values: list[Value]) -> Call:
-    numbers = tuple(value.constant if isinstance(value, Polynomial) else None for value in values)
-    elements = tuple(value.element if isinstance(value, Pointer) else None for value in values)
-    return Call(state.make_step(node), name, pure, numbers, elements)
-
-
 def _evaluate_method(state: State, node: Node, function: Node, arguments: list[Node]) -> Value:
     owner, name = function.child_by_field_name("argument"), get_text(state.text, function.child_by_field_name("field"))
     known = state.names.get(get_text(state.text, owner))
@@ -168,7 +162,7 @@ def _evaluate_method(state: State, node: Node, function: Node, arguments: list[N
         if name.startswith("shfl") or name in ("any", "all", "ballot"):
             return state.symbols.create_symbol(name, ANYTHING)
         return state.symbols.get_symbol(f"{get_text(state.text, owner)}.{name}", UNIFORM)
-    state.add_event(_build_call(state, node, get_text(state.text, function), False, values))
+    state.add_call(node, get_text(state.text, function), values=values)
     return state.symbols.create_symbol(name, ANYTHING)
 
 
@@ -226,7 +220,7 @@ def evaluate_assembly(state: State, node: Node) -> Value:
         else:
             _record_assembly_copy(state, node, int(copy[1] or 16))
     else:
-        state.add_event(_build_call(state, node, "asm", False, []))
+        state.add_call(node, "asm")
     # Outputs are not followed: all names in it become unknown.
     for inner in walk(node):
         if inner.type == "gnu_asm_output_operand":

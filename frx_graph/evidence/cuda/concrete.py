@@ -7,7 +7,7 @@ that shared parts, most of an index, are computed once.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
 from typing import TypeVar
@@ -44,6 +44,15 @@ class TestGroup:
 
     all: bool
     tests: tuple[Test | TestGroup, ...]
+
+
+def iterate_tests(tests: Test | TestGroup) -> Iterator[Test]:
+    """Yield each test of a group."""
+    if isinstance(tests, Test):
+        yield tests
+    else:
+        for one in tests.tests:
+            yield from iterate_tests(one)
 
 
 @record

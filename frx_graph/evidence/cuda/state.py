@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tree_sitter import Node
@@ -11,7 +11,7 @@ from frx_graph.evidence.cuda.assignments import Change, Changes
 from frx_graph.evidence.cuda.banks import estimate_pitched_turns, simulate_bank_turns
 from frx_graph.evidence.cuda.constants import TYPE_BYTES
 from frx_graph.evidence.cuda.polynomial import Polynomial
-from frx_graph.evidence.cuda.source import Access, Array, Condition, Event, Space, Step, Stride, StrideKind, Use
+from frx_graph.evidence.cuda.source import Access, Array, Call, Condition, Event, Space, Step, Stride, StrideKind, Use
 from frx_graph.evidence.cuda.syntax import get_line, get_text
 from frx_graph.evidence.cuda.values import ANYTHING, UNIFORM, Pointer, Symbols, Value, count_bank_turns
 
@@ -96,6 +96,12 @@ class State:
             self.events.append(event)
         else:
             self.complete = False
+
+    def add_call(self, node: Node, name: str, *, pure: bool = False, values: Sequence[Value] = ()) -> None:
+        """Keep a call of a function that is not read, with the values of its arguments."""
+        numbers = tuple(value.constant if isinstance(value, Polynomial) else None for value in values)
+        elements = tuple(value.element if isinstance(value, Pointer) else None for value in values)
+        self.add_event(Call(self.make_step(node), name, pure, numbers, elements))
 
     def require_condition(self, condition: Condition) -> None:
         """Add a condition that holds from here on."""

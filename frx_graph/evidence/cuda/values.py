@@ -72,6 +72,11 @@ class Group:
 Value = Polynomial | Pointer | Group
 
 
+def get_offset(value: Value) -> Polynomial:
+    """Return a number, or the offset of a pointer; 0 for a group."""
+    return value if isinstance(value, Polynomial) else value.offset if isinstance(value, Pointer) else ZERO
+
+
 @dataclass(slots=True)
 class Symbols:
     """The symbols of one kernel and their dependencies. `loaded` maps those read from memory to the read's index."""
@@ -92,11 +97,8 @@ class Symbols:
 
     def get_varies(self, value: Value) -> Varies:
         """Return the dependencies of a value; a pointer counts as its offset."""
-        if isinstance(value, Group):
-            return UNIFORM
-        offset = value.offset if isinstance(value, Pointer) else value
         varies, known = UNIFORM, self.varies
-        for name in offset.terms:
+        for name in get_offset(value).terms:
             for symbol in name:
                 if known[symbol]:
                     varies = varies | known[symbol] if varies else known[symbol]
