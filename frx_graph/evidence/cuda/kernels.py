@@ -5,14 +5,13 @@ from __future__ import annotations
 import bisect
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from tree_sitter import Node
 
 from frx_graph.evidence.cuda import call_expressions, operators, places
 from frx_graph.evidence.cuda.assignments import Changes
 from frx_graph.evidence.cuda.constants import fold_constant
-from frx_graph.evidence.cuda.declarations import make_parameter, parse_declarator, read_element_type
+from frx_graph.evidence.cuda.declarations import parse_declarator, read_element_type
 from frx_graph.evidence.cuda.polynomial import ZERO
 from frx_graph.evidence.cuda.record import record
 from frx_graph.evidence.cuda.source import Kernel, Launch, LaunchBounds, Parameter, Space
@@ -26,6 +25,8 @@ from frx_graph.evidence.cuda.syntax import (
     find_nearest,
     get_line,
     get_text,
+    list_parameters,
+    split_arguments,
 )
 from frx_graph.evidence.cuda.values import UNIFORM, Base, Pointer
 
@@ -33,8 +34,8 @@ EVALUATORS: Mapping[str, Evaluator] = {
     "identifier": operators.evaluate_name,
     "qualified_identifier": operators.evaluate_qualified_name,
     "number_literal": operators.evaluate_literal,
-    "true": operators.evaluate_boolean,
-    "false": operators.evaluate_boolean,
+    "true": operators.evaluate_literal,
+    "false": operators.evaluate_literal,
     "sizeof_expression": operators.evaluate_sizeof,
     "binary_expression": operators.evaluate_binary,
     "unary_expression": operators.evaluate_unary,
@@ -148,13 +149,12 @@ def read_kernel(
     body = node.child_by_field_name("body")
     assert body is not None
     template = _read_template(tree.text, definition)
-    made = infer_instance(template, launches.get(get_function_name(tree.text, node), ()), constants)
-    if made.numbers:
-        constants = {**constants, **made.numbers}
+    numbers, width = _infer_instance(template, launches.get(get_function_name(tree.text, node), ()), constants)
+    constants = {**constants, **numbers}
     state = State(tree.text, constants, functions, macros, EVALUATORS, inline_function, body, searched, inlining)
     state.names.update(arrays)
     state.plane = tree.text.find(b"threadIdx.y", node.start_byte, node.end_byte) >= 0
-    state.width = made.width
+    state.width = width
     state.generic = frozenset(
         name for kind, _, name in (one.partition(" ") for one in template) if kind in ("typename", "class")
     )
@@ -184,17 +184,21 @@ def read_kernel(
 
 def _read_parameters(text: bytes, node: Node) -> tuple[list[Parameter], set[str]]:
     """Return all parameters, and the names of those whose elements are not contiguous."""
-    inner = find_function_declarator(node)
-    listed = inner.child_by_field_name("parameters") if inner is not None else None
     found, rows = [], set()
-    for child in listed.named_children if listed is not None else ():
-        if child.type in ("parameter_declaration", "optional_parameter_declaration"):
-            declared = parse_declarator(text, child.child_by_field_name("declarator"))
-            if declared is None:
-                continue
-            found.append(make_parameter(text, child, declared))
-            if declared.rows or len(declared.sizes) > 1:
-                rows.add(declared.name)
+    for child in list_parameters(node):
+        declared = parse_declarator(text, child.child_by_field_name("declarator"))
+        if declared is None:
+            continue
+        parameter = Parameter(
+            name=declared.name,
+            type=read_element_type(text, child) + " *" * max(0, declared.pointers - 1),
+            pointer=declared.pointers > 0 or bool(declared.sizes),
+            const=any(one.type == "type_qualifier" and get_text(text, one) == "const" for one in child.children),
+            restrict=declared.restrict,
+        )
+        found.append(parameter)
+        if declared.rows or len(declared.sizes) > 1:
+            rows.add(declared.name)
     return found, rows
 
 
@@ -242,20 +246,11 @@ _NUMBER = re.compile(
 """Return a numeric template parameter, and its default."""
 
 
-@dataclass(frozen=True, slots=True)
-class Instance:
-    """Constants of a kernel. `numbers` are template parameters with the same value in all launches; `width` is the
-    number of threads in x, if all blocks agree."""
-
-    numbers: Mapping[str, int]
-    width: int | None
-
-
-def infer_instance(template: Sequence[str], launches: Sequence[Launch], constants: Mapping[str, int]) -> Instance:
-    """Return the template numbers and block width of a kernel that all these launches share.
-
-    Defaults of the template count where a launch gives no argument.
-    """
+def _infer_instance(
+    template: Sequence[str], launches: Sequence[Launch], constants: Mapping[str, int]
+) -> tuple[Mapping[str, int], int | None]:
+    """Return the numbers of a template and the threads in x of a kernel, if all these launches agree. Defaults of the
+    template count where a launch gives no argument."""
     numbers = {}
     for at, one in enumerate(template):
         parameter = _NUMBER.match(one)
@@ -268,7 +263,7 @@ def infer_instance(template: Sequence[str], launches: Sequence[Launch], constant
         if value is not None:
             numbers[parameter[1]] = value
     found = {launch.block.sizes[0] for launch in launches}
-    return Instance(numbers, (found.pop() or None) if len(found) == 1 else None)
+    return numbers, (found.pop() or None) if len(found) == 1 else None
 
 
 def _read_template_argument(launch: Launch, at: int, otherwise: str | None, constants: Mapping[str, int]) -> int | None:
@@ -276,14 +271,3 @@ def _read_template_argument(launch: Launch, at: int, otherwise: str | None, cons
     arguments = split_arguments(listed) if listed else []
     text = arguments[at] if at < len(arguments) else otherwise
     return fold_constant(text, constants) if text else None
-
-
-def split_arguments(text: str) -> list[str]:
-    """Split the arguments in a list; each may have commas in parentheses."""
-    parts, depth, start = [], 0, 0
-    for at, character in enumerate(text):
-        depth += {"(": 1, "<": 1, ")": -1, ">": -1}.get(character, 0)
-        if character == "," and depth == 0:
-            parts.append(text[start:at].strip())
-            start = at + 1
-    return [*parts, text[start:].strip()]

@@ -16,7 +16,7 @@ from frx_graph.evidence.cuda.declarations import declare, declare_group, parse_d
 from frx_graph.evidence.cuda.polynomial import ZERO, Polynomial, make_constant, make_symbol
 from frx_graph.evidence.cuda.source import Branch, Condition, Loop
 from frx_graph.evidence.cuda.state import DEEPEST, State, evaluate
-from frx_graph.evidence.cuda.syntax import find_function_declarator, get_line, get_text
+from frx_graph.evidence.cuda.syntax import get_line, get_text, list_parameters
 from frx_graph.evidence.cuda.values import (
     ANYTHING,
     UNIFORM,
@@ -45,9 +45,7 @@ def run_statement(state: State, node: Node | None) -> None:
 
 def inline_function(state: State, function: Node, values: list[Value]) -> Value | None:
     """Run a device function with these values, as if its body were at the call, and return its result."""
-    body, declarator = function.child_by_field_name("body"), find_function_declarator(function)
-    parameters = declarator.child_by_field_name("parameters") if declarator is not None else None
-    listed = [one for one in parameters.named_children if "parameter" in one.type] if parameters is not None else []
+    body, listed = function.child_by_field_name("body"), list_parameters(function)
     if body is None or len(listed) != len(values):
         return None
     outer, conditions, outside, places, own = state.names, state.conditions, state.returned, state.places, state.body

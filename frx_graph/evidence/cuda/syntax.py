@@ -29,6 +29,7 @@ _MOST_AROUND = 200
 NO_CODE = frozenset(["comment", "string_content", "preproc_arg", "raw_string_content"])
 """Nodes in which words have no meaning."""
 _PARENTHESIS = re.compile(rb"[()]")
+_SEPARATOR = re.compile(r"[](){}<>[,]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +109,25 @@ def find_function_declarator(definition: Node) -> Node | None:
     while node is not None and node.type != "function_declarator":
         node = node.child_by_field_name("declarator") or next(iter(node.named_children), None)
     return node
+
+
+def list_parameters(definition: Node) -> list[Node]:
+    """Return the parameters of a function."""
+    declarator = find_function_declarator(definition)
+    listed = declarator.child_by_field_name("parameters") if declarator is not None else None
+    return [child for child in listed.named_children if "parameter" in child.type] if listed is not None else []
+
+
+def split_arguments(text: str) -> list[str]:
+    """Split the arguments in a list; each may have commas in brackets."""
+    parts, depth, start = [], 0, 0
+    for found in _SEPARATOR.finditer(text):
+        if found[0] != ",":
+            depth += 1 if found[0] in "([{<" else -1
+        elif depth == 0:
+            parts.append(text[start : found.start()].strip())
+            start = found.end()
+    return [*parts, text[start:].strip()]
 
 
 def get_text(text: bytes, node: Node | None) -> str:
