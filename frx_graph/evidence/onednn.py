@@ -16,17 +16,8 @@ from types import MappingProxyType
 from frx_graph.evidence.measurement import Measurement, Provenance
 
 _PREFIXES = ("onednn_verbose,", "dnnl_verbose,")
-_COLUMNS = (
-    "operation",
-    "engine",
-    "primitive",
-    "implementation",
-    "prop_kind",
-    "memory_descriptors",
-    "attributes",
-    "auxiliary",
-    "problem_desc",
-    "exec_time",
+_HEADER = (
+    "operation,engine,primitive,implementation,prop_kind,memory_descriptors,attributes,auxiliary,problem_desc,exec_time"
 )
 """The header of oneDNN 2.x, 3.12.0 and 3.13.3; only the columns before the operation have changed."""
 _ITEMSIZE = MappingProxyType(
@@ -136,7 +127,7 @@ def list_implementations(primitives: Iterable[Primitive]) -> tuple[str, ...]:
 
 
 def _iterate_primitives(lines: Iterable[str]) -> Iterator[Primitive]:
-    columns: Sequence[str] = _COLUMNS
+    columns: Sequence[str] = _HEADER.split(",")
     for number, line in enumerate(lines, start=1):
         fields = _split_fields(line)
         if fields is None:

@@ -11,24 +11,9 @@ from dataclasses import dataclass
 
 _PREFIXES = {"n": 1e-9, "u": 1e-6, "µ": 1e-6, "m": 1e-3, "": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 _WORDS = {
-    "s": "s",
-    "second": "s",
-    "byte": "byte",
-    "hz": "hz",
-    "cycle": "cycle",
-    "inst": "inst",
-    "thread": "thread",
-    "warp": "warp",
-    "block": "block",
-    "cluster": "cluster",
-    "register": "register",
-    "sector": "sector",
-    "request": "request",
-    "req": "request",
-    "flop": "flop",
-    "branches": "branch",
-    "sm": "SM",
-    "%": "%",
+    **{name: name for name in ("s", "byte", "hz", "cycle", "inst", "thread", "warp", "block", "cluster", "register")},
+    **{name: name for name in ("sector", "request", "flop", "%")},
+    "second": "s", "req": "request", "branches": "branch", "sm": "SM",
 }
 """Units that Nsight Compute writes, in lower case, and their names here."""
 _FINE = frozenset({"s"})

@@ -71,7 +71,6 @@ class _CsvTable:
         self.line = 0
         """Line at which the last row begins."""
         self._lines = lines
-        self._inside = False
         self.header = self._find_header()
         self.columns = {name: index for index, name in reversed(tuple(enumerate(self.header)))}
         self.form = Form.LONG if _METRIC in self.columns else Form.WIDE
@@ -89,23 +88,21 @@ class _CsvTable:
 
     def iterate_rows(self) -> Iterator[list[str]]:
         """Yield the cells of each row of a launch and, for a wide table, of the row of units."""
-        least = self._count_least_columns()
+        read = (_ID, _PROCESS, _KERNEL, _METRIC, _UNIT, _VALUE)
+        # In a long table, rows of rules are longer.
+        long = 1 + max(self.columns[name] for name in read if name in self.columns)
+        least = long if self.form is Form.LONG else len(self.header)
         for lines in self._iterate_row_lines():
             for row in self._parse_row(lines):
                 if len(row) < least:
-                    self._check_foreign(row)
+                    if self.columns[_ID] == 0 and len(row) > 1 and row[0].isdigit():
+                        # The file ends within a row.
+                        raise self.make_error(f"a row of {len(row)} columns, expected {len(self.header)}")
                     self.foreign_lines += 1
                 elif row[self.columns[_KERNEL]] == _KERNEL:
                     raise self.make_error("a second table begins, expected one export a file")
                 else:
                     yield row
-
-    def _count_least_columns(self) -> int:
-        """Return the fewest columns of a readable row. Rows of rules are longer."""
-        if self.form is Form.WIDE:
-            return len(self.header)
-        read = (_ID, _PROCESS, _KERNEL, _METRIC, _UNIT, _VALUE)
-        return 1 + max(self.columns[name] for name in read if name in self.columns)
 
     def make_error(self, what: str) -> EvidenceError:
         """Return the error that the last row is `what`."""
@@ -160,11 +157,6 @@ class _CsvTable:
             if self._lines.number - self.line > _LONGEST_ROW_LINES or left < 0:
                 break
         raise self.make_error("a quotation mark that is not closed")
-
-    def _check_foreign(self, row: Sequence[str]) -> None:
-        """Raise `EvidenceError` if the file ends within a row."""
-        if self.columns[_ID] == 0 and row and row[0].isdigit() and len(row) > 1:
-            raise self.make_error(f"a row of {len(row)} columns, expected {len(self.header)}")
 
 
 @dataclass(slots=True)

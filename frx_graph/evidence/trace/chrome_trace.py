@@ -145,17 +145,13 @@ def _parse_events(window: _TextWindow, on_event: Callable[[int, dict[str, Any]],
     index = 0
     closing = window.peek_character() == "]"
     while not closing:
-        event = window.take_member()
-        if isinstance(event, dict):
-            on_event(index, event)
-            index += 1
-            continue
-        event = window.take_value(f"event {index}")
+        member = window.take_member()
+        event = member or window.take_value(f"event {index}")
         if not isinstance(event, dict):
             window.fail_at(f"event {index}", "expected an object")
         on_event(index, event)
         index += 1
-        closing = window.take_separator(f"event {index}", "]")
+        closing = not member and window.take_separator(f"event {index}", "]")
     window.skip_character()
 
 
@@ -209,7 +205,7 @@ class _TextWindow:
         except (StopIteration, ValueError, RecursionError):
             return None
         comma = _COMMA.match(self._text, end)
-        if comma is None or type(value) is not dict:
+        if comma is None or not value or type(value) is not dict:
             return None
         self._position = comma.end()
         return value
@@ -227,7 +223,7 @@ class _TextWindow:
                     continue
                 cut = unterminated or _CUT_TOKEN.match(self._text, error.pos)
                 self._position = len(self._text) if cut else error.pos
-                self.fail_at(where, _format_message(error.msg))
+                self.fail_at(where, error.msg[:1].lower() + error.msg[1:])
             except _RejectedValueError as error:
                 self.fail_at(where, str(error))
             except RecursionError:
@@ -278,7 +274,3 @@ def _reject_constant(name: str) -> NoReturn:
 def _quote_text(text: str) -> str:
     """Return text from the file for a message: escaped and short."""
     return ascii(text[:40])
-
-
-def _format_message(message: str) -> str:
-    return f"{message[:1].lower()}{message[1:]}"
