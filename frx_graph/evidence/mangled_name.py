@@ -20,9 +20,21 @@ _REFERENCE = re.compile(r"S[\dA-Z]*_|S[absiodt]|T\d*_")
 _SUFFIXES = {"P": "*", "R": "&", "O": "&&"}
 _QUALIFIERS = frozenset("KVr")
 _BUILTIN = {
-    "v": "void", "b": "bool", "c": "char", "a": "signedchar", "h": "unsignedchar", "s": "short",
-    "t": "unsignedshort", "i": "int", "j": "unsignedint", "l": "long", "m": "unsignedlong", "x": "longlong",
-    "y": "unsignedlonglong", "f": "float", "d": "double",
+    "v": "void",
+    "b": "bool",
+    "c": "char",
+    "a": "signedchar",
+    "h": "unsignedchar",
+    "s": "short",
+    "t": "unsignedshort",
+    "i": "int",
+    "j": "unsignedint",
+    "l": "long",
+    "m": "unsignedlong",
+    "x": "longlong",
+    "y": "unsignedlonglong",
+    "f": "float",
+    "d": "double",
 }
 _NUMBERS = frozenset(_BUILTIN.values())
 

@@ -13,7 +13,10 @@ _PREFIXES = {"n": 1e-9, "u": 1e-6, "µ": 1e-6, "m": 1e-3, "": 1.0, "K": 1e3, "M"
 _WORDS = {
     **{name: name for name in ("s", "byte", "hz", "cycle", "inst", "thread", "warp", "block", "cluster", "register")},
     **{name: name for name in ("sector", "request", "flop", "%")},
-    "second": "s", "req": "request", "branches": "branch", "sm": "SM",
+    "second": "s",
+    "req": "request",
+    "branches": "branch",
+    "sm": "SM",
 }
 """Units that Nsight Compute writes, in lower case, and their names here."""
 _FINE = frozenset({"s"})

@@ -234,7 +234,7 @@ def _read_launch_bounds(tree: Tree, node: Node, constants: Mapping[str, int]) ->
     for at in places[bisect.bisect_right(places, begin) :][:1]:
         text = tree.bounds[at]
         if at < end:
-            parts = split_arguments(text)
+            parts = split_arguments(text, template=True)
             values = [fold_constant(part, constants) for part in parts]
             return LaunchBounds(text, values[0], values[1] if len(values) > 1 else None)
     return None
@@ -268,6 +268,6 @@ def _infer_instance(
 
 def _read_template_argument(launch: Launch, at: int, otherwise: str | None, constants: Mapping[str, int]) -> int | None:
     listed = launch.kernel.partition("<")[2].rpartition(">")[0]
-    arguments = split_arguments(listed) if listed else []
+    arguments = split_arguments(listed, template=True) if listed else []
     text = arguments[at] if at < len(arguments) else otherwise
     return fold_constant(text, constants) if text else None

@@ -29,7 +29,7 @@ _MOST_AROUND = 200
 NO_CODE = frozenset(["comment", "string_content", "preproc_arg", "raw_string_content"])
 """Nodes in which words have no meaning."""
 _PARENTHESIS = re.compile(rb"[()]")
-_SEPARATOR = re.compile(r"[](){}<>[,]")
+_SEPARATOR, _TEMPLATE_SEPARATOR = re.compile(r"[](){}[,]"), re.compile(r"[](){}<>[,]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +118,10 @@ def list_parameters(definition: Node) -> list[Node]:
     return [child for child in listed.named_children if "parameter" in child.type] if listed is not None else []
 
 
-def split_arguments(text: str) -> list[str]:
-    """Split the arguments in a list; each may have commas in brackets."""
+def split_arguments(text: str, *, template: bool = False) -> list[str]:
+    """Split the arguments in a list; each may have commas in brackets. In those of a template, `<` is a bracket."""
     parts, depth, start = [], 0, 0
-    for found in _SEPARATOR.finditer(text):
+    for found in (_TEMPLATE_SEPARATOR if template else _SEPARATOR).finditer(text):
         if found[0] != ",":
             depth += 1 if found[0] in "([{<" else -1
         elif depth == 0:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from frx_graph.evidence.cuda.concrete import LoopValues, SymbolChoice, SymbolOperation, Test, TestGroup
@@ -119,10 +119,9 @@ class Symbols:
 
     def note_next_value(self, head: Value, value: Value) -> None:
         """Record the value of such a symbol when the iteration ends."""
-        if isinstance(head, Polynomial) and isinstance(value, Polynomial) and len(head.terms) == 1:
-            (name,) = head.terms
-            if len(name) == 1 and name[0] in self.turns and head.terms[name] == 1:
-                self.turns[name[0]] = LoopValues(self.turns[name[0]].first, value)
+        for symbol in head.iterate_symbols() if isinstance(head, Polynomial) and isinstance(value, Polynomial) else ():
+            if symbol in self.turns and head == make_symbol(symbol):
+                self.turns[symbol] = replace(self.turns[symbol], next=value)
 
     def limit_size(self, value: Polynomial) -> Polynomial:
         """Return the value, or a symbol if it is too large to process further."""
@@ -211,21 +210,17 @@ class Symbols:
             return self.create_symbol("either", ANYTHING)
         varies = self.get_varies(one) | self.get_varies(other) | decides
         slope = self.compute_lane_slope(one)
-        if (
-            slope is not None
-            and slope == self.compute_lane_slope(other)
-            and "lane" not in decides
-            and "data" not in decides
-        ):
+        same = slope is not None and slope == self.compute_lane_slope(other)
+        if slope is not None and same and decides.isdisjoint({"lane", "data"}):
             # Threads of a warp have it the same way, whichever it is.
             along = slope * make_symbol(THREAD_X)
             return along + self._create_choice(one - along, other - along, varies - {"lane"}, tests)
         return self._create_choice(one, other, varies | {"lane"} if varies & {"x", "data"} else varies, tests)
 
     def _create_choice(
-        self, one: Polynomial, other: Polynomial, varies: Varies, tests: Test | TestGroup | None
+        self, one: Polynomial, other: Polynomial, varies: Varies, tests: Test | TestGroup | None, hint: str = "either"
     ) -> Polynomial:
-        found = self.create_symbol("either", varies)
+        found = self.create_symbol(hint, varies)
         if tests is not None:
             ((symbol,),) = found.terms
             self.parts[symbol] = SymbolChoice(tests, one, other)
@@ -234,11 +229,7 @@ class Symbols:
     def create_minimum(self, hint: str, difference: Polynomial, one: Polynomial, other: Polynomial) -> Polynomial:
         """Return `one` where the difference is negative, `other` elsewhere."""
         varies = self.get_varies(one) | self.get_varies(other)
-        found, tests = self.create_symbol(hint, varies), self.filter_tests(Test("<", difference), varies)
-        if tests is not None:
-            ((symbol,),) = found.terms
-            self.parts[symbol] = SymbolChoice(tests, one, other)
-        return found
+        return self._create_choice(one, other, varies, self.filter_tests(Test("<", difference), varies), hint)
 
     def filter_tests(self, tests: Test | TestGroup, varies: Varies) -> Test | TestGroup | None:
         """Return tests that one thread can evaluate; those that only the launch or the data decide are unknown."""
@@ -303,12 +294,18 @@ def pick_agreed_turns(turns: Sequence[int]) -> int | None:
 @functools.lru_cache(maxsize=1024)
 def _count_strided_turns(step: int, rows: int, width: int, element_bytes: int) -> int:
     """Return the turns of a warp `width` threads wide, with elements `step` apart along x and `rows` along y."""
-    words: dict[int, set[int]] = {}
-    for lane in range(min(WARP, WARP * 4 // element_bytes)):
-        first = (lane % width * step + lane // width * rows) * element_bytes
-        for word in range(first // 4, (first + element_bytes - 1) // 4 + 1):
-            words.setdefault(word % WARP, set()).add(word)
-    return max(map(len, words.values()))
+    lanes = range(min(WARP, WARP * 4 // element_bytes))
+    places = ((lane % width * step + lane // width * rows) * element_bytes // 4 for lane in lanes)
+    return count_bank_words(places, max(1, element_bytes // 4))
+
+
+def count_bank_words(places: Iterable[int], wide: int) -> int:
+    """Return the most words in one bank that accesses `wide` words each, at these places, need."""
+    banks: dict[int, set[int]] = {}
+    for first in places:
+        for word in range(first, first + wide):
+            banks.setdefault(word % WARP, set()).add(word)
+    return max(map(len, banks.values()), default=1)
 
 
 _MOST_PRODUCTS = 10 * MOST_TERMS

@@ -56,11 +56,22 @@ _OPERATORS = frozenset({"cpu_op", "operator", "user_annotation"})
 _SCALARS = frozenset({"", "Scalar", "ScalarList", "GenericList", "TensorList", "Int", "Bool", "Double", "Device"})
 """Types of arguments that are not one tensor."""
 _DTYPES = {
-    "float": DType.FLOAT32, "double": DType.FLOAT64, "c10::Half": DType.FLOAT16, "c10::BFloat16": DType.BFLOAT16,
-    "c10::Float8_e4m3fn": DType.FLOAT8_E4M3FN, "c10::Float8_e5m2": DType.FLOAT8_E5M2,
-    "c10::complex<float>": DType.COMPLEX64, "c10::complex<double>": DType.COMPLEX128,
-    "long int": DType.INT64, "long": DType.INT64, "int": DType.INT32, "short int": DType.INT16,
-    "short": DType.INT16, "signed char": DType.INT8, "unsigned char": DType.UINT8, "bool": DType.BOOL,
+    "float": DType.FLOAT32,
+    "double": DType.FLOAT64,
+    "c10::Half": DType.FLOAT16,
+    "c10::BFloat16": DType.BFLOAT16,
+    "c10::Float8_e4m3fn": DType.FLOAT8_E4M3FN,
+    "c10::Float8_e5m2": DType.FLOAT8_E5M2,
+    "c10::complex<float>": DType.COMPLEX64,
+    "c10::complex<double>": DType.COMPLEX128,
+    "long int": DType.INT64,
+    "long": DType.INT64,
+    "int": DType.INT32,
+    "short int": DType.INT16,
+    "short": DType.INT16,
+    "signed char": DType.INT8,
+    "unsigned char": DType.UINT8,
+    "bool": DType.BOOL,
 }
 """Names from `caffe2::TypeMeta::name()`, which the profiler writes for the type of a tensor argument."""
 
