@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 from frx_graph.evidence.measurement import Measurement, Provenance
 
-_PREFIXES = ("onednn_verbose,", "dnnl_verbose,")
+_PREFIX = re.compile("(?:onednn|dnnl)_verbose,")
 _HEADER = (
     "operation,engine,primitive,implementation,prop_kind,memory_descriptors,attributes,auxiliary,problem_desc,exec_time"
 )
@@ -118,7 +118,7 @@ def parse_log(text: str | Iterable[str]) -> tuple[Primitive, ...]:
 
 def is_log_line(line: str) -> bool:
     """Return True if oneDNN wrote this line, or the end of it."""
-    return any(prefix in line for prefix in _PREFIXES)
+    return _PREFIX.search(line) is not None
 
 
 def list_implementations(primitives: Iterable[Primitive]) -> tuple[str, ...]:
@@ -156,11 +156,8 @@ def _parse_row(fields: Sequence[str], columns: Sequence[str]) -> Mapping[str, st
 
 def _split_fields(raw: str) -> list[str] | None:
     """Return the comma-separated fields after the prefix, anywhere in the line; None for a foreign line."""
-    for prefix in _PREFIXES:
-        _, found, rest = raw.rstrip("\r\n").rpartition(prefix)
-        if found:
-            return rest.split(",")
-    return None
+    _, *after = _PREFIX.split(raw.rstrip("\r\n"))
+    return after[-1].split(",") if after else None
 
 
 def _parse_template(fields: Sequence[str]) -> list[str] | None:
@@ -183,9 +180,7 @@ def _build_primitive(row: Mapping[str, str], line: int) -> Primitive:
         implementation=row.get("implementation", ""),
         prop_kind=row.get("prop_kind", ""),
         arguments=tuple(
-            descriptor
-            for text in row.get("memory_descriptors", "").split()
-            if (descriptor := _parse_descriptor(text, dims)) is not None
+            one for text in row.get("memory_descriptors", "").split() if (one := _parse_descriptor(text, dims))
         ),
         line=line,
         seconds=_parse_seconds(row.get("exec_time", "")),

@@ -84,18 +84,13 @@ def _expand_once(text: str, macros: Mapping[str, _ExpressionMacro], uses: re.Pat
             arguments = []
         if len(arguments) != len(macro.parameters):
             continue
-        values = {
-            name: value if _WORD.fullmatch(value) else f"({value})"
-            for name, value in zip(macro.parameters, (" ".join(one.split()) for one in arguments), strict=True)
-        }
-        body = _fill_parameters(macro.body, values)
+        plain = (" ".join(one.split()) for one in arguments)
+        wrapped = (one if _WORD.fullmatch(one) else f"({one})" for one in plain)
+        values = dict(zip(macro.parameters, wrapped, strict=True))
+        body = _WORD.sub(lambda word, values=values: values.get(word[0], word[0]), macro.body)
         pieces += [text[done : use.start()], f"({body})", "\n" * text.count("\n", use.start(), end)]
         done = end
     return "".join([*pieces, text[done:]])
-
-
-def _fill_parameters(body: str, values: Mapping[str, str]) -> str:
-    return _WORD.sub(lambda word: values.get(word[0], word[0]), body)
 
 
 def _parse_arguments(text: str, start: int) -> tuple[list[str], int] | None:

@@ -333,7 +333,4 @@ class CudaSource:
     launches: tuple[Launch, ...]
     unread: tuple[str, ...]
     coverage: Coverage
-    launches_by_name: Mapping[str, tuple[Launch, ...]] = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "launches_by_name", group_launches(self.launches))
+    launches_by_name: Mapping[str, tuple[Launch, ...]] = field(repr=False, compare=False)

@@ -11,42 +11,24 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from frx_graph.evidence.run.events import (
-    CopySpan,
-    EventType,
-    GpuSample,
-    LoaderMark,
-    LoaderWait,
-    Number,
-    PhaseSpan,
-    ProfilerWindow,
-    RecordedTensor,
-    RunEvent,
-    RunWarning,
-    ShapeSnapshot,
-    Sizes,
-    StepEnd,
-    StepStart,
-    SyncWait,
-    SystemInfo,
-    Whole,
-)
+from frx_graph.evidence.run import events
+from frx_graph.evidence.run.events import EventType, Number, RecordedTensor, RunEvent, Sizes, Whole
 
 WAITING = "next"
 """The loader stage in which the program waits for a batch."""
 
 _EVENTS: dict[str, type[RunEvent]] = {
-    EventType.STEP_START: StepStart,
-    EventType.STEP_END: StepEnd,
-    EventType.PHASE: PhaseSpan,
-    EventType.LOADER: LoaderWait,
-    EventType.COPY: CopySpan,
-    EventType.SYNC: SyncWait,
-    EventType.SHAPES: ShapeSnapshot,
-    EventType.PROFILER: ProfilerWindow,
-    EventType.GPU_SAMPLE: GpuSample,
-    EventType.SYSTEM: SystemInfo,
-    EventType.WARNING: RunWarning,
+    EventType.STEP_START: events.StepStart,
+    EventType.STEP_END: events.StepEnd,
+    EventType.PHASE: events.PhaseSpan,
+    EventType.LOADER: events.LoaderWait,
+    EventType.COPY: events.CopySpan,
+    EventType.SYNC: events.SyncWait,
+    EventType.SHAPES: events.ShapeSnapshot,
+    EventType.PROFILER: events.ProfilerWindow,
+    EventType.GPU_SAMPLE: events.GpuSample,
+    EventType.SYSTEM: events.SystemInfo,
+    EventType.WARNING: events.RunWarning,
 }
 KEYS = {
     "kind": "step_kind",
@@ -96,10 +78,10 @@ def parse_event(value: object) -> RunEvent | None:
     `UnusableEventError`."""
     line = _validate_lenient(_EventLine, value)
     kind, payload = _EVENTS.get(line.event_type), line.payload or {}
-    if kind is LoaderWait:
+    if kind is events.LoaderWait:
         match payload.get("stage"):
             case "begin" | "end":  # It begins to iterate, or has no further batch.
-                kind = LoaderMark
+                kind = events.LoaderMark
             case str(stage) if stage != WAITING:
                 return None
     if kind is None:
@@ -107,11 +89,11 @@ def parse_event(value: object) -> RunEvent | None:
     keys = ((field.name, KEYS.get(field.name, field.name)) for field in fields(kind))
     found = {name: payload[key] for name, key in keys if key in payload}
     found |= {"at_ns": line.timestamp_ns, "process": line.pid, "step": line.step_id, "duration_ns": line.duration_ns}
-    if kind is ShapeSnapshot:
+    if kind is events.ShapeSnapshot:
         found["tensors"] = _build_tensors(_validate_lenient(_Tensors, payload))
-    if kind is GpuSample:
+    if kind is events.GpuSample:
         found["device"] = next((payload[key] for key in ("gpu_index", "device", "index") if key in payload), None)
-    if kind is StepEnd:
+    if kind is events.StepEnd:
         metrics, status = payload.get("metrics"), payload.get("status")
         found["metrics"] = tuple(metrics.items()) if isinstance(metrics, dict) else ()
         found["failed"] = isinstance(status, str) and status != "ok"
