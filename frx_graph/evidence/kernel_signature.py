@@ -11,7 +11,6 @@ import functools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
 
 from frx_graph.evidence.mangled_name import Texts, read_mangled
 
@@ -87,8 +86,9 @@ def _can_match(one: Texts | None, other: Texts | None) -> bool:
 def _parse_demangled(text: str) -> KernelSignature:
     named = _UNNAMED.sub("", text)
     # The first round bracket outside all others.
-    at = next((at for at in _find_outside_brackets(named) if at and named[at] == "("), None)
-    listed = None if at is None else _get_bracketed(named, at)
+    outside = _find_outside_brackets(named)
+    at = next((at for at in outside if at and named[at] == "("), None)
+    listed = None if at is None else named[at + 1 : next(outside, None)]
     # Without the return type.
     whole_name = named[:at].strip()
     begin = max((at + 1 for at in _find_outside_brackets(whole_name) if whole_name[at] == " "), default=0)
@@ -120,12 +120,6 @@ def _normalize_type(text: str) -> str:
     return _TRUTH.get(text) or _QUALIFIERS.sub("", text)
 
 
-def _get_bracketed(text: str, at: int) -> str:
-    """Return the text between the bracket at `at` and the one that closes it."""
-    _, *ends = islice(_find_outside_brackets(text, at), 2)
-    return text[at + 1 : ends[0] if ends else None]
-
-
 def _split_outside_brackets(text: str, by: str) -> list[str]:
     """Return the parts between separators outside brackets; none for an empty text."""
     parts, start = [], 0
@@ -136,11 +130,11 @@ def _split_outside_brackets(text: str, by: str) -> list[str]:
     return [*parts, text[start:]] if parts or text.strip() else []
 
 
-def _find_outside_brackets(text: str, start: int = 0) -> Iterator[int]:
+def _find_outside_brackets(text: str) -> Iterator[int]:
     """Yield the index of each character outside all brackets, and of the outermost brackets."""
     depth = 0
-    for at in range(start, len(text)):
+    for at, character in enumerate(text):
         before = depth
-        depth += (text[at] in _OPENS) - (text[at] in _CLOSES)
+        depth += (character in _OPENS) - (character in _CLOSES)
         if before == 0 or depth == 0:
             yield at

@@ -129,9 +129,11 @@ def list_implementations(primitives: Iterable[Primitive]) -> tuple[str, ...]:
 def _iterate_primitives(lines: Iterable[str]) -> Iterator[Primitive]:
     columns: Sequence[str] = _HEADER.split(",")
     for number, line in enumerate(lines, start=1):
-        fields = _split_fields(line)
-        if fields is None:
+        # The prefix may be anywhere in the line.
+        _, *after = _PREFIX.split(line.rstrip("\r\n"))
+        if not after:
             continue
+        fields = after[-1].split(",")
         header = _parse_template(fields)
         if header is not None:
             columns = header
@@ -154,12 +156,6 @@ def _parse_row(fields: Sequence[str], columns: Sequence[str]) -> Mapping[str, st
     return dict(zip(names, values, strict=True)) if len(values) == len(names) else None
 
 
-def _split_fields(raw: str) -> list[str] | None:
-    """Return the comma-separated fields after the prefix, anywhere in the line; None for a foreign line."""
-    _, *after = _PREFIX.split(raw.rstrip("\r\n"))
-    return after[-1].split(",") if after else None
-
-
 def _parse_template(fields: Sequence[str]) -> list[str] | None:
     """Return the columns that a header line declares for primitives; None for other lines and for the graph API's
     header."""
@@ -174,7 +170,7 @@ def _parse_template(fields: Sequence[str]) -> list[str] | None:
 
 def _build_primitive(row: Mapping[str, str], line: int) -> Primitive:
     kind = row.get("primitive", "")
-    dims = _parse_dims(kind, row.get("problem_desc", ""))
+    dims, milliseconds = _parse_dims(kind, row.get("problem_desc", "")), row.get("exec_time", "")
     return Primitive(
         kind=kind,
         implementation=row.get("implementation", ""),
@@ -183,7 +179,7 @@ def _build_primitive(row: Mapping[str, str], line: int) -> Primitive:
             one for text in row.get("memory_descriptors", "").split() if (one := _parse_descriptor(text, dims))
         ),
         line=line,
-        seconds=_parse_seconds(row.get("exec_time", "")),
+        seconds=float(milliseconds) / 1e3 if _is_number(milliseconds) and float(milliseconds) >= 0 else None,
     )
 
 
@@ -198,11 +194,6 @@ def _parse_descriptor(text: str, dims: Mapping[str, tuple[int, ...]]) -> MemoryD
     argument, dtype, _, _, tag, *rest = fields
     strides = rest[0] if len(rest) > 1 else ""
     return MemoryDescriptor(argument, dtype, tag, strides, dims.get(argument))
-
-
-def _parse_seconds(text: str) -> float | None:
-    """Convert from milliseconds, oneDNN's unit."""
-    return float(text) / 1e3 if _is_number(text) and float(text) >= 0 else None
 
 
 def _is_number(text: str) -> bool:

@@ -104,7 +104,10 @@ def evaluate_call(state: State, node: Node) -> Value:
         state.through = through
         if result is not None:
             return result
-    state.add_call(node, name, pure=calls.is_pure(plain) or _is_object(state, name), values=values)
+    # A called variable acts like its operator: no thread waits in it, but one may in a lambda of the kernel.
+    called = state.names.get(name)
+    is_object = isinstance(called, Polynomial) and not any(one.startswith(WAITING) for one in called.iterate_symbols())
+    state.add_call(node, name, pure=calls.is_pure(plain) or is_object, values=values)
     varies = UNIFORM.union(*(state.symbols.get_varies(value) for value in values))
     if calls.is_pure(plain) and not any(isinstance(value, Pointer) for value in values):
         return state.symbols.create_symbol(short, varies)
@@ -120,13 +123,6 @@ def _record_copy(state: State, node: Node, at: Pointer, size: int, use: Use) -> 
     place = at if TYPE_BYTES.get(at.element) == size else cast_value(state, f"{calls.WORDS[size]} *", at)
     assert isinstance(place, Pointer)
     state.record_access(node, place, use)
-
-
-def _is_object(state: State, name: str) -> bool:
-    """Return True for a called variable, which acts like its operator: no thread waits in it, but one may in a lambda
-    of the kernel."""
-    value = state.names.get(name)
-    return isinstance(value, Polynomial) and not any(one.startswith(WAITING) for one in value.iterate_symbols())
 
 
 def _evaluate_method(state: State, node: Node, function: Node, arguments: list[Node]) -> Value:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from tree_sitter import Node
@@ -81,6 +80,8 @@ def _derive_facts(symbols: Symbols, tests: Test | TestGroup) -> Condition:
     """Return a condition with the flags that the tests alone decide."""
     if isinstance(tests, TestGroup):
         found = [_derive_facts(symbols, one) for one in tests.tests]
+        widths = [one.width for one in found if one.thread]
+        known = [width for width in widths if width is not None]
         return Condition(
             thread=any(one.thread for one in found),
             lane=any(one.lane for one in found),
@@ -88,7 +89,7 @@ def _derive_facts(symbols: Symbols, tests: Test | TestGroup) -> Condition:
             bounds=any(one.bounds for one in found),
             modulo=any(one.modulo for one in found),
             ragged=any(one.ragged for one in found),
-            width=_find_width(found) if tests.all else None,
+            width=min(known) if tests.all and known and len(known) == len(widths) else None,
         )
     sign, difference = tests.sign, tests.difference
     varies, equal = symbols.get_varies(difference), sign in ("==", "!=")
@@ -97,7 +98,9 @@ def _derive_facts(symbols: Symbols, tests: Test | TestGroup) -> Condition:
         return Condition(bounds=bounds)
     slope = symbols.compute_lane_slope(difference)
     step = None if slope is None else slope.constant
-    rest = None if step is None else _find_offset(difference)
+    # The term beside the thread's own index, if it is a number.
+    alone = step is not None and difference.terms.keys() <= {(), (THREAD_X,)}
+    rest = difference.terms.get((), 0) if alone else None
     # For threads in order, a limit at a multiple of a warp selects whole warps.
     cuts = bool(step) and rest is not None and not (step in (1, -1) and rest % WARP == 0)
     modulo = equal and slope is None and _is_remainder(symbols, difference)
@@ -110,19 +113,6 @@ def _derive_facts(symbols: Symbols, tests: Test | TestGroup) -> Condition:
         ragged=bool(step) and not equal and _is_launched(symbols, difference),
         width=None if sign != "<" or step != 1 or rest is None else -rest,
     )
-
-
-def _find_width(found: Sequence[Condition]) -> int | None:
-    """Return the width of conditions that must all hold."""
-    widths = [one.width for one in found if one.thread]
-    known = [width for width in widths if width is not None]
-    return min(known) if known and len(known) == len(widths) else None
-
-
-def _find_offset(difference: Polynomial) -> int | None:
-    """Return the term beside the thread's own index, if it is a number."""
-    others = {name for name in difference.terms if name} - {("threadIdx.x",)}
-    return None if others else difference.terms.get((), 0)
 
 
 def _is_remainder(symbols: Symbols, difference: Polynomial) -> bool:

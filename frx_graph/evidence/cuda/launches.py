@@ -33,9 +33,8 @@ _ROUNDED = re.compile(
 """`(n + b - 1) / b`, `(n - 1) / b + 1`, and functions with such names."""
 _ROUNDED_BY = re.compile(r"[+]\s*(\d{1,6})\s*\)\s*/\s*(\d{1,6})")
 """`(n + 255) / 256`."""
-_SETS = re.compile(r"\s*(=(?!=)|[-+*/]=|\+\+|--|[({]|\.\s*[xyz]\s*[-+*/]?=(?!=))")
+_SETS = r"\s*(=(?!=)|[-+*/]=|\+\+|--|[({]|\.\s*[xyz]\s*[-+*/]?=(?!=))"
 """Text after a name that is, or may be, set."""
-_WORD_ENDS = re.compile(r"\w")
 _BRACKET = re.compile(r"[(){}]")
 _DECLARES = re.compile(r"^\s*(?:const\s+|static\s+|constexpr\s+)*(?:dim3|int|unsigned|uint|size_t)\b")
 _MOST_VALUE = 300
@@ -92,12 +91,10 @@ class _LaunchNames:
         self._end = 0
         self._constants = constants
         self._sets: dict[str, list[re.Match[str]]] = {}
-        self._values: dict[str, str | None] = {}
 
     def move_to(self, call: Node) -> _LaunchNames:
         """Read the sizes with their values at a launch."""
         self._end = call.start_byte - self._start
-        self._values.clear()
         return self
 
     def evaluate_number(self, text: str, follow: int = _FOLLOWED) -> int | None:
@@ -121,7 +118,11 @@ class _LaunchNames:
             if value is None:
                 break
             full, follow = value, follow - 1
-        rounded = _is_rounded_up(self._expand_names(full)[:_MOST_EXTENT])
+        expanded = full[:_MOST_EXTENT]
+        if len(full) <= 300:
+            expanded = _NAME.sub(lambda found: self._get_set_text(found[0]) or found[0], full)[:_MOST_EXTENT]
+        plus_one = any(int(add) + 1 == int(by) for add, by in _ROUNDED_BY.findall(expanded))
+        rounded = plus_one or _ROUNDED.search(expanded) is not None
         inside = _DIM3.match(full.strip())
         if inside is None:
             count = self.evaluate_number(full)
@@ -130,29 +131,18 @@ class _LaunchNames:
         sizes += [1] * (3 - len(sizes))
         return Extent(text, (sizes[0], sizes[1], sizes[2]), rounded)
 
-    def _expand_names(self, text: str) -> str:
-        """Return the text with names that are set once replaced by their text."""
-        if len(text) > 300:
-            return text
-        return _NAME.sub(lambda found: self._get_set_text(found[0]) or found[0], text)
-
     def _get_set_text(self, name: str) -> str | None:
         """Return the text assigned to a variable, if that happens once before the launch."""
         if name[0].isdigit():
             return None
-        if name not in self._values:
-            self._values[name] = self._find_set_text(name)
-        return self._values[name]
-
-    def _find_set_text(self, name: str) -> str | None:
         if name not in self._sets:
             self._sets[name] = self._find_sets(name)
         sets = self._sets[name][: bisect.bisect_left(self._sets[name], self._end, key=re.Match[str].start)]
         if len(sets) != 1 or sets[0][1] not in ("=", "(", "{"):
             return None
-        sign, end = sets[0][1], sets[0].end()
+        end = sets[0].end()
         rest = self._text[end : end + _MOST_VALUE]
-        if sign == "=":
+        if sets[0][1] == "=":
             # `int a = 1, b = 2;`
             return split_arguments(rest.partition(";")[0])[0] or None
         inside = _take_balanced(rest)
@@ -160,29 +150,13 @@ class _LaunchNames:
 
     def _find_sets(self, name: str) -> list[re.Match[str]]:
         """Return the places at which the function sets or changes a name, and the text after each."""
-        sets = []
-        at = self._text.find(name)
-        while at >= 0:
-            end = at + len(name)
-            found = _SETS.match(self._text, end)
-            # `f(block)` and `block(16)` look alike, but only a declaration sets the name.
-            if (
-                found
-                and not _WORD_ENDS.match(self._text, at - 1)
-                and (found[1] not in "({" or self._is_declaration(at))
-            ):
-                sets.append(found)
-            at = self._text.find(name, end)
-        return sets
+        found = re.finditer(rf"(?<!\w){name}{_SETS}", self._text)
+        # `f(block)` and `block(16)` look alike, but only a declaration sets the name.
+        return [one for one in found if one[1] not in "({" or self._is_declaration(one.start())]
 
     def _is_declaration(self, at: int) -> bool:
         statement = self._text[max(0, at - _MOST_VALUE) : at]
         return _DECLARES.search(re.split(r"[;{}]", statement)[-1]) is not None
-
-
-def _is_rounded_up(text: str) -> bool:
-    plus_one = any(int(add) + 1 == int(by) for add, by in _ROUNDED_BY.findall(text))
-    return plus_one or _ROUNDED.search(text) is not None
 
 
 def _take_balanced(text: str) -> str | None:

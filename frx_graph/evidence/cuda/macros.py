@@ -60,14 +60,13 @@ def _find_expression_macros(text: str) -> Mapping[str, _ExpressionMacro]:
         body = _COMMENT.sub(" ", " ".join(re.sub(r"\\\r?\n", " ", one[3]).split())).strip()
         parameters = tuple(name.strip() for name in one[2].split(",") if name.strip())
         found.setdefault(one[1], set()).add(_ExpressionMacro(parameters, body))
-    macros = {name: next(iter(ways)) for name, ways in found.items() if len(ways) == 1}
-    return {name: macro for name, macro in macros.items() if _is_expression(macro)}
-
-
-def _is_expression(macro: _ExpressionMacro) -> bool:
-    body = macro.body
-    begins = _BEGINS.match(body) is not None or (not macro.parameters and "threadIdx" in body)
-    return begins and len(body) <= _MOST_BODY and _NOT.search(body) is None
+    macros = {}
+    for name, (macro, *others) in found.items():
+        body = macro.body
+        begins = _BEGINS.match(body) is not None or (not macro.parameters and "threadIdx" in body)
+        if not others and begins and len(body) <= _MOST_BODY and _NOT.search(body) is None:
+            macros[name] = macro
+    return macros
 
 
 def _expand_once(text: str, macros: Mapping[str, _ExpressionMacro], uses: re.Pattern[str]) -> str:

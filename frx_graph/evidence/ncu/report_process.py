@@ -54,7 +54,11 @@ def _describe_launch(action: Any) -> dict[str, Any]:
         "metric_count": len(names),
         "metrics": list(_iterate_metrics(action, names)),
         "ranges": _list_ranges(action),
-        "rules": [_describe_rule(result) for result in action.rule_results_as_dicts() if _has_message(result)],
+        "rules": [
+            _describe_rule(result)
+            for result in action.rule_results_as_dicts()
+            if result.get("rule_message", {}).get("message")
+        ],
     }
 
 
@@ -84,10 +88,6 @@ def _is_used(name: str, unit: str) -> bool:
         return resolve_metric(name, unit) is not None
     except ValueError:
         return True
-
-
-def _has_message(result: dict[str, Any]) -> bool:
-    return bool(result.get("rule_message", {}).get("message"))
 
 
 def _describe_rule(result: dict[str, Any]) -> dict[str, Any]:

@@ -192,7 +192,10 @@ class EventParser:
         if key not in self._operands:
             if len(self._operands) >= _MOST_SHARED:
                 self._operands.clear()
-            self._operands[key] = _parse_operands(shapes, types, strides)
+            steps = strides[: len(shapes)] if isinstance(strides, list) else ()
+            # Old traces leave out the types of trailing arguments that are not tensors.
+            rows = zip_longest(shapes, types[: len(shapes)], steps)
+            self._operands[key] = tuple(_parse_operand(*row) for row in rows)
         return self._operands[key]
 
     def _intern_tuple(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -283,12 +286,6 @@ def _parse_sizes(value: object) -> tuple[int, ...] | None:
         if type(size) is not int or not 0 <= size < _LARGEST_SIZE:
             return None
     return tuple(value)
-
-
-def _parse_operands(shapes: list[Any], types: list[Any], strides: object) -> tuple[Operand | None, ...]:
-    # Old traces leave out the types of trailing arguments that are not tensors.
-    rows = zip_longest(shapes, types[: len(shapes)], strides[: len(shapes)] if isinstance(strides, list) else ())
-    return tuple(_parse_operand(shape, type_name, steps) for shape, type_name, steps in rows)
 
 
 def _parse_operand(shape: object, type_name: object, strides: object) -> Operand | None:
