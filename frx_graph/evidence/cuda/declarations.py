@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Container
 from dataclasses import replace
 
 from tree_sitter import Node
@@ -103,7 +104,7 @@ def declare(state: State, node: Node) -> None:
         if (found.sizes and not found.pointers) or shared:
             space = Space.SHARED if shared else Space.LOCAL
             full = f"{element} *" if found.pointers and not found.rows else element
-            _declare_array(state, node, found.name, full, found.sizes, space, "extern" in words, "volatile" in words)
+            _declare_array(state, node, found, full, space, words)
             if found.value is not None:
                 evaluate(state, found.value)
             continue
@@ -131,24 +132,18 @@ def declare(state: State, node: Node) -> None:
 
 
 def _declare_array(
-    state: State,
-    node: Node,
-    name: str,
-    element: str,
-    sizes: tuple[Node | None, ...],
-    space: Space,
-    dynamic: bool,
-    volatile: bool,
+    state: State, node: Node, found: Declarator, element: str, space: Space, words: Container[str]
 ) -> None:
-    values = [convert_to_number(state, evaluate(state, size)) if size is not None else None for size in sizes]
+    name = found.name
+    values = [convert_to_number(state, evaluate(state, size)) if size is not None else None for size in found.sizes]
     counts = tuple(None if value is None else value.constant for value in values)
     size = TYPE_BYTES.get(element)
     for count in counts:
         size = None if size is None or count is None else size * count
-    dynamic = dynamic and space is Space.SHARED
+    dynamic = "extern" in words and space is Space.SHARED
     state.arrays.append(Array(name, get_line(node), element, counts, None if dynamic else size, dynamic, space))
-    base = Base(name, space, volatile)
-    if not sizes and space is Space.SHARED:
+    base = Base(name, space, "volatile" in words)
+    if not found.sizes and space is Space.SHARED:
         # A single variable: all threads see writes to it.
         state.names[name] = Pointer(base, ZERO, element)
         state.places.add(name)

@@ -58,6 +58,8 @@ _WORD = re.compile(r"[A-Za-z_]\w*")
 _GLOBAL = re.compile(rb"__global__(?<!\w__global__)\b")
 _DEVICE = re.compile(rb"__device__(?<!\w__device__)\b")
 _NAME = re.compile(rb"__global__[^;{}()]{0,500}?\b(\w{1,500})\s{0,100}\(", re.DOTALL)
+_QUALIFIERS = ("type_qualifier", "storage_class_specifier")
+_SPACES = {"__constant__": Space.CONSTANT, "__shared__": Space.SHARED, "__device__": Space.GLOBAL}
 _HOLDERS = ("namespace_definition", "class_specifier", "struct_specifier")
 
 
@@ -129,10 +131,6 @@ def find_file_arrays(tree: Tree) -> dict[str, Pointer]:
     return found
 
 
-_QUALIFIERS = ("type_qualifier", "storage_class_specifier")
-_SPACES = {"__constant__": Space.CONSTANT, "__shared__": Space.SHARED, "__device__": Space.GLOBAL}
-
-
 def read_kernel(
     tree: Tree,
     definition: Definition,
@@ -166,7 +164,6 @@ def read_kernel(
             state.names[one.name] = state.symbols.get_symbol(one.name, UNIFORM)
             state.symbols.given.add(one.name)
     run_statement(state, body)
-    events = sorted(state.events, key=lambda event: event.step.order)
     return Kernel(
         name=_get_full_name(tree.text, definition),
         line=get_line(node),
@@ -174,7 +171,7 @@ def read_kernel(
         parameters=tuple(parameters),
         launch_bounds=_read_launch_bounds(tree, node, constants),
         arrays=tuple(state.arrays),
-        events=tuple(events),
+        events=tuple(sorted(state.events, key=lambda event: event.step.order)),
         read=frozenset(_WORD.findall(tree.text[body.start_byte : body.end_byte].decode("utf-8", "replace"))),
         complete=state.complete and not node.has_error,
         made=state.symbols.parts,
@@ -209,11 +206,8 @@ def get_function_name(text: bytes, node: Node) -> str:
 
 
 def _get_full_name(text: bytes, definition: Definition) -> str:
-    names = [get_function_name(text, definition.node)]
-    for outer in definition.holders:
-        if outer.type in _HOLDERS:
-            name = get_text(text, outer.child_by_field_name("name"))
-            names += [name] if name else []
+    around = (get_text(text, one.child_by_field_name("name")) for one in definition.holders if one.type in _HOLDERS)
+    names = [get_function_name(text, definition.node), *filter(None, around)]
     return "::".join(reversed(names))
 
 
@@ -234,8 +228,7 @@ def _read_launch_bounds(tree: Tree, node: Node, constants: Mapping[str, int]) ->
     for at in places[bisect.bisect_right(places, begin) :][:1]:
         text = tree.bounds[at]
         if at < end:
-            parts = split_arguments(text, template=True)
-            values = [fold_constant(part, constants) for part in parts]
+            values = [fold_constant(part, constants) for part in split_arguments(text, template=True)]
             return LaunchBounds(text, values[0], values[1] if len(values) > 1 else None)
     return None
 
