@@ -19,8 +19,6 @@ _WORDS = {
     "sm": "SM",
 }
 """Units that Nsight Compute writes, in lower case, and their names here."""
-_FINE = frozenset({"s"})
-"""Units that can only be multiplied: a `Mwarp` is a million, and there is no `mwarp`."""
 _ATOM = re.compile(r"([nuµm]|[KMGTP])?(.+)", re.DOTALL)
 _LONGEST = 40
 
@@ -61,6 +59,7 @@ def _parse_atom(text: str) -> Unit | None:
     if found is None or found[1] is None:
         return None
     name = _WORDS.get(found[2].lower())
-    if name is None or name == "%" or ((name in _FINE) is (found[1] in "KMGTP")):
+    # Only seconds are divided: a `Mwarp` is a million, and there is no `mwarp`.
+    if name is None or name == "%" or ((name == "s") is (found[1] in "KMGTP")):
         return None
     return Unit(name, _PREFIXES[found[1]])

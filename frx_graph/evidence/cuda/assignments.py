@@ -125,8 +125,5 @@ def _find_root_name(text: bytes, node: Node | None) -> str | None:
     """Return the name that an assignment changes: for an element of an array none, for a structure's part the
     structure."""
     while node is not None and node.type in ("parenthesized_expression", "field_expression"):
-        if node.type == "field_expression":
-            node = node.child_by_field_name("argument")
-        else:
-            node = node.named_children[0] if node.named_children else None
+        node = node.child_by_field_name("argument") or next(iter(node.named_children), None)
     return get_text(text, node) if node is not None and node.type == "identifier" else None

@@ -9,9 +9,9 @@ from tree_sitter import Node
 
 from frx_graph.evidence.cuda.conditions import read_condition
 from frx_graph.evidence.cuda.constants import fold_constant
-from frx_graph.evidence.cuda.places import cast_value, resolve_place, store_value
+from frx_graph.evidence.cuda.places import cast_value, resolve_place
 from frx_graph.evidence.cuda.polynomial import ZERO, Polynomial, make_constant
-from frx_graph.evidence.cuda.source import Access, Product, Use
+from frx_graph.evidence.cuda.source import Access, Product, Space, Use
 from frx_graph.evidence.cuda.state import State, convert_to_number, evaluate
 from frx_graph.evidence.cuda.syntax import get_text
 from frx_graph.evidence.cuda.values import (
@@ -149,7 +149,12 @@ def evaluate_assignment(state: State, node: Node) -> Value:
     elif sign != "=":
         known = convert_to_number(state, old) if old is not None else state.symbols.create_symbol("old", ANYTHING)
         new = state.symbols.limit_size(apply_operator(state.symbols, sign[:-1], known, convert_to_number(state, value)))
-    store_value(state, left, at, new)
+    if isinstance(at, str):
+        state.names[at] = new
+    elif at is not None:
+        state.record_access(left, at, Use.WRITE)
+        if at.base.space is Space.LOCAL:
+            state.note_source(at.base.name, new)
     return new
 
 

@@ -8,7 +8,7 @@ from tree_sitter import Node
 
 from frx_graph.evidence.cuda.constants import TYPE_BYTES, strip_qualifiers
 from frx_graph.evidence.cuda.polynomial import Polynomial, make_constant, make_symbol
-from frx_graph.evidence.cuda.source import Space, Use
+from frx_graph.evidence.cuda.source import Use
 from frx_graph.evidence.cuda.state import DEEPEST, State, convert_to_number, evaluate
 from frx_graph.evidence.cuda.syntax import get_text
 from frx_graph.evidence.cuda.values import (
@@ -66,16 +66,6 @@ def _resolve_place(state: State, node: Node) -> Pointer | str | None:
 
 def _get_target(value: Value) -> Pointer:
     return value if isinstance(value, Pointer) else make_unknown_pointer("?")
-
-
-def store_value(state: State, node: Node, at: Pointer | str | None, value: Value) -> None:
-    """Store a value in the environment or in memory."""
-    if isinstance(at, str):
-        state.names[at] = value
-    elif at is not None:
-        state.record_access(node, at, Use.WRITE)
-        if at.base.space is Space.LOCAL:
-            state.note_source(at.base.name, value)
 
 
 def evaluate_subscript(state: State, node: Node) -> Value:

@@ -182,10 +182,9 @@ class State:
 
     def note_source(self, array: str, value: Value) -> None:
         """Record the read that an element of a local array comes from."""
-        if isinstance(value, Polynomial) and len(value.terms) == 1:
-            for symbol in value.iterate_symbols():
-                if symbol in self.symbols.loaded:
-                    self.kept[array] = self.symbols.loaded[symbol]
+        for symbol in value.iterate_symbols() if isinstance(value, Polynomial) and len(value.terms) == 1 else ():
+            if symbol in self.symbols.loaded:
+                self.kept[array] = self.symbols.loaded[symbol]
 
 
 def evaluate(state: State, node: Node | None) -> Value:
@@ -195,9 +194,7 @@ def evaluate(state: State, node: Node | None) -> Value:
     if state.depth >= DEEPEST:
         return state.symbols.create_symbol("deep", ANYTHING)
     state.depth += 1
-    kind = node.type
-    evaluator = state.evaluators.get(kind)
-    value = evaluator(state, node) if evaluator is not None else _evaluate_parts(state, node, kind)
+    value = state.evaluators.get(node.type, _evaluate_parts)(state, node)
     state.depth -= 1
     return value
 
@@ -207,8 +204,6 @@ def convert_to_number(state: State, value: Value) -> Polynomial:
     return value if isinstance(value, Polynomial) else state.symbols.create_symbol("address", ANYTHING)
 
 
-def _evaluate_parts(state: State, node: Node, kind: str) -> Value:
-    varies = UNIFORM
-    for child in node.named_children:
-        varies |= state.symbols.get_varies(evaluate(state, child))
-    return state.symbols.create_symbol(kind, varies)
+def _evaluate_parts(state: State, node: Node) -> Value:
+    varies = UNIFORM.union(*(state.symbols.get_varies(evaluate(state, child)) for child in node.named_children))
+    return state.symbols.create_symbol(node.type, varies)

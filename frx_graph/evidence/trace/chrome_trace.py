@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple, NoReturn
 
 from frx_graph.errors import EvidenceError
-from frx_graph.evidence.opening import FOREIGN_FORMATS, open_evidence
+from frx_graph.evidence.opening import FOREIGN_FORMATS, GZIP_MAGIC, open_evidence
 
 _CHUNK_BYTES = 1 << 20
 _LONGEST_TOKEN = 16
@@ -26,7 +26,6 @@ _LONGEST_TOKEN = 16
 _SPACE = re.compile(r"[ \t\r\n]*")
 _COMMA = re.compile(r"[ \t\r\n]*,[ \t\r\n]*")
 _CUT_TOKEN = re.compile(r"\s*[-+.\w]*\Z")
-_GZIP_MAGIC = b"\x1f\x8b"
 _OTHER_FORMATS = {**FOREIGN_FORMATS, b"\xff\xfe": "UTF-16 text", b"\xfe\xff": "UTF-16 text"}
 _EXPORT_HINT = "write one with torch.profiler's export_chrome_trace('trace.json.gz')"
 
@@ -82,7 +81,7 @@ def _decode_chunks(path: Path, raw: IO[bytes], limits: ReadLimits) -> Generator[
     for magic, name in _OTHER_FORMATS.items():
         if start.startswith(magic):
             raise EvidenceError(f"{path}: is {name}, expected JSON or gzipped JSON", _EXPORT_HINT)
-    compressed = start.startswith(_GZIP_MAGIC)
+    compressed = start.startswith(GZIP_MAGIC)
     source: IO[bytes] = gzip.GzipFile(fileobj=raw, mode="rb") if compressed else raw  # type: ignore[assignment]
     decoder = codecs.getincrementaldecoder("utf-8-sig")(errors="replace")
     size = 0
