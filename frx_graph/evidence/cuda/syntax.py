@@ -6,10 +6,12 @@ are walked without recursion, since the nesting of an untrusted file has no limi
 
 from __future__ import annotations
 
+import bisect
 import functools
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from operator import attrgetter
 
 import tree_sitter_cuda
 from tree_sitter import Language, Node, Parser
@@ -76,26 +78,19 @@ def find_enclosing_nodes(root: Node, ranges: Iterable[tuple[int, int]]) -> Itera
     """Yield, for each range of bytes in the file's order, the smallest node that contains it, with that node's
     ancestors.
 
-    The children of a node are visited once. A separate search for each range would visit those of the root every time.
+    The children of a node are listed once. A separate search for each range would visit those of the root every time.
     """
-    path, waiting = [root], [iter(root.children)]
-    ahead: list[Node | None] = [None]
+    path = [(root, root.children)]
     for start, end in ranges:
-        while len(path) > 1 and path[-1].end_byte < end:
-            path.pop(), waiting.pop(), ahead.pop()
+        while len(path) > 1 and path[-1][0].end_byte < end:
+            path.pop()
         while True:
-            child = ahead[-1]
-            while child is None or child.end_byte < end or child.end_byte <= start:
-                child = next(waiting[-1], None)
-                if child is None:
-                    break
-            ahead[-1] = child
-            if child is None or child.start_byte > start:
+            children = path[-1][1]
+            at = bisect.bisect_left(children, end, key=attrgetter("end_byte"))
+            if at == len(children) or children[at].start_byte > start:
                 break
-            path.append(child)
-            waiting.append(iter(child.children))
-            ahead.append(None)
-        yield path[: -_MOST_AROUND - 1 : -1]
+            path.append((children[at], children[at].children))
+        yield [node for node, _ in path[: -_MOST_AROUND - 1 : -1]]
 
 
 def find_nearest(nodes: Iterable[Node], *types: str) -> Node | None:
