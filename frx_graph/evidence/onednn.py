@@ -157,8 +157,7 @@ def _parse_row(fields: Sequence[str], columns: Sequence[str]) -> Mapping[str, st
 
 
 def _parse_template(fields: Sequence[str]) -> list[str] | None:
-    """Return the columns that a header line declares for primitives; None for other lines and for the graph API's
-    header."""
+    """Return the columns that a header line declares for primitives; None for other lines and the graph API's."""
     if "info" not in fields or "graph" in fields[:2]:
         return None
     for position, field in enumerate(fields):

@@ -122,8 +122,7 @@ def _parse_change(text: bytes, kind: str, node: Node) -> tuple[str, Change] | No
 
 
 def _find_root_name(text: bytes, node: Node | None) -> str | None:
-    """Return the name that an assignment changes: for an element of an array none, for a structure's part the
-    structure."""
+    """Return the name that an assignment changes: for a part the structure, for an element of an array none."""
     while node is not None and node.type in ("parenthesized_expression", "field_expression"):
         node = node.child_by_field_name("argument") or next(iter(node.named_children), None)
     return get_text(text, node) if node is not None and node.type == "identifier" else None

@@ -116,8 +116,7 @@ def _derive_facts(symbols: Symbols, tests: Test | TestGroup) -> Condition:
 
 
 def _is_remainder(symbols: Symbols, difference: Polynomial) -> bool:
-    """Return True if only the thread's place and quotients of it differ within a warp, and so a remainder, or single
-    bits of it."""
+    """Return True if only the thread's place and quotients of it differ within a warp, so a remainder or bits of it."""
     differing = [symbol for symbol in difference.iterate_symbols() if "lane" in symbols.varies[symbol]]
     return bool(differing) and all(symbol == THREAD_X or symbol in symbols.remainders for symbol in differing)
 

@@ -242,8 +242,7 @@ _NUMBER = re.compile(
 def _infer_instance(
     template: Sequence[str], launches: Sequence[Launch], constants: Mapping[str, int]
 ) -> tuple[Mapping[str, int], int | None]:
-    """Return the numbers of a template and the threads in x of a kernel, if all these launches agree. Defaults of the
-    template count where a launch gives no argument."""
+    """Return the template's numbers, or their defaults, and the threads in x of a kernel, if all launches agree."""
     numbers = {}
     for at, one in enumerate(template):
         parameter = _NUMBER.match(one)

@@ -159,8 +159,7 @@ def evaluate_assignment(state: State, node: Node) -> Value:
 
 
 def _note_product(state: State, node: Node, at: Pointer | str | None, value: Value, sign: str) -> None:
-    """Record `sum += a[i] * b[j]`, also as `sum = sum + …` and `sum = fma(…, sum)`: a term with exactly two loaded
-    factors."""
+    """Record `sum += a[i] * b[j]`, also as `sum = sum + …` and `sum = fma(…, sum)`: a term of two loaded factors."""
     if not state.loops or not isinstance(value, Polynomial) or sign not in ("=", "+="):
         return
     if sign == "=":

@@ -185,8 +185,7 @@ def _get_last_type(node: Node | None) -> str:
 
 
 def _merge(state: State, other: Mapping[str, Value], decides: Varies, tests: Test | TestGroup | None = None) -> None:
-    """Merge names that two branches have left with different values. If their `tests` are known, the value of the
-    `other` branch holds where they do."""
+    """Merge names with different values after two branches; those of the `other` one hold where the `tests` do."""
     for name, value in other.items():
         mine = state.names.setdefault(name, value)
         if mine is not value:

@@ -237,8 +237,7 @@ class Symbols:
 
 
 def _is_uniform_in_warp(value: Polynomial, slope: Polynomial | None, divisor: int | None) -> bool:
-    """Return True if the quotient is the same throughout a warp: neighbours count up by one from a multiple of 32, as
-    they do from the start of a block."""
+    """Return True if a quotient is the same throughout a warp: its threads count up by one from a multiple of 32."""
     if slope is None or slope.constant != 1 or divisor is None or divisor % WARP:
         return False
     rest = [(name, times) for name, times in value.terms.items() if name != (THREAD_X,)]

@@ -63,8 +63,7 @@ def _describe_launch(action: Any) -> dict[str, Any]:
 
 
 def _list_ranges(action: Any) -> list[str]:
-    """Return the names of the NVTX ranges around a launch, in an export's order: first those that threads push and pop,
-    outermost first, then those that are started and stopped."""
+    """Return the names of the NVTX ranges around a launch in an export's order: pushed ones, outermost first, lead."""
     state = action.nvtx_state()
     domains = [] if state is None else [state.domain_by_id(number) for number in state.domains()]
     known = [domain for domain in domains if domain is not None]

@@ -70,8 +70,7 @@ def read_device_samples(path: Path) -> tuple[GpuSample, ...]:
 
 
 def _iterate_rows(file: IO[str]) -> Iterator[tuple[int, list[str]]]:
-    """Yield the lines with their numbers, as cells. No value has a line break in it, and one without a comma needs no
-    quotes."""
+    """Yield the lines with their numbers, as cells. No value has a line break in it."""
     number = 0
     while line := file.readline(LONGEST_ROW):
         number += 1
