@@ -22,7 +22,6 @@ _PTX = re.compile(rb"^\s*\.version\s+\d+\.\d+", re.MULTILINE)
 _CUDA = re.compile(rb"\b__global__\b|[\w>)]\s*<<<[^;{}]{1,500}>>>\s*\(")
 _CUDA_SUFFIXES = (".cu", ".cuh", ".cuda")
 _BYTE_ORDER_MARKS = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
-_PREAMBLES = (b"==PROF==", b'"ID",')
 
 
 class FileKind(enum.StrEnum):
@@ -60,7 +59,7 @@ def detect_file_kind(path: Path, expected: str = EXPECTED) -> FileKind:
         return FileKind.CUDA
     if _PTX.search(text):
         return FileKind.PTX
-    if any(preamble in text for preamble in _PREAMBLES) or suffix == ".csv":
+    if b"==PROF==" in text or b'"ID",' in text or suffix == ".csv":
         return FileKind.NCU_CSV
     if suffix in _CUDA_SUFFIXES or _CUDA.search(text):
         return FileKind.CUDA

@@ -125,37 +125,23 @@ class State:
     def record_access(self, node: Node, at: Pointer, use: Use) -> Polynomial:
         """Record the use of an element. Its value is an unknown symbol, known only by the element that it was loaded
         from."""
-        base = at.base
-        if base.space is Space.LOCAL:
-            value = self.symbols.create_symbol(base.name, ANYTHING)
-            if base.name in self.kept:
+        name, space, volatile = at.base.name, at.base.space, at.base.volatile
+        if space is Space.LOCAL:
+            value = self.symbols.create_symbol(name, ANYTHING)
+            if name in self.kept:
                 ((symbol,),) = value.terms
-                self.symbols.loaded[symbol] = self.kept[base.name]
+                self.symbols.loaded[symbol] = self.kept[name]
             return value
         varies, stride = self.symbols.describe_offset(at.offset)
         size = TYPE_BYTES.get(at.element)
-        turns = self._estimate_bank_turns(at, size) if base.space is Space.SHARED else None
-        if base.space is Space.UNKNOWN:
+        turns = self._estimate_bank_turns(at, size) if space is Space.SHARED else None
+        if space is Space.UNKNOWN:
             stride = _NOT_KNOWN
         step, text = self.make_step(node), get_text(self.text, node)[:_TEXT]
         # Positional arguments: one in three events is an access, and keywords would double the time.
-        self.add_event(
-            Access(
-                step,
-                base.name,
-                base.space,
-                use,
-                text,
-                at.element,
-                size,
-                at.offset,
-                varies,
-                stride,
-                turns,
-                base.volatile,
-            )
-        )
-        value = self.symbols.create_symbol(base.name, varies | _LOADED)
+        access = Access(step, name, space, use, text, at.element, size, at.offset, varies, stride, turns, volatile)
+        self.add_event(access)
+        value = self.symbols.create_symbol(name, varies | _LOADED)
         if use is Use.READ:
             ((symbol,),) = value.terms
             self.symbols.loaded[symbol] = step.order

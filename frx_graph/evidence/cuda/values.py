@@ -97,12 +97,7 @@ class Symbols:
 
     def get_varies(self, value: Value) -> Varies:
         """Return the dependencies of a value; a pointer counts as its offset."""
-        varies, known = UNIFORM, self.varies
-        for name in get_offset(value).terms:
-            for symbol in name:
-                if known[symbol]:
-                    varies = varies | known[symbol] if varies else known[symbol]
-        return varies
+        return UNIFORM.union(*(self.varies[symbol] for symbol in get_offset(value).iterate_symbols()))
 
     def create_symbol(self, hint: str, varies: Varies) -> Polynomial:
         """Make a new symbol."""
@@ -147,11 +142,8 @@ class Symbols:
 
     def compute_lane_slope(self, value: Polynomial) -> Polynomial | None:
         """Return the growth from a thread to the next one in a warp; None if unknown."""
-        for name in value.terms:
-            for symbol in name:
-                if symbol != THREAD_X and "lane" in self.varies[symbol]:
-                    return None
-        return value.compute_slope(THREAD_X)
+        differs = (symbol != THREAD_X and "lane" in self.varies[symbol] for symbol in value.iterate_symbols())
+        return None if any(differs) else value.compute_slope(THREAD_X)
 
     def divide(self, value: Polynomial, by: Polynomial) -> Polynomial:
         """Return `value / by` as a symbol that equal quotients elsewhere share."""

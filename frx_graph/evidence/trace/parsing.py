@@ -47,10 +47,8 @@ _MOST_SHARED = 1 << 14
 """Limit on cached argument lists and tuples: more than a step of a large model has."""
 _DEVICE_KINDS = {
     "kernel": ActivityKind.KERNEL,
-    "memcpy": ActivityKind.MEMCPY,
-    "gpu_memcpy": ActivityKind.MEMCPY,
-    "memset": ActivityKind.MEMSET,
-    "gpu_memset": ActivityKind.MEMSET,
+    **dict.fromkeys(("memcpy", "gpu_memcpy"), ActivityKind.MEMCPY),
+    **dict.fromkeys(("memset", "gpu_memset"), ActivityKind.MEMSET),
 }
 _OPERATORS = frozenset({"cpu_op", "operator", "user_annotation"})
 _SCALARS = frozenset({"", "Scalar", "ScalarList", "GenericList", "TensorList", "Int", "Bool", "Double", "Device"})
