@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import re
 from collections import ChainMap
+from collections.abc import Iterator
 from itertools import chain, islice, repeat
 
 from tree_sitter import Node
@@ -69,7 +70,9 @@ def read_launches(tree: Tree, constants: dict[str, int]) -> tuple[Launch, ...]:
 def _read_launch(text: bytes, known: _LaunchNames, call: Node, syntax: Node) -> Launch:
     arguments = [child for child in syntax.named_children if child.type != "comment"]
     # Launches within launches are no sizes.
-    written = (join_lines(text[one.start_byte : one.end_byte][:_MOST_ARGUMENT]) for one in arguments)
+    written: Iterator[str | None] = (
+        join_lines(text[one.start_byte : one.end_byte][:_MOST_ARGUMENT]) for one in arguments
+    )
     grid, block, shared, stream = islice(chain(written, repeat(None)), 4)
     return Launch(
         kernel=get_text(text, call.child_by_field_name("function")),

@@ -114,8 +114,8 @@ class Symbols:
 
     def note_next_value(self, head: Value, value: Value) -> None:
         """Record the value of such a symbol when the iteration ends."""
-        for symbol in head.iterate_symbols() if isinstance(head, Polynomial) and isinstance(value, Polynomial) else ():
-            if symbol in self.turns and head == make_symbol(symbol):
+        for symbol in head.iterate_symbols() if isinstance(head, Polynomial) else ():
+            if isinstance(value, Polynomial) and symbol in self.turns and head == make_symbol(symbol):
                 self.turns[symbol] = replace(self.turns[symbol], next=value)
 
     def limit_size(self, value: Polynomial) -> Polynomial:
