@@ -136,5 +136,5 @@ def _find_outside_brackets(text: str) -> Iterator[int]:
     for at, character in enumerate(text):
         before = depth
         depth += (character in _OPENS) - (character in _CLOSES)
-        if before == 0 or depth == 0:
+        if before == 0 or (depth == 0 and character in _CLOSES):
             yield at
