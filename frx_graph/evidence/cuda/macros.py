@@ -86,7 +86,7 @@ def _expand_once(text: str, macros: Mapping[str, _ExpressionMacro], uses: re.Pat
         plain = (" ".join(one.split()) for one in arguments)
         wrapped = (one if _WORD.fullmatch(one) else f"({one})" for one in plain)
         values = dict(zip(macro.parameters, wrapped, strict=True))
-        body = _WORD.sub(lambda word, values=values: values.get(word[0], word[0]), macro.body)
+        body = "".join(values.get(word, word) for word in re.split(r"(\W+)", macro.body))
         pieces += [text[done : use.start()], f"({body})", "\n" * text.count("\n", use.start(), end)]
         done = end
     return "".join([*pieces, text[done:]])

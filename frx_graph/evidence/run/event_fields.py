@@ -103,7 +103,7 @@ def parse_event(value: object) -> RunEvent | None:
 def _validate_lenient(kind: type[_Record], found: object) -> _Record:
     """Return the record of the fields that are `found`, without invalid ones that may be missing."""
     try:
-        return _get_adapter(kind).validate_python(found)
+        record: _Record = _get_adapter(kind).validate_python(found)
     except ValidationError as error:
         if not isinstance(found, dict):
             raise UnusableEventError("expected an object") from None
@@ -111,11 +111,12 @@ def _validate_lenient(kind: type[_Record], found: object) -> _Record:
         required = {field.name for field in fields(kind) if field.default is MISSING}  # type: ignore[arg-type]
         if missing := sorted(wrong & required):
             raise UnusableEventError(f"`{missing[0]}` is missing or wrong") from None
-        return _get_adapter(kind).validate_python({name: found[name] for name in found if name not in wrong})
+        record = _get_adapter(kind).validate_python({name: found[name] for name in found if name not in wrong})
+    return record
 
 
 @functools.cache
-def _get_adapter(kind: type[_Record]) -> TypeAdapter[_Record]:
+def _get_adapter(kind: type[Any]) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 
