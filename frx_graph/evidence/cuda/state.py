@@ -98,7 +98,7 @@ class State:
             self.complete = False
 
     def add_call(self, node: Node, name: str, *, pure: bool = False, values: Sequence[Value] = ()) -> None:
-        """Keep a call of a function that is not read, with the values of its arguments."""
+        """Keep a call of a function that is not read, with these values as arguments."""
         numbers = tuple(value.constant if isinstance(value, Polynomial) else None for value in values)
         elements = tuple(value.element if isinstance(value, Pointer) else None for value in values)
         self.add_event(Call(self.make_step(node), name, pure, numbers, elements))

@@ -85,7 +85,7 @@ def _iterate_rows(file: IO[str]) -> Iterator[tuple[int, list[str]]]:
 
 
 def _find_columns(path: Path, header: list[str]) -> dict[str, tuple[int, str]]:
-    """Return the place of each column in a row, and the unit of its values unless they have one."""
+    """Return the place of each column in a row, and the unit of values that are written without one."""
     columns: dict[str, tuple[int, str]] = {}
     for place, cell in enumerate(header):
         matched = _COLUMN.fullmatch(cell)
