@@ -34,8 +34,9 @@ class DType(enum.StrEnum):
 
     @property
     def itemsize(self) -> int:
-        """Bytes of one element."""
-        return _ITEMSIZE[self]
+        """Bytes of one element; `bool`, and packed types of less than a byte, take one."""
+        bits = re.search(r"\d+", self.value)
+        return max(1, int(bits[0]) // 8) if bits is not None else 1
 
     @property
     def is_floating_point(self) -> bool:
@@ -49,12 +50,3 @@ class DType(enum.StrEnum):
             return cls(str(dtype).removeprefix("torch."))
         except ValueError:
             return None
-
-
-def _count_bytes(dtype: DType) -> int:
-    """Return bytes from the bits in the name; `bool`, and packed types of less than a byte, take one."""
-    bits = re.search(r"\d+", dtype.value)
-    return max(1, int(bits[0]) // 8) if bits is not None else 1
-
-
-_ITEMSIZE = {dtype: _count_bytes(dtype) for dtype in DType}

@@ -8,23 +8,20 @@ from pathlib import Path
 
 from frx_graph.errors import EvidenceError
 from frx_graph.evidence.ncu.report_blocks import MAGIC
-from frx_graph.evidence.opening import open_evidence
+from frx_graph.evidence.opening import GZIP_MAGIC, open_evidence
 
 EXPECTED = (
     "a torch.profiler trace (.json, .json.gz), an Nsight Compute report (.ncu-rep) or CSV export (.csv), PTX (.ptx) or "
     "CUDA source (.cu)"
 )
-_GZIP_MAGIC = b"\x1f\x8b"
 _SNIFFED_BYTES = 1 << 16
 _OPENS_JSON = re.compile(rb"\s*(?:\{\s*(?:[\"}]|\Z)|\[\s*(?:[\]{]|\Z))")
 """Does not match output that programs print before a table: `[Vector addition of 50000 elements]`."""
 _NCU = re.compile(rb"^(?:==PROF==|\"ID\",\"Process ID\")", re.MULTILINE)
 _PTX = re.compile(rb"^\s*\.version\s+\d+\.\d+", re.MULTILINE)
 _CUDA = re.compile(rb"\b__global__\b|[\w>)]\s*<<<[^;{}]{1,500}>>>\s*\(")
-_TRACE_SUFFIX = ".json"
 _CUDA_SUFFIXES = (".cu", ".cuh", ".cuda")
 _BYTE_ORDER_MARKS = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
-_PREAMBLES = (b"==PROF==", b'"ID",')
 
 
 class FileKind(enum.StrEnum):
@@ -49,7 +46,7 @@ def detect_file_kind(path: Path, expected: str = EXPECTED) -> FileKind:
     for mark in _BYTE_ORDER_MARKS:
         start = start.removeprefix(mark)
     text = start.replace(b"\0", b"")
-    if start.startswith(_GZIP_MAGIC):
+    if start.startswith(GZIP_MAGIC):
         return FileKind.TRACE
     # A program may print JSON before the table.
     if _NCU.search(text):
@@ -62,11 +59,11 @@ def detect_file_kind(path: Path, expected: str = EXPECTED) -> FileKind:
         return FileKind.CUDA
     if _PTX.search(text):
         return FileKind.PTX
-    if any(preamble in text for preamble in _PREAMBLES) or suffix == ".csv":
+    if b"==PROF==" in text or b'"ID",' in text or suffix == ".csv":
         return FileKind.NCU_CSV
     if suffix in _CUDA_SUFFIXES or _CUDA.search(text):
         return FileKind.CUDA
-    if suffix == _TRACE_SUFFIX:
+    if suffix == ".json":
         return FileKind.TRACE
     raise EvidenceError(f"{path}: neither its name nor its content tells what it is, expected {expected}")
 

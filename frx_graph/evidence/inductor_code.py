@@ -103,20 +103,16 @@ def read_inductor_code(lines: Iterable[str]) -> GeneratedCode:
 
 
 def _parse_buffer(line: str, known: dict[str, GeneratedBuffer]) -> GeneratedBuffer | None:
-    found = _ALLOCATION.match(line)
-    if found is not None:
-        shape, strides = _parse_numbers(found["shape"]), _parse_numbers(found["strides"])
-        if len(shape) != len(strides):
-            return None
-        return GeneratedBuffer(found["name"], shape, strides, DType.from_name(found["dtype"]), found["device"])
-    found = _VIEW.match(line)
-    of = None if found is None else known.get(found["of"])
-    if found is None or of is None:
+    found = _ALLOCATION.match(line) or _VIEW.match(line)
+    if found is None:
         return None
     shape, strides = _parse_numbers(found["shape"]), _parse_numbers(found["strides"])
     if len(shape) != len(strides):
         return None
-    return GeneratedBuffer(found["name"], shape, strides, of.dtype, of.device)
+    if found.re is _ALLOCATION:
+        return GeneratedBuffer(found["name"], shape, strides, DType.from_name(found["dtype"]), found["device"])
+    of = known.get(found["of"])
+    return None if of is None else GeneratedBuffer(found["name"], shape, strides, of.dtype, of.device)
 
 
 def _parse_numbers(text: str) -> tuple[int, ...]:

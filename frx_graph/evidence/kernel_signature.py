@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from frx_graph.evidence.mangled_name import Texts, read_mangled
@@ -84,9 +85,14 @@ def _can_match(one: Texts | None, other: Texts | None) -> bool:
 
 def _parse_demangled(text: str) -> KernelSignature:
     named = _UNNAMED.sub("", text)
-    at = _find_parameters(named)
-    listed = None if at is None else _get_bracketed(named, at)
-    *scope, last = _split_outside_brackets(_strip_return_type(named[:at]), "::") or [""]
+    # The first round bracket outside all others.
+    outside = _find_outside_brackets(named)
+    at = next((at for at in outside if at and named[at] == "("), None)
+    listed = None if at is None else named[at + 1 : next(outside, None)]
+    # Without the return type.
+    whole_name = named[:at].strip()
+    begin = max((at + 1 for at in _find_outside_brackets(whole_name) if whole_name[at] == " "), default=0)
+    *scope, last = _split_outside_brackets(whole_name[begin:], "::") or [""]
     function, arguments = _split_template(last)
     if not function:
         return KernelSignature(text)
@@ -114,50 +120,21 @@ def _normalize_type(text: str) -> str:
     return _TRUTH.get(text) or _QUALIFIERS.sub("", text)
 
 
-def _find_parameters(text: str) -> int | None:
-    """Return the index at which the parameters begin: the first round bracket outside all others."""
-    depth = 0
-    for at, character in enumerate(text):
-        if character == "(" and depth == 0 and at:
-            return at
-        depth += _get_depth_change(character)
-    return None
-
-
-def _get_bracketed(text: str, at: int) -> str:
-    """Return the text between the bracket at `at` and the one that closes it."""
-    depth = 0
-    for end in range(at, len(text)):
-        depth += _get_depth_change(text[end])
-        if depth == 0:
-            return text[at + 1 : end]
-    return text[at + 1 :]
-
-
-def _strip_return_type(text: str) -> str:
-    """Return the name without the return type before it."""
-    text = text.strip()
-    depth = start = 0
-    for at, character in enumerate(text):
-        depth += _get_depth_change(character)
-        if character == " " and depth == 0:
-            start = at + 1
-    return text[start:]
-
-
 def _split_outside_brackets(text: str, by: str) -> list[str]:
     """Return the parts between separators outside brackets; none for an empty text."""
-    parts = []
-    depth = start = at = 0
-    while at < len(text):
-        depth += _get_depth_change(text[at])
-        if depth == 0 and text.startswith(by, at):
+    parts, start = [], 0
+    for at in _find_outside_brackets(text):
+        if at >= start and text.startswith(by, at):
             parts.append(text[start:at])
-            start = at = at + len(by)
-        else:
-            at += 1
+            start = at + len(by)
     return [*parts, text[start:]] if parts or text.strip() else []
 
 
-def _get_depth_change(character: str) -> int:
-    return (character in _OPENS) - (character in _CLOSES)
+def _find_outside_brackets(text: str) -> Iterator[int]:
+    """Yield the index of each character outside all brackets, and of the outermost brackets."""
+    depth = 0
+    for at, character in enumerate(text):
+        before = depth
+        depth += (character in _OPENS) - (character in _CLOSES)
+        if before == 0 or (depth == 0 and character in _CLOSES):
+            yield at

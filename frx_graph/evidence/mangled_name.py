@@ -15,7 +15,8 @@ Texts = tuple[str | None, ...]
 _DEEPEST = 50
 _NUMBER = re.compile(r"n?\d+")
 _LENGTH = re.compile(r"\d{1,5}")
-_REFERENCE = re.compile(r"S[\dA-Z]*_|S[absiod]|T\d*_")
+_REFERENCE = re.compile(r"S[\dA-Z]*_|S[absiodt]|T\d*_")
+"""An earlier type or a standard one; the name of a type in `std` follows `St`."""
 _SUFFIXES = {"P": "*", "R": "&", "O": "&&"}
 _QUALIFIERS = frozenset("KVr")
 _BUILTIN = {
@@ -177,13 +178,12 @@ class _MangledNameReader:
         if self._skip_character("N"):
             self._skip_nested()
             return None
-        if self._text.startswith("St", self._at):
-            self._at += 2
-            self._read_source_name()
-        elif reference := _REFERENCE.match(self._text, self._at):
-            self._at = reference.end()
-        else:
+        reference = _REFERENCE.match(self._text, self._at)
+        if reference is None:
             raise _UnsupportedError
+        self._at = reference.end()
+        if reference[0] == "St":
+            self._read_source_name()
         self._skip_arguments()
         return None
 
@@ -192,9 +192,7 @@ class _MangledNameReader:
         while not self._skip_character("E"):
             if self._skip_arguments():
                 continue
-            if self._text.startswith("St", self._at):
-                self._at += 2
-            elif reference := _REFERENCE.match(self._text, self._at):
+            if reference := _REFERENCE.match(self._text, self._at):
                 self._at = reference.end()
             else:
                 self._read_source_name()

@@ -15,18 +15,9 @@ from types import MappingProxyType
 
 from frx_graph.evidence.measurement import Measurement, Provenance
 
-_PREFIXES = ("onednn_verbose,", "dnnl_verbose,")
-_COLUMNS = (
-    "operation",
-    "engine",
-    "primitive",
-    "implementation",
-    "prop_kind",
-    "memory_descriptors",
-    "attributes",
-    "auxiliary",
-    "problem_desc",
-    "exec_time",
+_PREFIX = re.compile("(?:onednn|dnnl)_verbose,")
+_HEADER = (
+    "operation,engine,primitive,implementation,prop_kind,memory_descriptors,attributes,auxiliary,problem_desc,exec_time"
 )
 """The header of oneDNN 2.x, 3.12.0 and 3.13.3; only the columns before the operation have changed."""
 _ITEMSIZE = MappingProxyType(
@@ -127,7 +118,7 @@ def parse_log(text: str | Iterable[str]) -> tuple[Primitive, ...]:
 
 def is_log_line(line: str) -> bool:
     """Return True if oneDNN wrote this line, or the end of it."""
-    return any(prefix in line for prefix in _PREFIXES)
+    return _PREFIX.search(line) is not None
 
 
 def list_implementations(primitives: Iterable[Primitive]) -> tuple[str, ...]:
@@ -136,11 +127,13 @@ def list_implementations(primitives: Iterable[Primitive]) -> tuple[str, ...]:
 
 
 def _iterate_primitives(lines: Iterable[str]) -> Iterator[Primitive]:
-    columns: Sequence[str] = _COLUMNS
+    columns: Sequence[str] = _HEADER.split(",")
     for number, line in enumerate(lines, start=1):
-        fields = _split_fields(line)
-        if fields is None:
+        # The prefix may be anywhere in the line.
+        _, *after = _PREFIX.split(line.rstrip("\r\n"))
+        if not after:
             continue
+        fields = after[-1].split(",")
         header = _parse_template(fields)
         if header is not None:
             columns = header
@@ -163,18 +156,8 @@ def _parse_row(fields: Sequence[str], columns: Sequence[str]) -> Mapping[str, st
     return dict(zip(names, values, strict=True)) if len(values) == len(names) else None
 
 
-def _split_fields(raw: str) -> list[str] | None:
-    """Return the comma-separated fields after the prefix, anywhere in the line; None for a foreign line."""
-    for prefix in _PREFIXES:
-        _, found, rest = raw.rstrip("\r\n").rpartition(prefix)
-        if found:
-            return rest.split(",")
-    return None
-
-
 def _parse_template(fields: Sequence[str]) -> list[str] | None:
-    """Return the columns that a header line declares for primitives; None for other lines and for the graph API's
-    header."""
+    """Return the columns that a header line declares for primitives; None for other lines and the graph API's."""
     if "info" not in fields or "graph" in fields[:2]:
         return None
     for position, field in enumerate(fields):
@@ -186,18 +169,16 @@ def _parse_template(fields: Sequence[str]) -> list[str] | None:
 
 def _build_primitive(row: Mapping[str, str], line: int) -> Primitive:
     kind = row.get("primitive", "")
-    dims = _parse_dims(kind, row.get("problem_desc", ""))
+    dims, milliseconds = _parse_dims(kind, row.get("problem_desc", "")), row.get("exec_time", "")
     return Primitive(
         kind=kind,
         implementation=row.get("implementation", ""),
         prop_kind=row.get("prop_kind", ""),
         arguments=tuple(
-            descriptor
-            for text in row.get("memory_descriptors", "").split()
-            if (descriptor := _parse_descriptor(text, dims)) is not None
+            one for text in row.get("memory_descriptors", "").split() if (one := _parse_descriptor(text, dims))
         ),
         line=line,
-        seconds=_parse_seconds(row.get("exec_time", "")),
+        seconds=float(milliseconds) / 1e3 if _is_number(milliseconds) and float(milliseconds) >= 0 else None,
     )
 
 
@@ -212,11 +193,6 @@ def _parse_descriptor(text: str, dims: Mapping[str, tuple[int, ...]]) -> MemoryD
     argument, dtype, _, _, tag, *rest = fields
     strides = rest[0] if len(rest) > 1 else ""
     return MemoryDescriptor(argument, dtype, tag, strides, dims.get(argument))
-
-
-def _parse_seconds(text: str) -> float | None:
-    """Convert from milliseconds, oneDNN's unit."""
-    return float(text) / 1e3 if _is_number(text) and float(text) >= 0 else None
 
 
 def _is_number(text: str) -> bool:

@@ -10,6 +10,7 @@ from typing import BinaryIO
 
 from frx_graph.errors import EvidenceError
 
+GZIP_MAGIC = b"\x1f\x8b"
 FOREIGN_FORMATS = MappingProxyType(
     {
         b"PK\x03\x04": "a zip archive",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 
 from frx_graph.errors import EvidenceError
@@ -74,11 +75,7 @@ def _find_line(lines: Sequence[str], kernels: Sequence[str]) -> int:
 
 def _find_definitions(text: str) -> Iterator[tuple[str, int]]:
     """Yield each kernel's name, and the place where it is defined or declared."""
-    position = text.find(_KERNEL)
-    while position >= 0:
-        following = text.find(_KERNEL, position + len(_KERNEL))
-        end = position + len(_KERNEL) + _LONGEST_HEAD
-        head = text[position + len(_KERNEL) : end if following < 0 else min(end, following)]
-        if found := _NAME.match(head):
+    places = [found.span() for found in re.finditer(_KERNEL, text)]
+    for (position, begin), (following, _) in zip_longest(places, places[1:], fillvalue=(len(text), len(text))):
+        if found := _NAME.match(text[begin : min(following, begin + _LONGEST_HEAD)]):
             yield found[1], position
-        position = following

@@ -10,13 +10,13 @@ from frx_graph.errors import EvidenceError
 from frx_graph.evidence.file_kind import is_json_start
 from frx_graph.evidence.inductor_code import GeneratedCode, read_inductor_code
 from frx_graph.evidence.onednn import Primitive, parse_log
+from frx_graph.evidence.opening import GZIP_MAGIC
 from frx_graph.evidence.text_lines import open_text_lines
 
 _SNIFFED_BYTES = 1 << 20
 """Limit on the text that a program prints before its first convolution."""
 _ONEDNN = (b"onednn_verbose,", b"dnnl_verbose,")
 _ONEDNN_LINE = re.compile(rb"^(?:onednn|dnnl)_verbose,", re.MULTILINE)
-_GZIP = b"\x1f\x8b"
 _INDUCTOR = (b"async_compile.", b"torch._inductor")
 
 
@@ -38,7 +38,7 @@ def detect_log_kind(path: Path) -> LogKind | None:
         return None
     if _ONEDNN_LINE.search(start):
         return LogKind.ONEDNN
-    if start.startswith(_GZIP) or is_json_start(start):
+    if start.startswith(GZIP_MAGIC) or is_json_start(start):
         return None
     if any(mark in start for mark in _ONEDNN):
         return LogKind.ONEDNN

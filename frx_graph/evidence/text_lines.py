@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import IO
 
 from frx_graph.errors import EvidenceError
-from frx_graph.evidence.opening import FOREIGN_FORMATS, open_evidence
+from frx_graph.evidence.opening import FOREIGN_FORMATS, GZIP_MAGIC, open_evidence
 
 LONGEST_LINE = 1 << 20
 """Limit in characters. A kernel's name with all its template arguments takes a thousand."""
 _SNIFFED_BYTES = 4096
 _BINARY = {
     **FOREIGN_FORMATS,
-    b"\x1f\x8b": "a gzip file",
+    GZIP_MAGIC: "a gzip file",
     b"\x7fELF": "a compiled program",
     b"%PDF": "a PDF document",
     b"\x89PNG": "a picture",

@@ -11,28 +11,14 @@ from dataclasses import dataclass
 
 _PREFIXES = {"n": 1e-9, "u": 1e-6, "µ": 1e-6, "m": 1e-3, "": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 _WORDS = {
-    "s": "s",
+    **{name: name for name in ("s", "byte", "hz", "cycle", "inst", "thread", "warp", "block", "cluster", "register")},
+    **{name: name for name in ("sector", "request", "flop", "%")},
     "second": "s",
-    "byte": "byte",
-    "hz": "hz",
-    "cycle": "cycle",
-    "inst": "inst",
-    "thread": "thread",
-    "warp": "warp",
-    "block": "block",
-    "cluster": "cluster",
-    "register": "register",
-    "sector": "sector",
-    "request": "request",
     "req": "request",
-    "flop": "flop",
     "branches": "branch",
     "sm": "SM",
-    "%": "%",
 }
 """Units that Nsight Compute writes, in lower case, and their names here."""
-_FINE = frozenset({"s"})
-"""Units that can only be multiplied: a `Mwarp` is a million, and there is no `mwarp`."""
 _ATOM = re.compile(r"([nuµm]|[KMGTP])?(.+)", re.DOTALL)
 _LONGEST = 40
 
@@ -73,6 +59,7 @@ def _parse_atom(text: str) -> Unit | None:
     if found is None or found[1] is None:
         return None
     name = _WORDS.get(found[2].lower())
-    if name is None or name == "%" or ((name in _FINE) is (found[1] in "KMGTP")):
+    # Only seconds are divided: a `Mwarp` is a million, and there is no `mwarp`.
+    if name is None or name == "%" or ((name == "s") is (found[1] in "KMGTP")):
         return None
     return Unit(name, _PREFIXES[found[1]])

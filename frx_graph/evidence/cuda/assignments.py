@@ -6,6 +6,7 @@ import bisect
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from tree_sitter import Node, Query, QueryCursor
 
@@ -37,21 +38,14 @@ class Change:
     """An assignment by `++` or `--`: `by` is always 1."""
 
 
-@record
-class _ChangeEntry:
-    """A change, or a statement that may contain some, which has no `name` and no `change`. `inside` counts the
-    conditional statements around its content."""
+class _ChangeEntry(NamedTuple):
+    """A change, or a statement that may contain some. In this order a node comes before its content, whose nodes come
+    last to first. `inside` counts the conditional statements around it."""
 
-    end: int
+    negative_end: int
     start: int
     inside: int
-    name: str | None = None
-    change: Change | None = None
-
-    @property
-    def place(self) -> tuple[int, int]:
-        """Return the sort key: in this order a node comes before its content, whose nodes come last to first."""
-        return -self.end, self.start
+    named: tuple[str, Change] | None
 
 
 class Changes:
@@ -59,25 +53,22 @@ class Changes:
 
     def __init__(self, text: bytes, body: Node) -> None:
         self._entries = _collect_entries(text, body)
-        self._places = [entry.place for entry in self._entries]
 
     def find_in_loop(self, loop: Node) -> Mapping[str, list[Change]]:
         """Return the changes to each name in a loop, including its head; declarations are not changes."""
         initializer = loop.child_by_field_name("initializer")
-        passed = (initializer.start_byte, initializer.end_byte) if initializer is not None else (0, 0)
+        passed = range(*initializer.byte_range) if initializer is not None else range(0)
         start, end = loop.byte_range
         found: dict[str, list[Change]] = {}
-        at = bisect.bisect_left(self._places, (-end, start))
+        at = bisect.bisect_left(self._entries, (-end, start))
         inside = self._entries[at].inside
         for index in range(at + 1, len(self._entries)):
-            entry = self._entries[index]
-            if entry.start < start:
+            _, begin, around, named = self._entries[index]
+            if begin < start:
                 break
-            if entry.name is None or entry.change is None or passed[0] <= entry.start < passed[1]:
-                continue
-            once = entry.change.once and entry.inside == inside
-            change = entry.change if once == entry.change.once else replace(entry.change, once=False)
-            found.setdefault(entry.name, []).append(change)
+            if named is not None and begin not in passed:
+                name, change = named
+                found.setdefault(name, []).append(replace(change, once=change.once and around == inside))
         return found
 
 
@@ -97,25 +88,19 @@ def _build_query() -> Query:
 
 
 def _collect_entries(text: bytes, body: Node) -> Sequence[_ChangeEntry]:
-    found = []
-    for kind, nodes in QueryCursor(_build_query()).captures(body).items():
-        for node in nodes:
-            start, end = node.byte_range
-            found.append((-end, start, kind, node))
-    found.sort(key=lambda one: one[:2])
+    captured = QueryCursor(_build_query()).captures(body).items()
+    found = [(-node.end_byte, node.start_byte, kind, node) for kind, nodes in captured for node in nodes]
     entries: list[_ChangeEntry] = []
     around: list[int] = []
-    for negative_end, start, kind, node in found:
+    for negative_end, start, kind, node in sorted(found, key=lambda one: one[:2]):
         # Drop conditional statements that begin after the end of this one.
         while around and around[-1] >= -negative_end:
             around.pop()
         if kind == "conditional":
             around.append(start)
         named = _parse_change(text, kind, node)
-        if named is not None:
-            entries.append(_ChangeEntry(-negative_end, start, len(around), *named))
-        elif kind in ("conditional", "range"):
-            entries.append(_ChangeEntry(-negative_end, start, len(around)))
+        if named is not None or kind in ("conditional", "range"):
+            entries.append(_ChangeEntry(negative_end, start, len(around), named))
     return entries
 
 
@@ -137,11 +122,7 @@ def _parse_change(text: bytes, kind: str, node: Node) -> tuple[str, Change] | No
 
 
 def _find_root_name(text: bytes, node: Node | None) -> str | None:
-    """Return the name that an assignment changes: for an element of an array none, for a structure's part the
-    structure."""
+    """Return the name that an assignment changes: for a part the structure, for an element of an array none."""
     while node is not None and node.type in ("parenthesized_expression", "field_expression"):
-        if node.type == "field_expression":
-            node = node.child_by_field_name("argument")
-        else:
-            node = node.named_children[0] if node.named_children else None
+        node = node.child_by_field_name("argument") or next(iter(node.named_children), None)
     return get_text(text, node) if node is not None and node.type == "identifier" else None

@@ -7,7 +7,14 @@ from collections.abc import Collection, Sequence
 from frx_graph.evidence.cuda.concrete import Threads, Truth, Worth, apply_and, expand_threads
 from frx_graph.evidence.cuda.polynomial import ZERO, Polynomial
 from frx_graph.evidence.cuda.source import Condition
-from frx_graph.evidence.cuda.values import WARP, Symbols, count_bank_turns, list_warp_widths, pick_agreed_turns
+from frx_graph.evidence.cuda.values import (
+    WARP,
+    Symbols,
+    count_bank_turns,
+    count_bank_words,
+    list_warp_widths,
+    pick_agreed_turns,
+)
 
 _PLACE = frozenset(["x", "y"])
 _WORD = 4
@@ -56,42 +63,28 @@ def _simulate_warp(
     block: int | None,
 ) -> int | None:
     lanes = range(WARP)
-    place: dict[str, Worth] = {
+    known: dict[str, Worth] = {
         "threadIdx.x": tuple(lane % width for lane in lanes),
         "threadIdx.y": tuple(lane // width for lane in lanes),
         "threadIdx.z": 0,
     }
     if block is not None:
-        place["blockDim.x"] = block
-    warp = Threads(place, symbols.parts, symbols.turns, frozenset(), _get_first_block_index)
-    worth = expand_threads(warp.evaluate(offset), WARP)
-    if None in worth:
+        known["blockDim.x"] = block
+    in_first_block = {f"blockIdx.{axis}": 0 for axis in "xyz"} | {"blockIdx.yz": 0}
+    warp = Threads(known, symbols.parts, symbols.turns, frozenset(), in_first_block.get)
+    places = expand_threads(warp.evaluate(offset), WARP)
+    if None in places:
         return None
     goes: Truth = True
     for one in conditions:
         if one.tests is not None:
             goes = apply_and(goes, warp.check(one.tests))
-    words = [
-        one * element_bytes // _WORD if one is not None and comes is not False else None
-        for one, comes in zip(worth, expand_threads(goes, WARP), strict=True)
-    ]
-    at_once = _AT_ONCE // element_bytes
-    return max(
-        _count_bank_words(words[first : first + at_once], element_bytes // _WORD) for first in range(0, WARP, at_once)
-    )
-
-
-def _count_bank_words(words: Sequence[int | None], wide: int) -> int:
-    """Return the words of one bank."""
-    banks: dict[int, set[int]] = {}
-    for first in words:
-        for word in range(first, first + wide) if first is not None else ():
-            banks.setdefault(word % WARP, set()).add(word)
-    return max(map(len, banks.values()), default=1)
-
-
-def _get_first_block_index(symbol: str) -> int | None:
-    return 0 if symbol.startswith("blockIdx.") else None
+    wide, at_once = element_bytes // _WORD, _AT_ONCE // element_bytes
+    batches: list[list[int]] = [[] for _ in range(WARP // at_once)]
+    for lane, (place, comes) in enumerate(zip(places, expand_threads(goes, WARP), strict=True)):
+        if place is not None and comes is not False:
+            batches[lane // at_once].append(place * wide)
+    return max(count_bank_words(batch, wide) for batch in batches)
 
 
 def estimate_pitched_turns(

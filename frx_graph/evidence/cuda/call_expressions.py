@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from tree_sitter import Node
 
 from frx_graph.evidence.cuda import calls
@@ -9,24 +11,14 @@ from frx_graph.evidence.cuda.constants import TYPE_BYTES, fold_constant
 from frx_graph.evidence.cuda.operators import WAITING
 from frx_graph.evidence.cuda.places import cast_value, load_value
 from frx_graph.evidence.cuda.polynomial import ZERO, Polynomial, make_constant, make_symbol
-from frx_graph.evidence.cuda.source import Barrier, BarrierKind, Call, Use, WarpOperation
+from frx_graph.evidence.cuda.source import Barrier, BarrierKind, Use, WarpOperation
 from frx_graph.evidence.cuda.state import MOST_INLINED, State, evaluate
 from frx_graph.evidence.cuda.syntax import get_text, walk
 from frx_graph.evidence.cuda.values import ANYTHING, UNIFORM, WARP, Group, Pointer, Value, divide_numbers
 
 _FULL_MASKS = frozenset(["0xffffffff", "0xffffffffu", "0xfffffffful", "~0", "~0u", "-1", "full_mask", "warp_mask"])
 
-_GROUPS = frozenset(
-    [
-        "this_thread_block",
-        "this_grid",
-        "tiled_partition",
-        "this_cluster",
-        "coalesced_threads",
-        "this_multi_grid",
-        "binary_partition",
-    ]
-)
+_GROUP = re.compile(r"this_(?:thread_block|grid|cluster|multi_grid)|(?:tiled|binary)_partition|coalesced_threads")
 
 
 def evaluate_call(state: State, node: Node) -> Value:
@@ -48,25 +40,22 @@ def evaluate_call(state: State, node: Node) -> Value:
         return evaluate(state, arguments[0])
     if short in state.macros or (short.isupper() and short not in state.functions):
         # The call may take the address of `a[i]` and read four elements from there.
-        state.add_event(_build_call(state, node, name, False, []))
+        state.add_call(node, name)
         return state.symbols.create_symbol(short, ANYTHING)
     if plain.endswith("_cast") and "<" in name and arguments:
         return cast_value(state, name[name.index("<") + 1 : name.rindex(">")], evaluate(state, arguments[0]))
     if short == "make_pipeline" and not arguments:
         return Group(calls.PIPELINE)
-    if short in _GROUPS:
+    if _GROUP.fullmatch(short):
         return _build_group(state, name, short, arguments)
     values = [evaluate(state, argument) for argument in arguments]
     if short in calls.BARRIERS:
-        kind, alone = calls.BARRIERS[short], short in calls.ALONE
-        state.add_event(Barrier(state.make_step(node), kind, get_text(state.text, node)[:80], alone))
+        _add_barrier(state, node, calls.BARRIERS[short], alone=short in calls.ALONE)
         return state.symbols.create_symbol(short, ANYTHING)
     if short in ("sync", "wait", "wait_prior") and "::" in plain:
         first = values[0] if values else None
-        kind = (
-            calls.GROUP_BARRIERS.get(first.kind, BarrierKind.GROUP) if isinstance(first, Group) else BarrierKind.GROUP
-        )
-        state.add_event(Barrier(state.make_step(node), kind, get_text(state.text, node)[:80]))
+        kind = first.kind if isinstance(first, Group) else ""
+        _add_barrier(state, node, calls.GROUP_BARRIERS.get(kind, BarrierKind.GROUP))
         return ZERO
     if short in calls.LEGACY_WARP or (short.startswith("__") and calls.WARP.match(short)):
         mask = None if short in calls.LEGACY_WARP else get_text(state.text, arguments[0]) if arguments else ""
@@ -96,7 +85,7 @@ def evaluate_call(state: State, node: Node) -> Value:
         return ZERO
     numbers = [value for value in values if isinstance(value, Polynomial)]
     if len(numbers) == len(values):
-        if len(values) == 1 and short in calls.CONVERSIONS:
+        if len(values) == 1 and calls.CONVERSION.match(short):
             return numbers[0]
         if len(values) == 3 and short in calls.FUSED:
             return state.symbols.limit_size(numbers[0] * numbers[1] + numbers[2])
@@ -115,37 +104,25 @@ def evaluate_call(state: State, node: Node) -> Value:
         state.through = through
         if result is not None:
             return result
-    state.add_event(_build_call(state, node, name, calls.is_pure(plain) or _is_object(state, name), values))
+    # A called variable acts like its operator: no thread waits in it, but one may in a lambda of the kernel.
+    called = state.names.get(name)
+    is_object = isinstance(called, Polynomial) and not any(one.startswith(WAITING) for one in called.iterate_symbols())
+    state.add_call(node, name, pure=calls.is_pure(plain) or is_object, values=values)
     varies = UNIFORM.union(*(state.symbols.get_varies(value) for value in values))
     if calls.is_pure(plain) and not any(isinstance(value, Pointer) for value in values):
         return state.symbols.create_symbol(short, varies)
     return state.symbols.create_symbol(short, ANYTHING)
 
 
+def _add_barrier(state: State, node: Node, kind: BarrierKind, *, alone: bool = False) -> None:
+    state.add_event(Barrier(state.make_step(node), kind, get_text(state.text, node)[:80], alone))
+
+
 def _record_copy(state: State, node: Node, at: Pointer, size: int, use: Use) -> None:
     """Use this many bytes at a place at once."""
-    state.record_access(
-        node, at if TYPE_BYTES.get(at.element) == size else _cast_pointer(state, at, calls.WORDS[size]), use
-    )
-
-
-def _cast_pointer(state: State, at: Pointer, element: str) -> Pointer:
-    found = cast_value(state, f"{element} *", at)
-    assert isinstance(found, Pointer)
-    return found
-
-
-def _is_object(state: State, name: str) -> bool:
-    """Return True for a called variable, which acts like its operator: no thread waits in it, but one may in a lambda
-    of the kernel."""
-    value = state.names.get(name)
-    return isinstance(value, Polynomial) and not any(one.startswith(WAITING) for one in value.iterate_symbols())
-
-
-def _build_call(state: State, node: Node, name: str, pure: bool, values: list[Value]) -> Call:
-    numbers = tuple(value.constant if isinstance(value, Polynomial) else None for value in values)
-    elements = tuple(value.element if isinstance(value, Pointer) else None for value in values)
-    return Call(state.make_step(node), name, pure, numbers, elements)
+    place = at if TYPE_BYTES.get(at.element) == size else cast_value(state, f"{calls.WORDS[size]} *", at)
+    assert isinstance(place, Pointer)
+    state.record_access(node, place, use)
 
 
 def _evaluate_method(state: State, node: Node, function: Node, arguments: list[Node]) -> Value:
@@ -158,8 +135,7 @@ def _evaluate_method(state: State, node: Node, function: Node, arguments: list[N
         kind = calls.BARRIER_METHODS[name]
         if isinstance(known, Group):
             kind = calls.GROUP_BARRIERS.get(known.kind, kind)
-        alone = isinstance(known, Group) and known.kind == calls.PIPELINE
-        state.add_event(Barrier(state.make_step(node), kind, get_text(state.text, node)[:80], alone))
+        _add_barrier(state, node, kind, alone=known == Group(calls.PIPELINE))
         return ZERO
     if isinstance(known, Group):
         rank = _evaluate_rank(state, known, name)
@@ -168,7 +144,7 @@ def _evaluate_method(state: State, node: Node, function: Node, arguments: list[N
         if name.startswith("shfl") or name in ("any", "all", "ballot"):
             return state.symbols.create_symbol(name, ANYTHING)
         return state.symbols.get_symbol(f"{get_text(state.text, owner)}.{name}", UNIFORM)
-    state.add_event(_build_call(state, node, get_text(state.text, function), False, values))
+    state.add_call(node, get_text(state.text, function), values=values)
     return state.symbols.create_symbol(name, ANYTHING)
 
 
@@ -190,43 +166,38 @@ def _evaluate_rank(state: State, group: Group, name: str) -> Value | None:
     x, y, z = (make_symbol(f"threadIdx.{axis}") for axis in "xyz")
     width, height = make_symbol("blockDim.x"), make_symbol("blockDim.y")
     rank = x + y * width + z * width * height
-    if name in ("thread_rank", "meta_group_rank") and group.kind == "tile":
-        if group.size is None or group.size <= 0:
+    match group.kind, name:
+        case "tile", "thread_rank" | "meta_group_rank" if group.size is not None and group.size > 0:
+            sign = "%" if name == "thread_rank" else "/"
+            return divide_numbers(state.symbols, sign, rank, make_constant(group.size))
+        case "tile", "size" if group.size is not None:
+            return make_constant(group.size)
+        case "block", "thread_rank":
+            return rank
+        case "grid", "thread_rank":
+            beside = state.symbols.get_symbol("blockIdx.yz", frozenset({"block"}))
+            return make_symbol("blockIdx.x") * width + rank + beside
+        case ("tile", "meta_group_rank") | (_, "thread_rank"):
             return state.symbols.create_symbol(name, ANYTHING)
-        return divide_numbers(state.symbols, "%" if name == "thread_rank" else "/", rank, make_constant(group.size))
-    if name == "thread_rank" and group.kind == "block":
-        return rank
-    if name == "thread_rank" and group.kind == "grid":
-        return make_symbol("blockIdx.x") * width + rank + state.symbols.get_symbol("blockIdx.yz", frozenset({"block"}))
-    if name == "size" and group.kind == "tile" and group.size is not None:
-        return make_constant(group.size)
-    if name in ("thread_index", "group_index"):
-        return None
-    return state.symbols.create_symbol(name, ANYTHING) if name == "thread_rank" else None
-
-
-def _record_assembly_copy(state: State, node: Node, size: int) -> None:
-    """`cp.async.ca.shared.global [%0], [%1], 16;`"""
-    to = next((one for one in walk(node) if one.type == "gnu_asm_input_operand"), None)
-    value = to.child_by_field_name("value") if to is not None else None
-    at = evaluate(state, value) if value is not None else None
-    if value is not None and isinstance(at, Pointer):
-        _record_copy(state, value, at, size, Use.WRITE)
+    return None
 
 
 def evaluate_assembly(state: State, node: Node) -> Value:
     """`asm(...)`."""
     code = get_text(state.text, node.child_by_field_name("assembly_code"))
-    if calls.ASM_BARRIER.search(code):
+    if not calls.ASM_BARRIER.search(code):
+        state.add_call(node, "asm")
+    elif copy := calls.ASM_COPY.search(code):
+        # `cp.async.ca.shared.global [%0], [%1], 16;`
+        targets = (one.child_by_field_name("value") for one in walk(node) if one.type == "gnu_asm_input_operand")
+        target = next(targets, None)
+        at = evaluate(state, target)
+        if target is not None and isinstance(at, Pointer):
+            _record_copy(state, target, at, int(copy[1] or 16), Use.WRITE)
+    else:
         kind = BarrierKind.BLOCK if code.lstrip('"').startswith(("bar.sync", "barrier.sync")) else BarrierKind.ASYNC
         alone = calls.ASM_ALONE.search(code) is not None
-        copy = calls.ASM_COPY.search(code)
-        if copy is None:
-            state.add_event(Barrier(state.make_step(node), kind, code[:80], alone))
-        else:
-            _record_assembly_copy(state, node, int(copy[1] or 16))
-    else:
-        state.add_event(_build_call(state, node, "asm", False, []))
+        state.add_event(Barrier(state.make_step(node), kind, code[:80], alone))
     # Outputs are not followed: all names in it become unknown.
     for inner in walk(node):
         if inner.type == "gnu_asm_output_operand":

@@ -8,15 +8,10 @@ import re
 from frx_graph.evidence.cuda.source import BarrierKind
 
 BARRIERS = {
-    "__syncthreads": BarrierKind.BLOCK,
-    "__syncthreads_count": BarrierKind.BLOCK,
-    "__syncthreads_and": BarrierKind.BLOCK,
-    "__syncthreads_or": BarrierKind.BLOCK,
+    **{f"__syncthreads{result}": BarrierKind.BLOCK for result in ("", "_count", "_and", "_or")},
     "__barrier_sync": BarrierKind.BLOCK,
     "__syncwarp": BarrierKind.WARP,
-    "__pipeline_wait_prior": BarrierKind.ASYNC,
-    "__mbarrier_arrive": BarrierKind.ASYNC,
-    "__mbarrier_test_wait": BarrierKind.ASYNC,
+    **dict.fromkeys(["__pipeline_wait_prior", "__mbarrier_arrive", "__mbarrier_test_wait"], BarrierKind.ASYNC),
 }
 ALONE = frozenset(["__pipeline_wait_prior"])
 """Waits that look like barriers: a thread waits for its own copies, and for no other thread."""
@@ -26,13 +21,8 @@ PIPELINE = "pipeline"
 """A `cuda::pipeline` of one thread, the result of `make_pipeline()`."""
 GROUP_BARRIERS = {"block": BarrierKind.BLOCK, "tile": BarrierKind.GROUP, "grid": BarrierKind.GRID}
 BARRIER_METHODS = {
-    "sync": BarrierKind.GROUP,
-    "barrier_wait": BarrierKind.GROUP,
-    "wait": BarrierKind.ASYNC,
-    "arrive_and_wait": BarrierKind.ASYNC,
-    "arrive": BarrierKind.ASYNC,
-    "consumer_wait": BarrierKind.ASYNC,
-    "producer_acquire": BarrierKind.ASYNC,
+    **dict.fromkeys(["sync", "barrier_wait"], BarrierKind.GROUP),
+    **dict.fromkeys(["wait", "arrive_and_wait", "arrive", "consumer_wait", "producer_acquire"], BarrierKind.ASYNC),
 }
 """Methods of groups, `cuda::barrier` and `cuda::pipeline`."""
 ASM_BARRIER = re.compile(
@@ -50,24 +40,9 @@ with a mask, and compute capability 7.0 and higher lack them."""
 WARP = re.compile(r"__(?:shfl(?:_up|_down|_xor)?|any|all|ballot|match_any|match_all|reduce_\w+)_sync$")
 LOADS = frozenset(["__ldg", "__ldcg", "__ldca", "__ldcs", "__ldlu", "__ldcv"])
 STORES = frozenset(["__stwb", "__stcg", "__stcs", "__stwt"])
-CONVERSIONS = frozenset(
-    [
-        "float",
-        "double",
-        "int",
-        "half",
-        "__half2float",
-        "__float2half",
-        "__float2half_rn",
-        "__bfloat162float",
-        "__float2bfloat16",
-        "__float2bfloat16_rn",
-        "__nv_cvt_fp8_to_halfraw",
-        "__int2float_rn",
-        "__float2int_rn",
-        "static_cast",
-        "__double2float_rn",
-    ]
+CONVERSION = re.compile(
+    r"(?:float|double|int|half|static_cast|__half2float|__float2half(?:_rn)?|__bfloat162float|__float2bfloat16(?:_rn)?"
+    r"|__nv_cvt_fp8_to_halfraw|__int2float_rn|__float2int_rn|__double2float_rn)$"
 )
 FUSED = frozenset(["fma", "fmaf", "__fmaf_rn", "__fma_rn", "__hfma", "__fmaf_ieee_rn"])
 EXTREMES = {"min": "min", "umin": "min", "max": "max", "umax": "max"}

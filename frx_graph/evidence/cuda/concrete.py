@@ -7,8 +7,9 @@ that shared parts, most of an index, are computed once.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from itertools import repeat
 from typing import TypeVar
 
@@ -44,6 +45,15 @@ class TestGroup:
 
     all: bool
     tests: tuple[Test | TestGroup, ...]
+
+
+def iterate_tests(tests: Test | TestGroup) -> Iterator[Test]:
+    """Yield each test of a group."""
+    if isinstance(tests, Test):
+        yield tests
+    else:
+        for one in tests.tests:
+            yield from iterate_tests(one)
 
 
 @record
@@ -95,18 +105,19 @@ class Threads:
         for name, times in value.terms.items():
             product: Worth = times
             for symbol in name:
-                product = _multiply(product, self._evaluate_symbol(symbol))
-            total = _add(total, product)
-        return _drop_overflow(total)
+                factor = self._evaluate_symbol(symbol)
+                known = _is_known(product, factor)
+                product = _map_threads(operator.mul if known else _multiply_known, product, factor)
+            total = _map_threads(operator.add if _is_known(total, product) else _add_known, total, product)
+        if isinstance(total, tuple):
+            return tuple([one if one is not None and -_MOST < one < _MOST else None for one in total])
+        return total if total is not None and -_MOST < total < _MOST else None
 
     def check(self, tests: Test | TestGroup) -> Truth:
         """Return the value of a symbol; None if unknown."""
         if isinstance(tests, Test):
             return _map_threads(_SIGNS[tests.sign], self.evaluate(tests.difference), 0)
-        found = self.check(tests.tests[0])
-        for one in tests.tests[1:]:
-            found = apply_and(found, self.check(one)) if tests.all else apply_or(found, self.check(one))
-        return found
+        return reduce(apply_and if tests.all else apply_or, map(self.check, tests.tests))
 
     def _evaluate_symbol(self, symbol: str) -> Worth:
         if symbol not in self._known:
@@ -122,12 +133,9 @@ class Threads:
         if isinstance(made, SymbolChoice):
             return _select_threads(self.check(made.tests), self.evaluate(made.one), self.evaluate(made.other))
         if made is not None:
-            operation = _OPERATIONS.get(made.sign)
-            return (
-                None
-                if operation is None
-                else _map_threads(operation, self.evaluate(made.one), self.evaluate(made.other))
-            )
+            if made.sign not in _OPERATIONS:
+                return None
+            return _map_threads(_OPERATIONS[made.sign], self.evaluate(made.one), self.evaluate(made.other))
         if not symbol.startswith("loop:"):
             return self.given(symbol)
         loop = ":".join(symbol.split(":", 2)[:2])
@@ -169,14 +177,6 @@ def _map_threads(
     return tuple(map(operation, repeat(one), other)) if isinstance(other, tuple) else operation(one, other)
 
 
-def _add(one: Worth, other: Worth) -> Worth:
-    return _map_threads(operator.add if _is_known(one, other) else _add_known, one, other)
-
-
-def _multiply(one: Worth, other: Worth) -> Worth:
-    return _map_threads(operator.mul if _is_known(one, other) else _multiply_known, one, other)
-
-
 def _is_known(one: Worth, other: Worth) -> bool:
     """Return True if nothing is None. Such sums and products take a third of the time."""
     return all(None not in worth if isinstance(worth, tuple) else worth is not None for worth in (one, other))
@@ -212,13 +212,6 @@ def _apply_or(one: bool | None, other: bool | None) -> bool | None:
     if one or other:
         return True
     return None if one is None or other is None else False
-
-
-def _drop_overflow(worth: Worth) -> Worth:
-    """Return the value unless it would overflow."""
-    if isinstance(worth, tuple):
-        return tuple([one if one is not None and -_MOST < one < _MOST else None for one in worth])
-    return worth if worth is not None and -_MOST < worth < _MOST else None
 
 
 def _compare_known(compare: Callable[[int, int], bool]) -> Callable[[int | None, int | None], bool | None]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import replace
 
 from tree_sitter import Node
 
-from frx_graph.evidence.cuda.concrete import OPPOSITE, Test, TestGroup
+from frx_graph.evidence.cuda.concrete import OPPOSITE, Test, TestGroup, iterate_tests
 from frx_graph.evidence.cuda.polynomial import Polynomial
 from frx_graph.evidence.cuda.record import record
 from frx_graph.evidence.cuda.source import Condition
@@ -14,7 +14,6 @@ from frx_graph.evidence.cuda.state import DEEPEST, State, convert_to_number, eva
 from frx_graph.evidence.cuda.syntax import get_line, get_text
 from frx_graph.evidence.cuda.values import THREAD_X, UNIFORM, WARP, Symbols, Varies
 
-_RELATIONS = frozenset(["<", "<=", ">", ">="])
 _THREAD = frozenset(["x", "y", "z"])
 _BUILT_IN = ("threadIdx.", "blockIdx.", "blockDim.", "gridDim.")
 _WARPS = f"(blockDim.x)/({WARP})"
@@ -32,39 +31,23 @@ class Decision:
 
     def make_condition(self, symbols: Symbols, *, negated: bool = False, early: bool = False) -> Condition:
         """Return the condition for the threads that fulfil it; for the others, if negated."""
-        found = _derive_facts(symbols, self.tests, negated)
-        return Condition(
+        tests = _negate(self.tests) if negated else self.tests
+        return replace(
+            _derive_facts(symbols, tests),
             line=self.line,
             text=self.text,
-            thread=found.thread,
-            lane=found.lane,
-            single=found.single,
-            bounds=found.bounds,
-            modulo=found.modulo,
             data="data" in self.varies,
             early=early,
-            ragged=found.ragged,
-            width=found.width,
             varies=self.varies,
-            tests=_negate(self.tests) if negated else self.tests,
+            tests=tests,
         )
-
-
-@record
-class _ConditionFacts:
-    thread: bool
-    lane: bool
-    single: bool
-    bounds: bool
-    modulo: bool
-    ragged: bool = False
-    width: int | None = None
 
 
 def read_condition(state: State, node: Node) -> Decision:
     """Reads a condition and its effects on memory."""
     tests = _parse_tests(state, node, 0)
-    return Decision(get_line(node), get_text(state.text, node)[:_TEXT], tests, _collect_varies(state.symbols, tests))
+    varies = UNIFORM.union(*(state.symbols.get_varies(test.difference) for test in iterate_tests(tests)))
+    return Decision(get_line(node), get_text(state.text, node)[:_TEXT], tests, varies)
 
 
 def _parse_tests(state: State, node: Node, depth: int) -> Test | TestGroup:
@@ -93,62 +76,47 @@ def _negate(tests: Test | TestGroup) -> Test | TestGroup:
     return TestGroup(not tests.all, tuple(map(_negate, tests.tests)))
 
 
-def _collect_varies(symbols: Symbols, tests: Test | TestGroup) -> Varies:
-    if isinstance(tests, Test):
-        return symbols.get_varies(tests.difference)
-    return UNIFORM.union(*(_collect_varies(symbols, one) for one in tests.tests))
-
-
-def _derive_facts(symbols: Symbols, tests: Test | TestGroup, negated: bool) -> _ConditionFacts:
+def _derive_facts(symbols: Symbols, tests: Test | TestGroup) -> Condition:
+    """Return a condition with the flags that the tests alone decide."""
     if isinstance(tests, TestGroup):
-        found = [_derive_facts(symbols, one, negated) for one in tests.tests]
-        together = any if tests.all != negated else all
-        return _ConditionFacts(
+        found = [_derive_facts(symbols, one) for one in tests.tests]
+        widths = [one.width for one in found if one.thread]
+        known = [width for width in widths if width is not None]
+        return Condition(
             thread=any(one.thread for one in found),
             lane=any(one.lane for one in found),
-            single=together(one.single for one in found),
+            single=(any if tests.all else all)(one.single for one in found),
             bounds=any(one.bounds for one in found),
             modulo=any(one.modulo for one in found),
             ragged=any(one.ragged for one in found),
-            width=_find_width(found) if tests.all != negated else None,
+            width=min(known) if tests.all and known and len(known) == len(widths) else None,
         )
-    sign = OPPOSITE[tests.sign] if negated else tests.sign
-    varies = symbols.get_varies(tests.difference)
+    sign, difference = tests.sign, tests.difference
+    varies, equal = symbols.get_varies(difference), sign in ("==", "!=")
+    bounds = not equal and bool(varies & {"block", *_THREAD})
     if "data" in varies:
-        return _ConditionFacts(False, False, False, sign in _RELATIONS and bool(varies & {"block", *_THREAD}), False)
-    slope = symbols.compute_lane_slope(tests.difference)
+        return Condition(bounds=bounds)
+    slope = symbols.compute_lane_slope(difference)
     step = None if slope is None else slope.constant
-    equal = sign in ("==", "!=")
-    rest = None if slope is None or step is None else _find_offset(tests.difference)
+    # The term beside the thread's own index, if it is a number.
+    alone = step is not None and difference.terms.keys() <= {(), (THREAD_X,)}
+    rest = difference.terms.get((), 0) if alone else None
     # For threads in order, a limit at a multiple of a warp selects whole warps.
-    cuts = step not in (None, 0) and rest is not None and not (step in (1, -1) and rest % WARP == 0)
-    modulo = equal and slope is None and _is_remainder(symbols, tests.difference)
-    return _ConditionFacts(
-        thread=bool(varies & _THREAD) and (equal or _is_launch_known(symbols, tests.difference)),
-        lane="lane" in varies and (modulo or (equal and step not in (None, 0)) or cuts),
-        single=(sign == "==" and step not in (None, 0)) or (sign == "<" and step == 1 and rest == -1),
-        bounds=not equal and bool(varies & {"block", *_THREAD}),
+    cuts = bool(step) and rest is not None and not (step in (1, -1) and rest % WARP == 0)
+    modulo = equal and slope is None and _is_remainder(symbols, difference)
+    return Condition(
+        thread=bool(varies & _THREAD) and (equal or _is_launch_known(symbols, difference)),
+        lane="lane" in varies and (modulo or (equal and bool(step)) or cuts),
+        single=(sign == "==" and bool(step)) or (sign == "<" and step == 1 and rest == -1),
+        bounds=bounds,
         modulo=modulo,
-        ragged=step not in (None, 0) and not equal and _is_launched(symbols, tests.difference),
+        ragged=bool(step) and not equal and _is_launched(symbols, difference),
         width=None if sign != "<" or step != 1 or rest is None else -rest,
     )
 
 
-def _find_width(found: Sequence[_ConditionFacts]) -> int | None:
-    """Return the width of conditions that must all hold."""
-    widths = [one.width for one in found if one.thread]
-    return None if not widths or None in widths else min(width for width in widths if width is not None)
-
-
-def _find_offset(difference: Polynomial) -> int | None:
-    """Return the term beside the thread's own index, if it is a number."""
-    others = {name for name in difference.terms if name} - {("threadIdx.x",)}
-    return None if others else difference.terms.get((), 0)
-
-
 def _is_remainder(symbols: Symbols, difference: Polynomial) -> bool:
-    """Return True if only the thread's place and quotients of it differ within a warp, and so a remainder, or single
-    bits of it."""
+    """Return True if only the thread's place and quotients of it differ within a warp, so a remainder or bits of it."""
     differing = [symbol for symbol in difference.iterate_symbols() if "lane" in symbols.varies[symbol]]
     return bool(differing) and all(symbol == THREAD_X or symbol in symbols.remainders for symbol in differing)
 

@@ -104,14 +104,11 @@ def find_file_constants(text: str) -> dict[str, int]:
     known: dict[str, int] = {}
     # A constant may depend on others, in any order; chains are short.
     for _ in range(4):
-        before = len(known)
         for name, values in raw.items():
             if len(values) == 1 and name not in known:
                 value = fold_constant(next(iter(values)), known)
                 if value is not None:
                     known[name] = value
-        if len(known) == before:
-            break
     return known
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Container
 from dataclasses import replace
 
 from tree_sitter import Node
@@ -10,12 +12,17 @@ from frx_graph.evidence.cuda.constants import TYPE_BYTES, strip_qualifiers
 from frx_graph.evidence.cuda.places import cast_value, resolve_place
 from frx_graph.evidence.cuda.polynomial import ZERO
 from frx_graph.evidence.cuda.record import record
-from frx_graph.evidence.cuda.source import Array, Parameter, Space
+from frx_graph.evidence.cuda.source import Array, Space
 from frx_graph.evidence.cuda.state import State, convert_to_number, evaluate
 from frx_graph.evidence.cuda.syntax import get_line, get_text
 from frx_graph.evidence.cuda.values import ANYTHING, UNIFORM, Base, Pointer, Value, make_unknown_pointer
 
 _DEEPEST = 20
+_TYPE = re.compile(
+    r"(?:primitive|template|dependent)_type|(?:sized_type|placeholder_type|struct)_specifier|(?:type|qualified)_identifier"
+    r"|decltype"
+)
+"""Nodes that name a type."""
 
 
 @record
@@ -50,52 +57,20 @@ def parse_declarator(text: bytes, node: Node | None) -> Declarator | None:
             pointers += 1
             restrict = restrict or any(get_text(text, child).startswith("__restrict") for child in node.children)
             rows = rows or bool(sizes)
-        elif kind == "reference_declarator":
-            reference = True
-            node = next((child for child in node.named_children), None)
-            continue
         elif kind == "array_declarator":
             sizes.append(node.child_by_field_name("size"))
-        elif kind == "parenthesized_declarator":
-            node = next((child for child in node.named_children), None)
-            continue
-        else:
+        elif kind not in ("reference_declarator", "parenthesized_declarator"):
             return None
-        node = node.child_by_field_name("declarator")
+        reference = reference or kind == "reference_declarator"
+        # References and parentheses have their declarator in no field.
+        node = node.child_by_field_name("declarator") or next(iter(node.named_children), None)
     return None
 
 
 def read_element_type(text: bytes, node: Node) -> str:
     """Return the type that a declaration begins with, without qualifiers."""
-    words = [get_text(text, child) for child in node.children if child.type in _TYPES]
+    words = [get_text(text, child) for child in node.children if _TYPE.fullmatch(child.type)]
     return strip_qualifiers(" ".join(words))
-
-
-def make_parameter(text: bytes, node: Node, found: Declarator) -> Parameter:
-    """Return a kernel's parameter; `found` is its declarator."""
-    qualifiers = [get_text(text, child) for child in node.children if child.type == "type_qualifier"]
-    return Parameter(
-        name=found.name,
-        type=read_element_type(text, node) + " *" * max(0, found.pointers - 1),
-        pointer=found.pointers > 0 or bool(found.sizes),
-        const="const" in qualifiers,
-        restrict=found.restrict,
-    )
-
-
-_TYPES = frozenset(
-    [
-        "primitive_type",
-        "sized_type_specifier",
-        "type_identifier",
-        "qualified_identifier",
-        "template_type",
-        "placeholder_type_specifier",
-        "dependent_type",
-        "struct_specifier",
-        "decltype",
-    ]
-)
 
 
 _SPECIFIERS = ("type_qualifier", "storage_class_specifier")
@@ -122,12 +97,14 @@ def declare(state: State, node: Node) -> None:
         found = parse_declarator(state.text, child)
         if found is None:
             # A structured binding, or a variable made by a constructor's call.
-            _declare_constructed(state, child, element)
+            name = get_text(state.text, child.child_by_field_name("declarator"))
+            if name and child.type == "function_declarator":
+                state.names[name] = state.symbols.create_symbol(element, ANYTHING)
             continue
         if (found.sizes and not found.pointers) or shared:
             space = Space.SHARED if shared else Space.LOCAL
             full = f"{element} *" if found.pointers and not found.rows else element
-            _declare_array(state, node, found.name, full, found.sizes, space, "extern" in words, "volatile" in words)
+            _declare_array(state, node, found, full, space, words)
             if found.value is not None:
                 evaluate(state, found.value)
             continue
@@ -139,12 +116,13 @@ def declare(state: State, node: Node) -> None:
                 state.places.add(found.name)
             continue
         value: Value
-        if found.value is not None and found.value.type not in ("argument_list", "initializer_list"):
-            value = evaluate(state, found.value)
-        elif found.value is not None and len(found.value.named_children) == 1:
-            value = evaluate(state, found.value.named_children[0])
-        else:
-            value = state.symbols.create_symbol(found.name, ANYTHING)
+        match found.value:
+            case Node(type="argument_list" | "initializer_list", named_children=[one]):
+                value = evaluate(state, one)
+            case Node(type="argument_list" | "initializer_list") | None:
+                value = state.symbols.create_symbol(found.name, ANYTHING)
+            case _:
+                value = evaluate(state, found.value)
         if found.pointers and element != "auto":
             full = element + " *" * (found.pointers - 1)
             value = cast_value(state, f"{full} *", value) if isinstance(value, Pointer) else make_unknown_pointer(full)
@@ -153,32 +131,19 @@ def declare(state: State, node: Node) -> None:
         state.names[found.name] = value
 
 
-def _declare_constructed(state: State, node: Node, element: str) -> None:
-    inner = node.child_by_field_name("declarator")
-    name = get_text(state.text, inner) if node.type == "function_declarator" else ""
-    if name:
-        state.names[name] = state.symbols.create_symbol(element, ANYTHING)
-
-
 def _declare_array(
-    state: State,
-    node: Node,
-    name: str,
-    element: str,
-    sizes: tuple[Node | None, ...],
-    space: Space,
-    dynamic: bool,
-    volatile: bool,
+    state: State, node: Node, found: Declarator, element: str, space: Space, words: Container[str]
 ) -> None:
-    values = [convert_to_number(state, evaluate(state, size)) if size is not None else None for size in sizes]
+    name = found.name
+    values = [convert_to_number(state, evaluate(state, size)) if size is not None else None for size in found.sizes]
     counts = tuple(None if value is None else value.constant for value in values)
     size = TYPE_BYTES.get(element)
     for count in counts:
         size = None if size is None or count is None else size * count
-    dynamic = dynamic and space is Space.SHARED
+    dynamic = "extern" in words and space is Space.SHARED
     state.arrays.append(Array(name, get_line(node), element, counts, None if dynamic else size, dynamic, space))
-    base = Base(name, space, volatile)
-    if not sizes and space is Space.SHARED:
+    base = Base(name, space, "volatile" in words)
+    if not found.sizes and space is Space.SHARED:
         # A single variable: all threads see writes to it.
         state.names[name] = Pointer(base, ZERO, element)
         state.places.add(name)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import bisect
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from tree_sitter import Node
 
 from frx_graph.evidence.cuda import call_expressions, operators, places
 from frx_graph.evidence.cuda.assignments import Changes
 from frx_graph.evidence.cuda.constants import fold_constant
-from frx_graph.evidence.cuda.declarations import make_parameter, parse_declarator, read_element_type
+from frx_graph.evidence.cuda.declarations import parse_declarator, read_element_type
 from frx_graph.evidence.cuda.polynomial import ZERO
 from frx_graph.evidence.cuda.record import record
 from frx_graph.evidence.cuda.source import Kernel, Launch, LaunchBounds, Parameter, Space
@@ -26,6 +25,8 @@ from frx_graph.evidence.cuda.syntax import (
     find_nearest,
     get_line,
     get_text,
+    list_parameters,
+    split_arguments,
 )
 from frx_graph.evidence.cuda.values import UNIFORM, Base, Pointer
 
@@ -33,8 +34,8 @@ EVALUATORS: Mapping[str, Evaluator] = {
     "identifier": operators.evaluate_name,
     "qualified_identifier": operators.evaluate_qualified_name,
     "number_literal": operators.evaluate_literal,
-    "true": operators.evaluate_boolean,
-    "false": operators.evaluate_boolean,
+    "true": operators.evaluate_literal,
+    "false": operators.evaluate_literal,
     "sizeof_expression": operators.evaluate_sizeof,
     "binary_expression": operators.evaluate_binary,
     "unary_expression": operators.evaluate_unary,
@@ -57,6 +58,8 @@ _WORD = re.compile(r"[A-Za-z_]\w*")
 _GLOBAL = re.compile(rb"__global__(?<!\w__global__)\b")
 _DEVICE = re.compile(rb"__device__(?<!\w__device__)\b")
 _NAME = re.compile(rb"__global__[^;{}()]{0,500}?\b(\w{1,500})\s{0,100}\(", re.DOTALL)
+_QUALIFIERS = ("type_qualifier", "storage_class_specifier")
+_SPACES = {"__constant__": Space.CONSTANT, "__shared__": Space.SHARED, "__device__": Space.GLOBAL}
 _HOLDERS = ("namespace_definition", "class_specifier", "struct_specifier")
 
 
@@ -128,10 +131,6 @@ def find_file_arrays(tree: Tree) -> dict[str, Pointer]:
     return found
 
 
-_QUALIFIERS = ("type_qualifier", "storage_class_specifier")
-_SPACES = {"__constant__": Space.CONSTANT, "__shared__": Space.SHARED, "__device__": Space.GLOBAL}
-
-
 def read_kernel(
     tree: Tree,
     definition: Definition,
@@ -148,13 +147,12 @@ def read_kernel(
     body = node.child_by_field_name("body")
     assert body is not None
     template = _read_template(tree.text, definition)
-    made = infer_instance(template, launches.get(get_function_name(tree.text, node), ()), constants)
-    if made.numbers:
-        constants = {**constants, **made.numbers}
+    numbers, width = _infer_instance(template, launches.get(get_function_name(tree.text, node), ()), constants)
+    constants = {**constants, **numbers}
     state = State(tree.text, constants, functions, macros, EVALUATORS, inline_function, body, searched, inlining)
     state.names.update(arrays)
     state.plane = tree.text.find(b"threadIdx.y", node.start_byte, node.end_byte) >= 0
-    state.width = made.width
+    state.width = width
     state.generic = frozenset(
         name for kind, _, name in (one.partition(" ") for one in template) if kind in ("typename", "class")
     )
@@ -166,7 +164,6 @@ def read_kernel(
             state.names[one.name] = state.symbols.get_symbol(one.name, UNIFORM)
             state.symbols.given.add(one.name)
     run_statement(state, body)
-    events = sorted(state.events, key=lambda event: event.step.order)
     return Kernel(
         name=_get_full_name(tree.text, definition),
         line=get_line(node),
@@ -174,7 +171,7 @@ def read_kernel(
         parameters=tuple(parameters),
         launch_bounds=_read_launch_bounds(tree, node, constants),
         arrays=tuple(state.arrays),
-        events=tuple(events),
+        events=tuple(sorted(state.events, key=lambda event: event.step.order)),
         read=frozenset(_WORD.findall(tree.text[body.start_byte : body.end_byte].decode("utf-8", "replace"))),
         complete=state.complete and not node.has_error,
         made=state.symbols.parts,
@@ -184,17 +181,21 @@ def read_kernel(
 
 def _read_parameters(text: bytes, node: Node) -> tuple[list[Parameter], set[str]]:
     """Return all parameters, and the names of those whose elements are not contiguous."""
-    inner = find_function_declarator(node)
-    listed = inner.child_by_field_name("parameters") if inner is not None else None
     found, rows = [], set()
-    for child in listed.named_children if listed is not None else ():
-        if child.type in ("parameter_declaration", "optional_parameter_declaration"):
-            declared = parse_declarator(text, child.child_by_field_name("declarator"))
-            if declared is None:
-                continue
-            found.append(make_parameter(text, child, declared))
-            if declared.rows or len(declared.sizes) > 1:
-                rows.add(declared.name)
+    for child in list_parameters(node):
+        declared = parse_declarator(text, child.child_by_field_name("declarator"))
+        if declared is None:
+            continue
+        parameter = Parameter(
+            name=declared.name,
+            type=read_element_type(text, child) + " *" * max(0, declared.pointers - 1),
+            pointer=declared.pointers > 0 or bool(declared.sizes),
+            const=any(one.type == "type_qualifier" and get_text(text, one) == "const" for one in child.children),
+            restrict=declared.restrict,
+        )
+        found.append(parameter)
+        if declared.rows or len(declared.sizes) > 1:
+            rows.add(declared.name)
     return found, rows
 
 
@@ -205,11 +206,8 @@ def get_function_name(text: bytes, node: Node) -> str:
 
 
 def _get_full_name(text: bytes, definition: Definition) -> str:
-    names = [get_function_name(text, definition.node)]
-    for outer in definition.holders:
-        if outer.type in _HOLDERS:
-            name = get_text(text, outer.child_by_field_name("name"))
-            names += [name] if name else []
+    around = (get_text(text, one.child_by_field_name("name")) for one in definition.holders if one.type in _HOLDERS)
+    names = [get_function_name(text, definition.node), *filter(None, around)]
     return "::".join(reversed(names))
 
 
@@ -230,8 +228,7 @@ def _read_launch_bounds(tree: Tree, node: Node, constants: Mapping[str, int]) ->
     for at in places[bisect.bisect_right(places, begin) :][:1]:
         text = tree.bounds[at]
         if at < end:
-            parts = split_arguments(text)
-            values = [fold_constant(part, constants) for part in parts]
+            values = [fold_constant(part, constants) for part in split_arguments(text, template=True)]
             return LaunchBounds(text, values[0], values[1] if len(values) > 1 else None)
     return None
 
@@ -242,20 +239,10 @@ _NUMBER = re.compile(
 """Return a numeric template parameter, and its default."""
 
 
-@dataclass(frozen=True, slots=True)
-class Instance:
-    """Constants of a kernel. `numbers` are template parameters with the same value in all launches; `width` is the
-    number of threads in x, if all blocks agree."""
-
-    numbers: Mapping[str, int]
-    width: int | None
-
-
-def infer_instance(template: Sequence[str], launches: Sequence[Launch], constants: Mapping[str, int]) -> Instance:
-    """Return the template numbers and block width of a kernel that all these launches share.
-
-    Defaults of the template count where a launch gives no argument.
-    """
+def _infer_instance(
+    template: Sequence[str], launches: Sequence[Launch], constants: Mapping[str, int]
+) -> tuple[Mapping[str, int], int | None]:
+    """Return the template's numbers, or their defaults, and the threads in x of a kernel, if all launches agree."""
     numbers = {}
     for at, one in enumerate(template):
         parameter = _NUMBER.match(one)
@@ -268,22 +255,11 @@ def infer_instance(template: Sequence[str], launches: Sequence[Launch], constant
         if value is not None:
             numbers[parameter[1]] = value
     found = {launch.block.sizes[0] for launch in launches}
-    return Instance(numbers, (found.pop() or None) if len(found) == 1 else None)
+    return numbers, (found.pop() or None) if len(found) == 1 else None
 
 
 def _read_template_argument(launch: Launch, at: int, otherwise: str | None, constants: Mapping[str, int]) -> int | None:
     listed = launch.kernel.partition("<")[2].rpartition(">")[0]
-    arguments = split_arguments(listed) if listed else []
+    arguments = split_arguments(listed, template=True) if listed else []
     text = arguments[at] if at < len(arguments) else otherwise
     return fold_constant(text, constants) if text else None
-
-
-def split_arguments(text: str) -> list[str]:
-    """Split the arguments in a list; each may have commas in parentheses."""
-    parts, depth, start = [], 0, 0
-    for at, character in enumerate(text):
-        depth += {"(": 1, "<": 1, ")": -1, ">": -1}.get(character, 0)
-        if character == "," and depth == 0:
-            parts.append(text[start:at].strip())
-            start = at + 1
-    return [*parts, text[start:].strip()]

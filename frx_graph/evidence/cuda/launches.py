@@ -5,7 +5,8 @@ from __future__ import annotations
 import bisect
 import re
 from collections import ChainMap
-from operator import itemgetter
+from collections.abc import Iterator
+from itertools import chain, islice, repeat
 
 from tree_sitter import Node
 
@@ -19,6 +20,7 @@ from frx_graph.evidence.cuda.syntax import (
     get_line,
     get_text,
     join_lines,
+    split_arguments,
 )
 
 _LAUNCH = re.compile(rb"<<<")
@@ -32,11 +34,9 @@ _ROUNDED = re.compile(
 """`(n + b - 1) / b`, `(n - 1) / b + 1`, and functions with such names."""
 _ROUNDED_BY = re.compile(r"[+]\s*(\d{1,6})\s*\)\s*/\s*(\d{1,6})")
 """`(n + 255) / 256`."""
-_SETS = re.compile(r"\s*(=(?!=)|[-+*/]=|\+\+|--|[({]|\.\s*[xyz]\s*[-+*/]?=(?!=))")
+_SETS = r"\s*(=(?!=)|[-+*/]=|\+\+|--|[({]|\.\s*[xyz]\s*[-+*/]?=(?!=))"
 """Text after a name that is, or may be, set."""
-_WORD_ENDS = re.compile(r"\w")
 _BRACKET = re.compile(r"[(){}]")
-_SEPARATOR = re.compile(r"[][(){},]")
 _DECLARES = re.compile(r"^\s*(?:const\s+|static\s+|constexpr\s+)*(?:dim3|int|unsigned|uint|size_t)\b")
 _MOST_VALUE = 300
 """Limit on the characters assigned to a size."""
@@ -69,8 +69,11 @@ def read_launches(tree: Tree, constants: dict[str, int]) -> tuple[Launch, ...]:
 
 def _read_launch(text: bytes, known: _LaunchNames, call: Node, syntax: Node) -> Launch:
     arguments = [child for child in syntax.named_children if child.type != "comment"]
-    said_of: list[str | None] = [_get_argument_text(text, one) for one in arguments[:4]]
-    grid, block, shared, stream = said_of + [None] * (4 - len(said_of))
+    # Launches within launches are no sizes.
+    written: Iterator[str | None] = (
+        join_lines(text[one.start_byte : one.end_byte][:_MOST_ARGUMENT]) for one in arguments
+    )
+    grid, block, shared, stream = islice(chain(written, repeat(None)), 4)
     return Launch(
         kernel=get_text(text, call.child_by_field_name("function")),
         line=get_line(call),
@@ -82,11 +85,6 @@ def _read_launch(text: bytes, known: _LaunchNames, call: Node, syntax: Node) -> 
     )
 
 
-def _get_argument_text(text: bytes, node: Node) -> str:
-    """Return the text as written; for launches within launches, which are not sizes, only the beginning."""
-    return join_lines(text[node.start_byte : min(node.end_byte, node.start_byte + _MOST_ARGUMENT)])
-
-
 class _LaunchNames:
     """Return the values of the names in a launch: constants of the file, and variables that its function sets once."""
 
@@ -95,13 +93,11 @@ class _LaunchNames:
         self._start = function.start_byte
         self._end = 0
         self._constants = constants
-        self._sets: dict[str, list[tuple[int, re.Match[str]]]] = {}
-        self._values: dict[str, str | None] = {}
+        self._sets: dict[str, list[re.Match[str]]] = {}
 
     def move_to(self, call: Node) -> _LaunchNames:
         """Read the sizes with their values at a launch."""
         self._end = call.start_byte - self._start
-        self._values.clear()
         return self
 
     def evaluate_number(self, text: str, follow: int = _FOLLOWED) -> int | None:
@@ -125,69 +121,45 @@ class _LaunchNames:
             if value is None:
                 break
             full, follow = value, follow - 1
-        rounded = _is_rounded_up(self._expand_names(full)[:_MOST_EXTENT])
+        expanded = full[:_MOST_EXTENT]
+        if len(full) <= 300:
+            expanded = _NAME.sub(lambda found: self._get_set_text(found[0]) or found[0], full)[:_MOST_EXTENT]
+        plus_one = any(int(add) + 1 == int(by) for add, by in _ROUNDED_BY.findall(expanded))
+        rounded = plus_one or _ROUNDED.search(expanded) is not None
         inside = _DIM3.match(full.strip())
         if inside is None:
             count = self.evaluate_number(full)
             return Extent(text, (None, None, None) if count is None else (count, 1, 1), rounded)
-        sizes = [self.evaluate_number(part) for part in _split_arguments(inside[1])][:3]
+        sizes = [self.evaluate_number(part) for part in split_arguments(inside[1]) if part][:3]
         sizes += [1] * (3 - len(sizes))
         return Extent(text, (sizes[0], sizes[1], sizes[2]), rounded)
-
-    def _expand_names(self, text: str) -> str:
-        """Return the text with names that are set once replaced by their text."""
-        if len(text) > 300:
-            return text
-        return _NAME.sub(lambda found: self._get_set_text(found[0]) or found[0], text)
 
     def _get_set_text(self, name: str) -> str | None:
         """Return the text assigned to a variable, if that happens once before the launch."""
         if name[0].isdigit():
             return None
-        if name not in self._values:
-            self._values[name] = self._find_set_text(name)
-        return self._values[name]
-
-    def _find_set_text(self, name: str) -> str | None:
         if name not in self._sets:
             self._sets[name] = self._find_sets(name)
-        sets = self._sets[name][: bisect.bisect_left(self._sets[name], self._end, key=itemgetter(0))]
-        if len(sets) != 1 or sets[0][1][1] not in ("=", "(", "{"):
+        sets = self._sets[name][: bisect.bisect_left(self._sets[name], self._end, key=re.Match[str].start)]
+        if len(sets) != 1 or sets[0][1] not in ("=", "(", "{"):
             return None
-        sign, end = sets[0][1][1], sets[0][1].end()
+        end = sets[0].end()
         rest = self._text[end : end + _MOST_VALUE]
-        if sign == "=":
+        if sets[0][1] == "=":
             # `int a = 1, b = 2;`
-            parts = _split_arguments(rest.partition(";")[0])
-            return parts[0] if parts else None
+            return split_arguments(rest.partition(";")[0])[0] or None
         inside = _take_balanced(rest)
         return None if inside is None else f"({inside})"
 
-    def _find_sets(self, name: str) -> list[tuple[int, re.Match[str]]]:
+    def _find_sets(self, name: str) -> list[re.Match[str]]:
         """Return the places at which the function sets or changes a name, and the text after each."""
-        sets = []
-        at = self._text.find(name)
-        while at >= 0:
-            end = at + len(name)
-            found = _SETS.match(self._text, end)
-            # `f(block)` and `block(16)` look alike, but only a declaration sets the name.
-            if (
-                found is not None
-                and not _WORD_ENDS.match(self._text, at - 1)
-                and (found[1] not in "({" or self._is_declaration(at))
-            ):
-                sets.append((at, found))
-            at = self._text.find(name, end)
-        return sets
+        found = re.finditer(rf"(?<!\w){name}{_SETS}", self._text)
+        # `f(block)` and `block(16)` look alike, but only a declaration sets the name.
+        return [one for one in found if one[1] not in "({" or self._is_declaration(one.start())]
 
     def _is_declaration(self, at: int) -> bool:
         statement = self._text[max(0, at - _MOST_VALUE) : at]
         return _DECLARES.search(re.split(r"[;{}]", statement)[-1]) is not None
-
-
-def _is_rounded_up(text: str) -> bool:
-    plus_one = any(int(add) + 1 == int(by) for add, by in _ROUNDED_BY.findall(text))
-    return plus_one or _ROUNDED.search(text) is not None
 
 
 def _take_balanced(text: str) -> str | None:
@@ -198,15 +170,3 @@ def _take_balanced(text: str) -> str | None:
         if depth == 0:
             return text[: found.start()]
     return None
-
-
-def _split_arguments(text: str) -> list[str]:
-    parts, depth, start = [], 0, 0
-    for found in _SEPARATOR.finditer(text):
-        sign = found[0]
-        if sign != ",":
-            depth += 1 if sign in "([{" else -1
-        elif depth == 0:
-            parts.append(text[start : found.start()].strip())
-            start = found.end()
-    return [part for part in (*parts, text[start:].strip()) if part]

@@ -60,14 +60,13 @@ def _find_expression_macros(text: str) -> Mapping[str, _ExpressionMacro]:
         body = _COMMENT.sub(" ", " ".join(re.sub(r"\\\r?\n", " ", one[3]).split())).strip()
         parameters = tuple(name.strip() for name in one[2].split(",") if name.strip())
         found.setdefault(one[1], set()).add(_ExpressionMacro(parameters, body))
-    macros = {name: next(iter(ways)) for name, ways in found.items() if len(ways) == 1}
-    return {name: macro for name, macro in macros.items() if _is_expression(macro)}
-
-
-def _is_expression(macro: _ExpressionMacro) -> bool:
-    body = macro.body
-    begins = _BEGINS.match(body) is not None or (not macro.parameters and "threadIdx" in body)
-    return begins and len(body) <= _MOST_BODY and _NOT.search(body) is None
+    macros = {}
+    for name, (macro, *others) in found.items():
+        body = macro.body
+        begins = _BEGINS.match(body) is not None or (not macro.parameters and "threadIdx" in body)
+        if not others and begins and len(body) <= _MOST_BODY and _NOT.search(body) is None:
+            macros[name] = macro
+    return macros
 
 
 def _expand_once(text: str, macros: Mapping[str, _ExpressionMacro], uses: re.Pattern[str]) -> str:
@@ -84,18 +83,13 @@ def _expand_once(text: str, macros: Mapping[str, _ExpressionMacro], uses: re.Pat
             arguments = []
         if len(arguments) != len(macro.parameters):
             continue
-        values = {
-            name: value if _WORD.fullmatch(value) else f"({value})"
-            for name, value in zip(macro.parameters, (" ".join(one.split()) for one in arguments), strict=True)
-        }
-        body = _fill_parameters(macro.body, values)
+        plain = (" ".join(one.split()) for one in arguments)
+        wrapped = (one if _WORD.fullmatch(one) else f"({one})" for one in plain)
+        values = dict(zip(macro.parameters, wrapped, strict=True))
+        body = "".join(values.get(word, word) for word in re.split(r"(\W+)", macro.body))
         pieces += [text[done : use.start()], f"({body})", "\n" * text.count("\n", use.start(), end)]
         done = end
     return "".join([*pieces, text[done:]])
-
-
-def _fill_parameters(body: str, values: Mapping[str, str]) -> str:
-    return _WORD.sub(lambda word: values.get(word[0], word[0]), body)
 
 
 def _parse_arguments(text: str, start: int) -> tuple[list[str], int] | None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from tree_sitter import Node
 
 from frx_graph.evidence.cuda.conditions import read_condition
 from frx_graph.evidence.cuda.constants import fold_constant
-from frx_graph.evidence.cuda.places import cast_value, resolve_place, store_value
+from frx_graph.evidence.cuda.places import cast_value, resolve_place
 from frx_graph.evidence.cuda.polynomial import ZERO, Polynomial, make_constant
-from frx_graph.evidence.cuda.source import Access, Product, Use
+from frx_graph.evidence.cuda.source import Access, Product, Space, Use
 from frx_graph.evidence.cuda.state import State, convert_to_number, evaluate
 from frx_graph.evidence.cuda.syntax import get_text
 from frx_graph.evidence.cuda.values import (
@@ -63,41 +64,28 @@ def evaluate_sizeof(state: State, node: Node) -> Value:
 
 
 def evaluate_literal(state: State, node: Node) -> Value:
-    """Read a number, which is a symbol unless it is an integer."""
+    """Read a number or a boolean, which is a symbol unless it is an integer."""
     text = get_text(state.text, node)
-    value = fold_constant(text, {})
+    value = fold_constant(text, {"true": 1, "false": 0})
     return make_constant(value) if value is not None else state.symbols.get_symbol(f"={text}", UNIFORM)
-
-
-def evaluate_boolean(_: State, node: Node) -> Value:
-    """`true`, `false`."""
-    return make_constant(int(node.type == "true"))
 
 
 def evaluate_binary(state: State, node: Node) -> Value:
     """`a + b`."""
     parts = node.children
-    if len(parts) == 3:
-        sign = parts[1].type
-        left, right = evaluate(state, parts[0]), evaluate(state, parts[2])
-    else:
-        # The node contains a comment.
-        sign = ""
-        left = evaluate(state, node.child_by_field_name("left"))
-        right = evaluate(state, node.child_by_field_name("right"))
-    if sign in ("+", "-"):
-        if isinstance(left, Pointer) and isinstance(right, Polynomial):
-            moved = scale_index(right, left.inner)
-            return _move_pointer(left, left.offset + moved if sign == "+" else left.offset - moved)
-        if sign == "+" and isinstance(right, Pointer) and isinstance(left, Polynomial):
-            return _move_pointer(right, right.offset + scale_index(left, right.inner))
-    if not isinstance(left, Polynomial) or not isinstance(right, Polynomial):
-        left, right = convert_to_number(state, left), convert_to_number(state, right)
-    return state.symbols.limit_size(apply_operator(state.symbols, sign, left, right))
+    # With more parts, the node contains a comment.
+    sign = parts[1].type if len(parts) == 3 else ""
+    left, right = (evaluate(state, node.child_by_field_name(side)) for side in ("left", "right"))
+    if sign in ("+", "-") and isinstance(left, Pointer) and isinstance(right, Polynomial):
+        return _move_pointer(left, right if sign == "+" else ZERO - right)
+    if sign == "+" and isinstance(right, Pointer) and isinstance(left, Polynomial):
+        return _move_pointer(right, left)
+    one, other = convert_to_number(state, left), convert_to_number(state, right)
+    return state.symbols.limit_size(apply_operator(state.symbols, sign, one, other))
 
 
-def _move_pointer(pointer: Pointer, offset: Polynomial) -> Pointer:
-    return Pointer(pointer.base, offset, pointer.element, pointer.inner)
+def _move_pointer(pointer: Pointer, by: Polynomial) -> Pointer:
+    return replace(pointer, offset=pointer.offset + scale_index(by, pointer.inner))
 
 
 def evaluate_unary(state: State, node: Node) -> Value:
@@ -111,8 +99,7 @@ def evaluate_unary(state: State, node: Node) -> Value:
 
 def evaluate_parenthesized(state: State, node: Node) -> Value:
     """`(a)`."""
-    inner = node.named_children
-    return evaluate(state, inner[-1] if inner else None)
+    return evaluate(state, next(reversed(node.named_children), None))
 
 
 def evaluate_cast(state: State, node: Node) -> Value:
@@ -133,11 +120,9 @@ def evaluate_conditional(state: State, node: Node) -> Value:
     if condition is None:
         return state.symbols.create_symbol("choice", ANYTHING)
     decision = read_condition(state, condition)
-    one = evaluate(state, node.child_by_field_name("consequence"))
-    other = evaluate(state, node.child_by_field_name("alternative"))
-    return state.symbols.join_values(
-        one, other, decision.varies, state.symbols.filter_tests(decision.tests, decision.varies)
-    )
+    one, other = (evaluate(state, node.child_by_field_name(side)) for side in ("consequence", "alternative"))
+    tests = state.symbols.filter_tests(decision.tests, decision.varies)
+    return state.symbols.join_values(one, other, decision.varies, tests)
 
 
 def evaluate_lambda(state: State, node: Node) -> Value:
@@ -148,42 +133,38 @@ def evaluate_lambda(state: State, node: Node) -> Value:
 
 def evaluate_assignment(state: State, node: Node) -> Value:
     """`a = b`, `a += b`."""
-    left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
+    left = node.child_by_field_name("left")
     sign = get_text(state.text, node.child_by_field_name("operator")) or "="
-    if left is None or right is None:
+    if left is None:
         return state.symbols.create_symbol("assigned", ANYTHING)
-    value = evaluate(state, right)
+    value = evaluate(state, node.child_by_field_name("right"))
     at = resolve_place(state, left)
-    if sign == "=":
-        _note_product(state, node, at, value, sign)
-        store_value(state, left, at, value)
-        return value
-    old = state.names.get(at, state.symbols.create_symbol("old", ANYTHING)) if isinstance(at, str) else None
-    if isinstance(at, Pointer):
+    old = state.names.get(at) if isinstance(at, str) else None
+    if isinstance(at, Pointer) and sign != "=":
         old = state.record_access(left, at, Use.READ)
     _note_product(state, node, at, value, sign)
+    new: Value = value
     if isinstance(old, Pointer) and isinstance(value, Polynomial) and sign in ("+=", "-="):
-        moved = scale_index(value, old.inner)
-        new: Value = _move_pointer(old, old.offset + moved if sign == "+=" else old.offset - moved)
-    else:
+        new = _move_pointer(old, value if sign == "+=" else ZERO - value)
+    elif sign != "=":
         known = convert_to_number(state, old) if old is not None else state.symbols.create_symbol("old", ANYTHING)
         new = state.symbols.limit_size(apply_operator(state.symbols, sign[:-1], known, convert_to_number(state, value)))
-    store_value(state, left, at, new)
+    if isinstance(at, str):
+        state.names[at] = new
+    elif at is not None:
+        state.record_access(left, at, Use.WRITE)
+        if at.base.space is Space.LOCAL:
+            state.note_source(at.base.name, new)
     return new
 
 
 def _note_product(state: State, node: Node, at: Pointer | str | None, value: Value, sign: str) -> None:
-    """Record `sum += a[i] * b[j]`, also as `sum = sum + …` and `sum = fma(…, sum)`: a term with exactly two loaded
-    factors."""
+    """Record `sum += a[i] * b[j]`, also as `sum = sum + …` and `sum = fma(…, sum)`: a term of two loaded factors."""
     if not state.loops or not isinstance(value, Polynomial) or sign not in ("=", "+="):
         return
-    if sign == "=" and not (isinstance(at, str) and isinstance(state.names.get(at), Polynomial)):
-        return
     if sign == "=":
-        assert isinstance(at, str)
-        old = state.names[at]
-        assert isinstance(old, Polynomial)
-        if not old.terms or not all(name in value.terms for name in old.terms):
+        old = state.names.get(at) if isinstance(at, str) else None
+        if not isinstance(old, Polynomial) or not old.terms or not old.terms.keys() <= value.terms.keys():
             return
     products = [name for name in value.terms if len(name) == 2 and all(one in state.symbols.loaded for one in name)]
     # In a squared difference, `a*a - 2*a*b + b*b`, the middle term is not a product of two operands.
@@ -197,23 +178,20 @@ def _note_product(state: State, node: Node, at: Pointer | str | None, value: Val
 
 def evaluate_update(state: State, node: Node) -> Value:
     """`a++`, `--a`."""
-    inner = node.child_by_field_name("argument")
-    if inner is None:
-        return state.symbols.create_symbol("update", ANYTHING)
-    parts = node.children
+    inner, parts = node.child_by_field_name("argument"), node.children
     by = make_constant(1 if any(child.type == "++" for child in parts) else -1)
     at = resolve_place(state, inner)
-    if isinstance(at, str):
-        old = state.names.get(at)
-        if isinstance(old, Pointer):
-            new: Value = _move_pointer(old, old.offset + scale_index(by, old.inner))
-        else:
-            known = old if isinstance(old, Polynomial) else state.symbols.create_symbol(at, ANYTHING)
-            old, new = known, state.symbols.limit_size(known + by)
-        state.names[at] = new
-        return new if parts[0] != inner else old
+    if inner is None or at is None:
+        return state.symbols.create_symbol("update", ANYTHING)
     if isinstance(at, Pointer):
         value = state.record_access(inner, at, Use.READ)
         state.record_access(inner, at, Use.WRITE)
         return value
-    return state.symbols.create_symbol("update", ANYTHING)
+    old = state.names.get(at)
+    if isinstance(old, Pointer):
+        new: Value = _move_pointer(old, by)
+    else:
+        old = old if isinstance(old, Polynomial) else state.symbols.create_symbol(at, ANYTHING)
+        new = state.symbols.limit_size(old + by)
+    state.names[at] = new
+    return new if parts[0] != inner else old

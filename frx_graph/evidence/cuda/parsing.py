@@ -87,4 +87,4 @@ def _read(text: str, source: str) -> CudaSource:
     kernels = tuple(
         read_kernel(tree, node, constants, functions, arrays, macros, searched, inlining, by_name) for node in nodes
     )
-    return CudaSource(source, kernels, launches, tuple(unread), measure_coverage(tree))
+    return CudaSource(source, kernels, launches, tuple(unread), measure_coverage(tree), by_name)

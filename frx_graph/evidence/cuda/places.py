@@ -8,7 +8,7 @@ from tree_sitter import Node
 
 from frx_graph.evidence.cuda.constants import TYPE_BYTES, strip_qualifiers
 from frx_graph.evidence.cuda.polynomial import Polynomial, make_constant, make_symbol
-from frx_graph.evidence.cuda.source import Space, Use
+from frx_graph.evidence.cuda.source import Use
 from frx_graph.evidence.cuda.state import DEEPEST, State, convert_to_number, evaluate
 from frx_graph.evidence.cuda.syntax import get_text
 from frx_graph.evidence.cuda.values import (
@@ -23,9 +23,9 @@ from frx_graph.evidence.cuda.values import (
 )
 
 
-def resolve_place(state: State, node: Node) -> Pointer | str | None:
+def resolve_place(state: State, node: Node | None) -> Pointer | str | None:
     """Return the place that an assignment writes to: an element, a name, or None if unknown."""
-    if state.depth >= DEEPEST:
+    if node is None or state.depth >= DEEPEST:
         return None
     state.depth += 1
     found = _resolve_place(state, node)
@@ -34,54 +34,38 @@ def resolve_place(state: State, node: Node) -> Pointer | str | None:
 
 
 def _resolve_place(state: State, node: Node) -> Pointer | str | None:
-    kind = node.type
-    if kind == "identifier":
-        name = get_text(state.text, node)
-        return find_scalar(state, name) or name
-    if kind == "subscript_expression":
-        return _resolve_element(state, node)
-    if kind == "parenthesized_expression":
-        return resolve_place(state, node.named_children[0]) if node.named_children else None
-    if kind == "pointer_expression" and node.children[0].type == "*":
-        found = evaluate(state, node.child_by_field_name("argument"))
-        return found if isinstance(found, Pointer) else None
-    if kind == "field_expression":
-        inner = node.child_by_field_name("argument")
-        if inner is None or inner.type == "identifier":
-            if inner is not None and node.children[1].type == "->":
-                found = evaluate(state, inner)
-                return found if isinstance(found, Pointer) else make_unknown_pointer("?")
+    inner = node.child_by_field_name("argument")
+    match node.type:
+        case "identifier":
+            name = get_text(state.text, node)
+            found = state.names.get(name) if name in state.places else None
+            return found if isinstance(found, Pointer) else name
+        case "subscript_expression":
+            return _resolve_element(state, node)
+        case "parenthesized_expression":
+            return resolve_place(state, next(iter(node.named_children), None))
+        case "pointer_expression" if node.children[0].type == "*":
+            found = evaluate(state, inner)
+            return found if isinstance(found, Pointer) else None
+        case "field_expression" if inner is not None and inner.type != "identifier":
+            place = resolve_place(state, inner)
+            return place if isinstance(place, Pointer) else None
+        case "field_expression" if inner is not None and node.children[1].type == "->":
+            return _get_target(evaluate(state, inner))
+        case "field_expression":
             # From here on, only one part of a structure is known.
             name = get_text(state.text, inner)
             state.names[name] = state.symbols.create_symbol(name, ANYTHING)
-            return None
-        found_place = resolve_place(state, inner)
-        return found_place if isinstance(found_place, Pointer) else None
-    if kind == "call_expression":
-        # reinterpret_cast<float4&>(x[i]) and similar.
-        arguments = node.child_by_field_name("arguments")
-        function = get_text(state.text, node.child_by_field_name("function"))
-        if arguments is not None and "cast" in function and arguments.named_children:
-            return resolve_place(state, arguments.named_children[0])
+        case "call_expression":
+            # reinterpret_cast<float4&>(x[i]) and similar.
+            arguments = node.child_by_field_name("arguments")
+            if arguments is not None and "cast" in get_text(state.text, node.child_by_field_name("function")):
+                return resolve_place(state, next(iter(arguments.named_children), None))
     return None
 
 
-def store_value(state: State, node: Node, at: Pointer | str | None, value: Value) -> None:
-    """Store a value in the environment or in memory."""
-    if isinstance(at, str):
-        state.names[at] = value
-    elif at is not None:
-        state.record_access(node, at, Use.WRITE)
-        if at.base.space is Space.LOCAL:
-            state.note_source(at.base.name, value)
-
-
-def find_scalar(state: State, name: str) -> Pointer | None:
-    """Return the place that a name refers to."""
-    if name not in state.places:
-        return None
-    found = state.names.get(name)
-    return found if isinstance(found, Pointer) else None
+def _get_target(value: Value) -> Pointer:
+    return value if isinstance(value, Pointer) else make_unknown_pointer("?")
 
 
 def evaluate_subscript(state: State, node: Node) -> Value:
@@ -93,17 +77,12 @@ def _resolve_element(state: State, node: Node) -> Pointer:
     """Return the place of `a[i]` without reading it; a row of an array is a pointer with fewer dimensions."""
     base = evaluate(state, node.child_by_field_name("argument"))
     indices = node.child_by_field_name("indices")
-    index = convert_to_number(
-        state, evaluate(state, indices.named_child(0) if indices and indices.named_child_count else None)
-    )
-    if not isinstance(base, Pointer):
-        base = make_unknown_pointer("?")
-    if base.inner:
-        index = scale_index(index, base.inner)
-    offset = base.offset + index
+    index = convert_to_number(state, evaluate(state, next(iter(indices.named_children), None) if indices else None))
+    target = _get_target(base)
+    offset = target.offset + scale_index(index, target.inner)
     if not offset.fits:
         offset = state.symbols.create_symbol("offset", state.symbols.get_varies(offset))
-    return Pointer(base.base, offset, base.element, base.inner)
+    return replace(target, offset=offset)
 
 
 def load_value(state: State, node: Node, at: Pointer) -> Value:
@@ -125,31 +104,25 @@ def evaluate_field(state: State, node: Node) -> Value:
     owner = get_text(state.text, inner)
     if owner in INDEX_OBJECTS and owner not in state.names:
         return state.symbols.get_symbol(f"{owner}.{name}", ANYTHING)
-    arrow = node.children[1].type
-    if inner is not None and inner.type == "identifier" and arrow == ".":
+    sign = node.children[1].type
+    if sign == "->":
+        return state.record_access(node, _get_target(evaluate(state, inner)), Use.READ)
+    if inner is not None and inner.type == "identifier" and sign == ".":
         value = state.names.get(owner)
-        if isinstance(value, Polynomial):
-            part = state.symbols.get_derived_symbol(f"({value}).{name}", state.symbols.get_varies(value))
-            if owner in state.symbols.given:
-                state.symbols.given.update(part.iterate_symbols())
-            return part
-        return state.symbols.get_symbol(f"{owner}.{name}", UNIFORM if value is None else ANYTHING)
-    if arrow == "->":
-        found = evaluate(state, inner)
-        if isinstance(found, Pointer):
-            return state.record_access(node, found, Use.READ)
-        return state.record_access(node, make_unknown_pointer("?"), Use.READ)
-    if inner is not None and owner.endswith((".thread_index()", ".group_index()")):
-        return state.symbols.get_symbol(
-            f"{'threadIdx' if owner.endswith('thread_index()') else 'blockIdx'}.{name}", ANYTHING
-        )
-    if inner is not None:
-        at = resolve_place(state, inner)
-        if isinstance(at, Pointer):
-            return state.record_access(node, at, Use.READ)
-        value = state.names.get(at) if isinstance(at, str) else None
-        return state.symbols.create_symbol(name, ANYTHING if value is None else state.symbols.get_varies(value))
-    return state.symbols.create_symbol(name, ANYTHING)
+        if not isinstance(value, Polynomial):
+            return state.symbols.get_symbol(f"{owner}.{name}", UNIFORM if value is None else ANYTHING)
+        part = state.symbols.get_derived_symbol(f"({value}).{name}", state.symbols.get_varies(value))
+        if owner in state.symbols.given:
+            state.symbols.given.update(part.iterate_symbols())
+        return part
+    if owner.endswith((".thread_index()", ".group_index()")):
+        index = "threadIdx" if owner.endswith("thread_index()") else "blockIdx"
+        return state.symbols.get_symbol(f"{index}.{name}", ANYTHING)
+    at = resolve_place(state, inner)
+    if isinstance(at, Pointer):
+        return state.record_access(node, at, Use.READ)
+    value = state.names.get(at) if at is not None else None
+    return state.symbols.create_symbol(name, ANYTHING if value is None else state.symbols.get_varies(value))
 
 
 def evaluate_dereference(state: State, node: Node) -> Value:
@@ -157,17 +130,13 @@ def evaluate_dereference(state: State, node: Node) -> Value:
     inner = node.child_by_field_name("argument")
     if node.children[0].type == "*":
         found = evaluate(state, inner)
-        return (
-            load_value(state, node, found)
-            if isinstance(found, Pointer)
-            else state.symbols.create_symbol("at", ANYTHING)
-        )
-    if inner is None:
-        return state.symbols.create_symbol("address", ANYTHING)
+        if isinstance(found, Pointer):
+            return load_value(state, node, found)
+        return state.symbols.create_symbol("at", ANYTHING)
     at = resolve_place(state, inner)
     if isinstance(at, Pointer):
         return at
-    if isinstance(at, str) and isinstance(state.names.get(at), Polynomial):
+    if at is not None and isinstance(state.names.get(at), Polynomial):
         # A function that receives the address may change it.
         state.names[at] = state.symbols.create_symbol(at, ANYTHING)
     return make_unknown_pointer("?")
@@ -175,22 +144,19 @@ def evaluate_dereference(state: State, node: Node) -> Value:
 
 def cast_value(state: State, type_text: str, value: Value) -> Value:
     """Convert a value to another type. Pointers keep their target, counted in the new element."""
-    if not isinstance(value, Pointer):
-        return value
     plain = strip_qualifiers(type_text)
-    if not plain.endswith(("*", "&")):
+    if not isinstance(value, Pointer) or not plain.endswith(("*", "&")):
         return value
-    element = plain[:-1].strip()
-    if value.offset.terms and element != value.element:
+    element, offset, symbols = plain[:-1].strip(), value.offset, state.symbols
+    if offset.terms and element != value.element:
         old, new = TYPE_BYTES.get(value.element), TYPE_BYTES.get(element)
-        if old is None or new is None:
-            fixed = not any("#" in one or one.startswith("loop:") for one in value.offset.iterate_symbols())
-            if fixed and not state.symbols.get_varies(value):
-                # The beginning of an array in memory that several share.
-                offset = state.symbols.get_derived_symbol(f"({value.offset})as({element})", UNIFORM)
-            else:
-                offset = state.symbols.create_symbol("cast", ANYTHING if state.symbols.get_varies(value) else UNIFORM)
+        if old is not None and new is not None:
+            offset = symbols.divide(offset * make_constant(old), make_constant(new))
+        elif symbols.get_varies(offset):
+            offset = symbols.create_symbol("cast", ANYTHING)
+        elif any("#" in one or one.startswith("loop:") for one in offset.iterate_symbols()):
+            offset = symbols.create_symbol("cast", UNIFORM)
         else:
-            offset = state.symbols.divide(value.offset * make_constant(old), make_constant(new))
-        return Pointer(value.base, offset, element)
-    return Pointer(value.base, value.offset, element)
+            # The beginning of an array in memory that several share.
+            offset = symbols.get_derived_symbol(f"({offset})as({element})", UNIFORM)
+    return Pointer(value.base, offset, element)

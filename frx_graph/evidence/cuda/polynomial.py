@@ -74,12 +74,9 @@ class Polynomial:
     @property
     def fits(self) -> bool:
         """Return False for a polynomial that is too large to process further."""
-        if len(self.terms) > MOST_TERMS:
-            return False
-        for name, value in self.terms.items():
-            if len(name) > MOST_FACTORS or not -MOST_COEFFICIENT < value < MOST_COEFFICIENT:
-                return False
-        return True
+        return len(self.terms) <= MOST_TERMS and all(
+            len(name) <= MOST_FACTORS and abs(value) < MOST_COEFFICIENT for name, value in self.terms.items()
+        )
 
     def iterate_symbols(self) -> Iterator[str]:
         """Yield every name in it, some more than once."""

@@ -69,26 +69,26 @@ class Condition:
     Flags are True only if certain: for a condition on loaded data, all are False except `data`.
     """
 
-    line: int
-    text: str
-    thread: bool
+    line: int = 0
+    text: str = ""
+    thread: bool = False
     """It differs between threads of a block."""
-    lane: bool
+    lane: bool = False
     """It differs between threads of a warp."""
-    single: bool
+    single: bool = False
     """It holds for one thread of a warp at most."""
-    bounds: bool
+    bounds: bool = False
     """It compares the thread's work with a limit."""
-    modulo: bool
+    modulo: bool = False
     """It holds for every second, third, … thread of a warp."""
-    data: bool
-    early: bool
+    data: bool = False
+    early: bool = False
     """It precedes a `return`: threads that do not continue have ended."""
-    ragged: bool
+    ragged: bool = False
     """Its limit is a number from the launch, which need not be a multiple of a warp."""
-    width: int | None
+    width: int | None = None
     """It holds for all threads of a block with this width in x; None if unknown."""
-    varies: frozenset[str]
+    varies: frozenset[str] = frozenset()
     """Values that it depends on: x, y, z, block, lane, data."""
     tests: Test | TestGroup | None = field(default=None, repr=False, compare=False)
     """The parsed condition, for evaluation on one thread."""
@@ -333,7 +333,4 @@ class CudaSource:
     launches: tuple[Launch, ...]
     unread: tuple[str, ...]
     coverage: Coverage
-    launches_by_name: Mapping[str, tuple[Launch, ...]] = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "launches_by_name", group_launches(self.launches))
+    launches_by_name: Mapping[str, tuple[Launch, ...]] = field(repr=False, compare=False)

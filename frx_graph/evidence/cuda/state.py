@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tree_sitter import Node
@@ -11,7 +11,7 @@ from frx_graph.evidence.cuda.assignments import Change, Changes
 from frx_graph.evidence.cuda.banks import estimate_pitched_turns, simulate_bank_turns
 from frx_graph.evidence.cuda.constants import TYPE_BYTES
 from frx_graph.evidence.cuda.polynomial import Polynomial
-from frx_graph.evidence.cuda.source import Access, Array, Condition, Event, Space, Step, Stride, StrideKind, Use
+from frx_graph.evidence.cuda.source import Access, Array, Call, Condition, Event, Space, Step, Stride, StrideKind, Use
 from frx_graph.evidence.cuda.syntax import get_line, get_text
 from frx_graph.evidence.cuda.values import ANYTHING, UNIFORM, Pointer, Symbols, Value, count_bank_turns
 
@@ -97,6 +97,12 @@ class State:
         else:
             self.complete = False
 
+    def add_call(self, node: Node, name: str, *, pure: bool = False, values: Sequence[Value] = ()) -> None:
+        """Keep a call of a function that is not read, with these values as arguments."""
+        numbers = tuple(value.constant if isinstance(value, Polynomial) else None for value in values)
+        elements = tuple(value.element if isinstance(value, Pointer) else None for value in values)
+        self.add_event(Call(self.make_step(node), name, pure, numbers, elements))
+
     def require_condition(self, condition: Condition) -> None:
         """Add a condition that holds from here on."""
         if len(self.conditions) < MOST_CONDITIONS:
@@ -119,37 +125,23 @@ class State:
     def record_access(self, node: Node, at: Pointer, use: Use) -> Polynomial:
         """Record the use of an element. Its value is an unknown symbol, known only by the element that it was loaded
         from."""
-        base = at.base
-        if base.space is Space.LOCAL:
-            value = self.symbols.create_symbol(base.name, ANYTHING)
-            if base.name in self.kept:
+        name, space, volatile = at.base.name, at.base.space, at.base.volatile
+        if space is Space.LOCAL:
+            value = self.symbols.create_symbol(name, ANYTHING)
+            if name in self.kept:
                 ((symbol,),) = value.terms
-                self.symbols.loaded[symbol] = self.kept[base.name]
+                self.symbols.loaded[symbol] = self.kept[name]
             return value
         varies, stride = self.symbols.describe_offset(at.offset)
         size = TYPE_BYTES.get(at.element)
-        turns = self._estimate_bank_turns(at, size) if base.space is Space.SHARED else None
-        if base.space is Space.UNKNOWN:
+        turns = self._estimate_bank_turns(at, size) if space is Space.SHARED else None
+        if space is Space.UNKNOWN:
             stride = _NOT_KNOWN
         step, text = self.make_step(node), get_text(self.text, node)[:_TEXT]
         # Positional arguments: one in three events is an access, and keywords would double the time.
-        self.add_event(
-            Access(
-                step,
-                base.name,
-                base.space,
-                use,
-                text,
-                at.element,
-                size,
-                at.offset,
-                varies,
-                stride,
-                turns,
-                base.volatile,
-            )
-        )
-        value = self.symbols.create_symbol(base.name, varies | _LOADED)
+        access = Access(step, name, space, use, text, at.element, size, at.offset, varies, stride, turns, volatile)
+        self.add_event(access)
+        value = self.symbols.create_symbol(name, varies | _LOADED)
         if use is Use.READ:
             ((symbol,),) = value.terms
             self.symbols.loaded[symbol] = step.order
@@ -176,10 +168,9 @@ class State:
 
     def note_source(self, array: str, value: Value) -> None:
         """Record the read that an element of a local array comes from."""
-        if isinstance(value, Polynomial) and len(value.terms) == 1:
-            for symbol in value.iterate_symbols():
-                if symbol in self.symbols.loaded:
-                    self.kept[array] = self.symbols.loaded[symbol]
+        for symbol in value.iterate_symbols() if isinstance(value, Polynomial) and len(value.terms) == 1 else ():
+            if symbol in self.symbols.loaded:
+                self.kept[array] = self.symbols.loaded[symbol]
 
 
 def evaluate(state: State, node: Node | None) -> Value:
@@ -189,9 +180,7 @@ def evaluate(state: State, node: Node | None) -> Value:
     if state.depth >= DEEPEST:
         return state.symbols.create_symbol("deep", ANYTHING)
     state.depth += 1
-    kind = node.type
-    evaluator = state.evaluators.get(kind)
-    value = evaluator(state, node) if evaluator is not None else _evaluate_parts(state, node, kind)
+    value = state.evaluators.get(node.type, _evaluate_parts)(state, node)
     state.depth -= 1
     return value
 
@@ -201,8 +190,6 @@ def convert_to_number(state: State, value: Value) -> Polynomial:
     return value if isinstance(value, Polynomial) else state.symbols.create_symbol("address", ANYTHING)
 
 
-def _evaluate_parts(state: State, node: Node, kind: str) -> Value:
-    varies = UNIFORM
-    for child in node.named_children:
-        varies |= state.symbols.get_varies(evaluate(state, child))
-    return state.symbols.create_symbol(kind, varies)
+def _evaluate_parts(state: State, node: Node) -> Value:
+    varies = UNIFORM.union(*(state.symbols.get_varies(evaluate(state, child)) for child in node.named_children))
+    return state.symbols.create_symbol(node.type, varies)

@@ -6,10 +6,12 @@ are walked without recursion, since the nesting of an untrusted file has no limi
 
 from __future__ import annotations
 
+import bisect
 import functools
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from operator import attrgetter
 
 import tree_sitter_cuda
 from tree_sitter import Language, Node, Parser
@@ -29,6 +31,7 @@ _MOST_AROUND = 200
 NO_CODE = frozenset(["comment", "string_content", "preproc_arg", "raw_string_content"])
 """Nodes in which words have no meaning."""
 _PARENTHESIS = re.compile(rb"[()]")
+_SEPARATOR, _TEMPLATE_SEPARATOR = re.compile(r"[](){}[,]"), re.compile(r"[](){}<>[,]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,26 +78,19 @@ def find_enclosing_nodes(root: Node, ranges: Iterable[tuple[int, int]]) -> Itera
     """Yield, for each range of bytes in the file's order, the smallest node that contains it, with that node's
     ancestors.
 
-    The children of a node are visited once. A separate search for each range would visit those of the root every time.
+    The children of a node are listed once. A separate search for each range would visit those of the root every time.
     """
-    path, waiting = [root], [iter(root.children)]
-    ahead: list[Node | None] = [None]
+    path = [(root, root.children)]
     for start, end in ranges:
-        while len(path) > 1 and path[-1].end_byte < end:
-            path.pop(), waiting.pop(), ahead.pop()
+        while len(path) > 1 and path[-1][0].end_byte < end:
+            path.pop()
         while True:
-            child = ahead[-1]
-            while child is None or child.end_byte < end or child.end_byte <= start:
-                child = next(waiting[-1], None)
-                if child is None:
-                    break
-            ahead[-1] = child
-            if child is None or child.start_byte > start:
+            children = path[-1][1]
+            at = bisect.bisect_left(children, end, key=attrgetter("end_byte"))
+            if at == len(children) or children[at].start_byte > start:
                 break
-            path.append(child)
-            waiting.append(iter(child.children))
-            ahead.append(None)
-        yield path[: -_MOST_AROUND - 1 : -1]
+            path.append((children[at], children[at].children))
+        yield [node for node, _ in path[: -_MOST_AROUND - 1 : -1]]
 
 
 def find_nearest(nodes: Iterable[Node], *types: str) -> Node | None:
@@ -108,6 +104,25 @@ def find_function_declarator(definition: Node) -> Node | None:
     while node is not None and node.type != "function_declarator":
         node = node.child_by_field_name("declarator") or next(iter(node.named_children), None)
     return node
+
+
+def list_parameters(definition: Node) -> list[Node]:
+    """Return the parameters of a function."""
+    declarator = find_function_declarator(definition)
+    listed = declarator.child_by_field_name("parameters") if declarator is not None else None
+    return [child for child in listed.named_children if "parameter" in child.type] if listed is not None else []
+
+
+def split_arguments(text: str, *, template: bool = False) -> list[str]:
+    """Split the arguments in a list; each may have commas in brackets. In those of a template, `<` is a bracket."""
+    parts, depth, start = [], 0, 0
+    for found in (_TEMPLATE_SEPARATOR if template else _SEPARATOR).finditer(text):
+        if found[0] != ",":
+            depth += 1 if found[0] in "([{<" else -1
+        elif depth == 0:
+            parts.append(text[start : found.start()].strip())
+            start = found.end()
+    return [*parts, text[start:].strip()]
 
 
 def get_text(text: bytes, node: Node | None) -> str:

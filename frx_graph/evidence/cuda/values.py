@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from frx_graph.evidence.cuda.concrete import LoopValues, SymbolChoice, SymbolOperation, Test, TestGroup
@@ -72,6 +72,11 @@ class Group:
 Value = Polynomial | Pointer | Group
 
 
+def get_offset(value: Value) -> Polynomial:
+    """Return a number, or the offset of a pointer; 0 for a group."""
+    return value if isinstance(value, Polynomial) else value.offset if isinstance(value, Pointer) else ZERO
+
+
 @dataclass(slots=True)
 class Symbols:
     """The symbols of one kernel and their dependencies. `loaded` maps those read from memory to the read's index."""
@@ -92,15 +97,7 @@ class Symbols:
 
     def get_varies(self, value: Value) -> Varies:
         """Return the dependencies of a value; a pointer counts as its offset."""
-        if isinstance(value, Group):
-            return UNIFORM
-        offset = value.offset if isinstance(value, Pointer) else value
-        varies, known = UNIFORM, self.varies
-        for name in offset.terms:
-            for symbol in name:
-                if known[symbol]:
-                    varies = varies | known[symbol] if varies else known[symbol]
-        return varies
+        return UNIFORM.union(*(self.varies[symbol] for symbol in get_offset(value).iterate_symbols()))
 
     def create_symbol(self, hint: str, varies: Varies) -> Polynomial:
         """Make a new symbol."""
@@ -117,10 +114,9 @@ class Symbols:
 
     def note_next_value(self, head: Value, value: Value) -> None:
         """Record the value of such a symbol when the iteration ends."""
-        if isinstance(head, Polynomial) and isinstance(value, Polynomial) and len(head.terms) == 1:
-            (name,) = head.terms
-            if len(name) == 1 and name[0] in self.turns and head.terms[name] == 1:
-                self.turns[name[0]] = LoopValues(self.turns[name[0]].first, value)
+        for symbol in head.iterate_symbols() if isinstance(head, Polynomial) else ():
+            if isinstance(value, Polynomial) and symbol in self.turns and head == make_symbol(symbol):
+                self.turns[symbol] = replace(self.turns[symbol], next=value)
 
     def limit_size(self, value: Polynomial) -> Polynomial:
         """Return the value, or a symbol if it is too large to process further."""
@@ -146,11 +142,8 @@ class Symbols:
 
     def compute_lane_slope(self, value: Polynomial) -> Polynomial | None:
         """Return the growth from a thread to the next one in a warp; None if unknown."""
-        for name in value.terms:
-            for symbol in name:
-                if symbol != THREAD_X and "lane" in self.varies[symbol]:
-                    return None
-        return value.compute_slope(THREAD_X)
+        differs = (symbol != THREAD_X and "lane" in self.varies[symbol] for symbol in value.iterate_symbols())
+        return None if any(differs) else value.compute_slope(THREAD_X)
 
     def divide(self, value: Polynomial, by: Polynomial) -> Polynomial:
         """Return `value / by` as a symbol that equal quotients elsewhere share."""
@@ -209,21 +202,17 @@ class Symbols:
             return self.create_symbol("either", ANYTHING)
         varies = self.get_varies(one) | self.get_varies(other) | decides
         slope = self.compute_lane_slope(one)
-        if (
-            slope is not None
-            and slope == self.compute_lane_slope(other)
-            and "lane" not in decides
-            and "data" not in decides
-        ):
+        same = slope is not None and slope == self.compute_lane_slope(other)
+        if slope is not None and same and decides.isdisjoint({"lane", "data"}):
             # Threads of a warp have it the same way, whichever it is.
             along = slope * make_symbol(THREAD_X)
             return along + self._create_choice(one - along, other - along, varies - {"lane"}, tests)
         return self._create_choice(one, other, varies | {"lane"} if varies & {"x", "data"} else varies, tests)
 
     def _create_choice(
-        self, one: Polynomial, other: Polynomial, varies: Varies, tests: Test | TestGroup | None
+        self, one: Polynomial, other: Polynomial, varies: Varies, tests: Test | TestGroup | None, hint: str = "either"
     ) -> Polynomial:
-        found = self.create_symbol("either", varies)
+        found = self.create_symbol(hint, varies)
         if tests is not None:
             ((symbol,),) = found.terms
             self.parts[symbol] = SymbolChoice(tests, one, other)
@@ -232,11 +221,7 @@ class Symbols:
     def create_minimum(self, hint: str, difference: Polynomial, one: Polynomial, other: Polynomial) -> Polynomial:
         """Return `one` where the difference is negative, `other` elsewhere."""
         varies = self.get_varies(one) | self.get_varies(other)
-        found, tests = self.create_symbol(hint, varies), self.filter_tests(Test("<", difference), varies)
-        if tests is not None:
-            ((symbol,),) = found.terms
-            self.parts[symbol] = SymbolChoice(tests, one, other)
-        return found
+        return self._create_choice(one, other, varies, self.filter_tests(Test("<", difference), varies), hint)
 
     def filter_tests(self, tests: Test | TestGroup, varies: Varies) -> Test | TestGroup | None:
         """Return tests that one thread can evaluate; those that only the launch or the data decide are unknown."""
@@ -244,8 +229,7 @@ class Symbols:
 
 
 def _is_uniform_in_warp(value: Polynomial, slope: Polynomial | None, divisor: int | None) -> bool:
-    """Return True if the quotient is the same throughout a warp: neighbours count up by one from a multiple of 32, as
-    they do from the start of a block."""
+    """Return True if a quotient is the same throughout a warp: its threads count up by one from a multiple of 32."""
     if slope is None or slope.constant != 1 or divisor is None or divisor % WARP:
         return False
     rest = [(name, times) for name, times in value.terms.items() if name != (THREAD_X,)]
@@ -301,12 +285,18 @@ def pick_agreed_turns(turns: Sequence[int]) -> int | None:
 @functools.lru_cache(maxsize=1024)
 def _count_strided_turns(step: int, rows: int, width: int, element_bytes: int) -> int:
     """Return the turns of a warp `width` threads wide, with elements `step` apart along x and `rows` along y."""
-    words: dict[int, set[int]] = {}
-    for lane in range(min(WARP, WARP * 4 // element_bytes)):
-        first = (lane % width * step + lane // width * rows) * element_bytes
-        for word in range(first // 4, (first + element_bytes - 1) // 4 + 1):
-            words.setdefault(word % WARP, set()).add(word)
-    return max(map(len, words.values()))
+    lanes = range(min(WARP, WARP * 4 // element_bytes))
+    places = ((lane % width * step + lane // width * rows) * element_bytes // 4 for lane in lanes)
+    return count_bank_words(places, max(1, element_bytes // 4))
+
+
+def count_bank_words(places: Iterable[int], wide: int) -> int:
+    """Return the most words in one bank that accesses `wide` words each, at these places, need."""
+    banks: dict[int, set[int]] = {}
+    for first in places:
+        for word in range(first, first + wide):
+            banks.setdefault(word % WARP, set()).add(word)
+    return max(map(len, banks.values()), default=1)
 
 
 _MOST_PRODUCTS = 10 * MOST_TERMS

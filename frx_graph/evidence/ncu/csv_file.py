@@ -13,12 +13,12 @@ import functools
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
 from frx_graph.errors import EvidenceError
 from frx_graph.evidence.ncu.launch import Dimensions, Form, KernelLaunch, NcuExport, NcuRule
 from frx_graph.evidence.ncu.metrics import ScaledMetric, resolve_metric
-from frx_graph.evidence.ncu.nvtx import find_nvtx_columns, parse_range_names
 from frx_graph.evidence.number_format import detect_common_format, is_missing, parse_number
 from frx_graph.evidence.text_lines import TextLines, open_text_lines
 
@@ -36,6 +36,12 @@ _INSTANCES = re.compile(r"(\S+)\s+\(.*\)", re.DOTALL)
 _NO_COLUMN = -1
 _IDENTITY = (_ID, _PROCESS, _KERNEL, "Device", "CC", "Grid Size", "Block Size")
 """The columns that identify the launch."""
+_BEFORE_METRICS = (_KERNEL, "CC", "Device", "Grid Size", "Block Size", "Stream", "Context")
+_RULE_PARTS = (_RULE, "Rule Type", "Rule Description", "Estimated Speedup", "Section Name", "Estimated Speedup Type")
+_RANGE_COLUMNS = (":Push/Pop_Range:", ":Start/Stop_Range:")
+_RANGE = re.compile(r'"([^"]*)"')
+_FIELDS_BEHIND = 6
+_DEEPEST = 256
 
 
 def read_ncu_csv(path: Path, on_launch: Callable[[KernelLaunch], None]) -> NcuExport:
@@ -47,7 +53,7 @@ def read_ncu_csv(path: Path, on_launch: Callable[[KernelLaunch], None]) -> NcuEx
     with open_text_lines(path, EXPECTED) as lines:
         table = _CsvTable(path, lines)
         export = NcuExport(str(path), table.form, written)
-        for launch in table.read_launches(export):
+        for launch in _LaunchReader(table, export).read():
             export.launches += 1
             on_launch(launch)
         export.foreign_lines = table.foreign_lines
@@ -65,48 +71,38 @@ class _CsvTable:
         self.line = 0
         """Line at which the last row begins."""
         self._lines = lines
-        self._inside = False
         self.header = self._find_header()
         self.columns = {name: index for index, name in reversed(tuple(enumerate(self.header)))}
         self.form = Form.LONG if _METRIC in self.columns else Form.WIDE
         if self.form is Form.LONG and not {_UNIT, _VALUE} <= self.columns.keys():
             missing = ", ".join(sorted({_UNIT, _VALUE} - self.columns.keys()))
             raise EvidenceError(f"{path}: line {self.line}: a table of metrics without the column {missing}")
+        begin = max((self.columns[name] + 1 for name in _BEFORE_METRICS if name in self.columns), default=0)
+        wide = range(begin, len(self.header))
+        self.value_columns: Sequence[int] = wide if self.form is Form.WIDE else [self.columns[_VALUE]]
 
     def iterate_values(self) -> Iterator[str]:
         """Return all cells that may be numbers."""
-        if self.form is Form.LONG:
-            column = self.columns[_VALUE]
-            yield from (row[column] for row in self.iterate_rows())
-            return
-        metrics = self._find_metric_columns()
         for row in self.iterate_rows():
-            yield from (row[column] for column in metrics)
-
-    def read_launches(self, export: NcuExport) -> Iterator[KernelLaunch]:
-        """Yield each launch with its metrics, and note unreadable ones in `export`."""
-        reader = _LaunchReader(self, export)
-        return reader.read_long() if self.form is Form.LONG else reader.read_wide(self._find_metric_columns())
+            yield from (row[column] for column in self.value_columns)
 
     def iterate_rows(self) -> Iterator[list[str]]:
         """Yield the cells of each row of a launch and, for a wide table, of the row of units."""
-        least = self._count_least_columns()
+        read = (_ID, _PROCESS, _KERNEL, _METRIC, _UNIT, _VALUE)
+        # In a long table, rows of rules are longer.
+        long = 1 + max(self.columns[name] for name in read if name in self.columns)
+        least = long if self.form is Form.LONG else len(self.header)
         for lines in self._iterate_row_lines():
             for row in self._parse_row(lines):
                 if len(row) < least:
-                    self._check_foreign(row)
+                    if self.columns[_ID] == 0 and len(row) > 1 and row[0].isdigit():
+                        # The file ends within a row.
+                        raise self.make_error(f"a row of {len(row)} columns, expected {len(self.header)}")
                     self.foreign_lines += 1
                 elif row[self.columns[_KERNEL]] == _KERNEL:
                     raise self.make_error("a second table begins, expected one export a file")
                 else:
                     yield row
-
-    def _count_least_columns(self) -> int:
-        """Return the fewest columns of a readable row. Rows of rules are longer."""
-        if self.form is Form.WIDE:
-            return len(self.header)
-        read = (_ID, _PROCESS, _KERNEL, _METRIC, _UNIT, _VALUE)
-        return 1 + max(self.columns[name] for name in read if name in self.columns)
 
     def make_error(self, what: str) -> EvidenceError:
         """Return the error that the last row is `what`."""
@@ -162,18 +158,6 @@ class _CsvTable:
                 break
         raise self.make_error("a quotation mark that is not closed")
 
-    def _check_foreign(self, row: Sequence[str]) -> None:
-        """Raise `EvidenceError` if the file ends within a row."""
-        if self.columns[_ID] == 0 and row and row[0].isdigit() and len(row) > 1:
-            raise self.make_error(f"a row of {len(row)} columns, expected {len(self.header)}")
-
-    def _find_metric_columns(self) -> tuple[int, ...]:
-        return tuple(index for index, name in enumerate(self.header) if index >= self._find_identity_end())
-
-    def _find_identity_end(self) -> int:
-        known = ("CC", "Device", "Grid Size", "Block Size", "Stream", "Context", _KERNEL)
-        return max((self.columns[name] + 1 for name in known if name in self.columns), default=0)
-
 
 @dataclass(slots=True)
 class _PartialLaunch:
@@ -192,10 +176,16 @@ class _LaunchReader:
         self._table = table
         self._export = export
         self._known: dict[tuple[str, str], ScaledMetric | None] = {}
-        self._identity = tuple(table.columns.get(name, _NO_COLUMN) for name in _IDENTITY)
+        self._identity, self._rule = (
+            [table.columns.get(name, _NO_COLUMN) for name in names] for names in (_IDENTITY, _RULE_PARTS)
+        )
         self._ranges = find_nvtx_columns(table.header)
 
-    def read_long(self) -> Iterator[KernelLaunch]:
+    def read(self) -> Iterator[KernelLaunch]:
+        """Yield each launch with its metrics, and note unreadable ones in the export."""
+        return self._read_long() if self._table.form is Form.LONG else self._read_wide()
+
+    def _read_long(self) -> Iterator[KernelLaunch]:
         """Yield the launches of a long table, whose rows are metrics."""
         columns = self._table.columns
         number, process, kernel = columns[_ID], columns.get(_PROCESS), columns[_KERNEL]
@@ -220,7 +210,7 @@ class _LaunchReader:
         if current is not None:
             yield self._build_launch(seen)
 
-    def read_wide(self, columns: Sequence[int]) -> Iterator[KernelLaunch]:
+    def _read_wide(self) -> Iterator[KernelLaunch]:
         """Yield the launches of a wide table, whose rows are launches."""
         number, header = self._table.columns[_ID], self._table.header
         device = self._table.columns.get(DEVICE_NAME)
@@ -229,7 +219,10 @@ class _LaunchReader:
             of_launch = bool(row[number].strip())
             if used is None:
                 units = {} if of_launch else dict(enumerate(row))
-                read = ((column, self._resolve_metric(header[column], units.get(column, ""))) for column in columns)
+                read = (
+                    (column, self._resolve_metric(header[column], units.get(column, "")))
+                    for column in self._table.value_columns
+                )
                 used = [(column, header[column], metric) for column, metric in read if metric is not None]
             if not of_launch:
                 continue
@@ -248,7 +241,7 @@ class _LaunchReader:
                 return
             instances = _INSTANCES.fullmatch(text)
             if instances is None:
-                self._export.note_value(f"{name}: {text!r}", self._table.line)
+                self._export.note_problem(self._export.unreadable, f"{name}: {text!r}", self._table.line)
             else:
                 self._note_value(name, read, instances[1], seen)
             return
@@ -262,33 +255,21 @@ class _LaunchReader:
                 self._known[key] = resolve_metric(name, unit)
             except ValueError as error:
                 self._known[key] = None
-                self._export.note_unit(str(error), self._table.line)
+                self._export.note_problem(self._export.unknown_units, str(error), self._table.line)
         return self._known[key]
 
     def _parse_rule(self, row: Sequence[str]) -> NcuRule:
-        def get_cell(name: str) -> str:
-            """Return the cell of a column; empty if the table, or this row, lacks it."""
-            column = self._table.columns.get(name, _NO_COLUMN)
-            return row[column].strip() if 0 <= column < len(row) else ""
-
+        name, kind, text, estimate, section, speedup_kind = _get_cells(row, self._rule)
         try:
-            speedup = parse_number(get_cell("Estimated Speedup"), self._export.number_format)
+            speedup = parse_number(estimate, self._export.number_format)
         except ValueError:
             speedup = None
-        kind = get_cell("Estimated Speedup Type").lower()
-        return NcuRule(
-            get_cell(_RULE),
-            get_cell("Rule Type"),
-            get_cell("Rule Description"),
-            speedup,
-            get_cell("Section Name"),
-            kind,
-        )
+        return NcuRule(name, kind, text, speedup, section, speedup_kind.lower())
 
     def _build_launch(self, seen: _PartialLaunch) -> KernelLaunch:
         row = seen.row
-        cells = [row[column].strip() if 0 <= column < len(row) else "" for column in self._identity]
-        number, process, kernel, device, capability, grid, block = cells
+        number, process, kernel, device, capability, grid, block = _get_cells(row, self._identity)
+        ranges = (parse_range_names(row[column]) for column in self._ranges if column < len(row))
         return KernelLaunch(
             number=number,
             process=process,
@@ -303,13 +284,40 @@ class _LaunchReader:
             names=seen.names,
             rules=tuple(seen.rules),
             device_name=seen.device_name,
-            ranges=tuple(
-                name for column in self._ranges if column < len(row) for name in parse_range_names(row[column])
-            ),
+            ranges=tuple(chain.from_iterable(ranges)),
         )
+
+
+def _get_cells(row: Sequence[str], columns: Sequence[int]) -> list[str]:
+    """Return the cells of columns; empty where the table, or this row, lacks one."""
+    return [row[column].strip() if 0 <= column < len(row) else "" for column in columns]
 
 
 @functools.lru_cache(maxsize=1024)
 def _parse_dimensions(text: str) -> Dimensions | None:
     found = _DIMENSIONS.fullmatch(text)
     return None if found is None else (int(found[1]), int(found[2]), int(found[3]))
+
+
+def find_nvtx_columns(header: Sequence[str]) -> tuple[int, ...]:
+    """Return the columns of NVTX ranges: of those that threads push and pop, then of those that start and stop."""
+    return tuple(
+        index for mark in _RANGE_COLUMNS for index, name in enumerate(header) if mark in name and name.endswith(":Msg")
+    )
+
+
+@functools.lru_cache(maxsize=4096)
+def parse_range_names(cell: str) -> tuple[str, ...]:
+    """Return the names of the NVTX ranges in a cell, outermost first; other text is left out.
+
+    A cell has a number, of the thread or the range, and, in quotation marks, each range that was open, outermost first:
+    `58960  "<default domain>:forward:none:none:none:none:none:none"  "<default domain>:conv1:none:…"`. A range has its
+    domain, its name, and six fields on payload, colour and message.
+    """
+    names = []
+    for text in _RANGE.findall(cell)[:_DEEPEST]:
+        _, colon, rest = text.partition(":")
+        fields = rest.rsplit(":", _FIELDS_BEHIND)
+        if colon and len(fields) == _FIELDS_BEHIND + 1 and fields[0].strip():
+            names.append(fields[0].strip())
+    return tuple(names)

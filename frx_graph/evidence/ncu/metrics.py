@@ -51,7 +51,7 @@ def _define_total(name: str, *counters: str, unit: str = COUNT) -> Metric:
     return Metric(name, unit, counters, fold=Fold.SUM)
 
 
-def _define_launch_property(name: str, counter: str, label: str, unit: str = COUNT) -> Metric:
+def _define_property(name: str, counter: str, label: str, unit: str = COUNT) -> Metric:
     return Metric(name, unit, (counter,), (label,), Fold.FIRST)
 
 
@@ -144,23 +144,19 @@ METRICS: tuple[Metric, ...] = (
     _define_peak_share(
         "theoretical_occupancy", "sm__maximum_warps_per_active_cycle_pct", labels=("Theoretical Occupancy",)
     ),
-    _define_launch_property(
-        "block_limit_registers", "launch__occupancy_limit_registers", "Block Limit Registers", COUNT
-    ),
-    _define_launch_property(
-        "block_limit_shared_memory", "launch__occupancy_limit_shared_mem", "Block Limit Shared Mem"
-    ),
-    _define_launch_property("block_limit_warps", "launch__occupancy_limit_warps", "Block Limit Warps"),
-    _define_launch_property("block_limit_blocks", "launch__occupancy_limit_blocks", "Block Limit SM"),
-    _define_launch_property("block_limit_barriers", "launch__occupancy_limit_barriers", "Block Limit Barriers"),
+    _define_property("block_limit_registers", "launch__occupancy_limit_registers", "Block Limit Registers"),
+    _define_property("block_limit_shared_memory", "launch__occupancy_limit_shared_mem", "Block Limit Shared Mem"),
+    _define_property("block_limit_warps", "launch__occupancy_limit_warps", "Block Limit Warps"),
+    _define_property("block_limit_blocks", "launch__occupancy_limit_blocks", "Block Limit SM"),
+    _define_property("block_limit_barriers", "launch__occupancy_limit_barriers", "Block Limit Barriers"),
     # Launch
-    _define_launch_property("registers_per_thread", "launch__registers_per_thread", "Registers Per Thread"),
-    _define_launch_property("waves", "launch__waves_per_multiprocessor", "Waves Per SM"),
-    _define_launch_property("sm_count", "launch__sm_count", "# SMs"),
-    _define_launch_property(
+    _define_property("registers_per_thread", "launch__registers_per_thread", "Registers Per Thread"),
+    _define_property("waves", "launch__waves_per_multiprocessor", "Waves Per SM"),
+    _define_property("sm_count", "launch__sm_count", "# SMs"),
+    _define_property(
         "static_shared_memory", "launch__shared_mem_per_block_static", "Static Shared Memory Per Block", "byte"
     ),
-    _define_launch_property(
+    _define_property(
         "dynamic_shared_memory", "launch__shared_mem_per_block_dynamic", "Dynamic Shared Memory Per Block", "byte"
     ),
     # Arithmetic
@@ -233,14 +229,12 @@ class ScaledMetric:
 def resolve_metric(name: str, unit: str) -> ScaledMetric | None:
     """Return the metric that an export calls `name`, measured in `unit`; None for one that is not used here. Raises
     `ValueError` for a metric with an impossible unit."""
-    wanted = _find_candidates(name)
+    wanted = _BY_EXPORTED_NAME.get(name.lower()) or tuple(_match_stall_metric(name))
     if not wanted:
         return None
     found = parse_unit(unit)
-    if found is None:
-        raise ValueError(f"{name} in {unit!r}")
     for metric in wanted:
-        if (factor := _get_factor(found, metric.unit)) is not None:
+        if found is not None and (factor := _get_factor(found, metric.unit)) is not None:
             return ScaledMetric(metric.name, factor)
     raise ValueError(f"{name} in {unit!r}")
 
@@ -252,10 +246,6 @@ def _get_factor(unit: Unit, wanted: str) -> float | None:
     if wanted == "byte" and unit.name == "byte/block":
         return unit.factor
     return unit.factor if unit.name == wanted else None
-
-
-def _find_candidates(name: str) -> tuple[Metric, ...]:
-    return _BY_EXPORTED_NAME.get(name.lower()) or tuple(_match_stall_metric(name))
 
 
 def _match_stall_metric(name: str) -> Iterator[Metric]:

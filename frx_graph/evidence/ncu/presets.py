@@ -13,48 +13,19 @@ from frx_graph.evidence.ncu.metrics import BY_NAME
 
 _VERDICT = ("duration", "compute_throughput", "memory_throughput", "dram_throughput")
 _OCCUPANCY = (
-    "achieved_occupancy",
-    "theoretical_occupancy",
-    "block_limit_registers",
-    "block_limit_shared_memory",
-    "block_limit_warps",
-    "block_limit_blocks",
-    "registers_per_thread",
-    "static_shared_memory",
-    "dynamic_shared_memory",
-    "waves",
+    *("achieved_occupancy", "theoretical_occupancy"),
+    *(f"block_limit_{what}" for what in ("registers", "shared_memory", "warps", "blocks")),
+    *("registers_per_thread", "static_shared_memory", "dynamic_shared_memory", "waves"),
 )
 _MEMORY = (
-    "dram_bytes_read",
-    "dram_bytes_written",
-    "l1_throughput",
-    "l2_throughput",
-    "l1_hit_rate",
-    "l2_hit_rate",
-    "sectors_per_load",
-    "sectors_per_store",
-    "shared_bank_conflicts",
+    *("dram_bytes_read", "dram_bytes_written", "l1_throughput", "l2_throughput", "l1_hit_rate", "l2_hit_rate"),
+    *("sectors_per_load", "sectors_per_store", "shared_bank_conflicts"),
 )
 _SCHEDULERS = ("issue_slots_busy", "eligible_warps", "scheduler_active")
 _STALLS = (
-    "long_scoreboard",
-    "lg_throttle",
-    "tex_throttle",
-    "drain",
-    "short_scoreboard",
-    "mio_throttle",
-    "barrier",
-    "membar",
-    "sleeping",
-    "wait",
-    "dispatch_stall",
-    "imc_miss",
-    "math_pipe_throttle",
-    "no_instruction",
-    "branch_resolving",
-    "not_selected",
-    "selected",
-    "misc",
+    *("long_scoreboard", "lg_throttle", "tex_throttle", "drain", "short_scoreboard", "mio_throttle", "barrier"),
+    *("membar", "sleeping", "wait", "dispatch_stall", "imc_miss", "math_pipe_throttle", "no_instruction"),
+    *("branch_resolving", "not_selected", "selected", "misc"),
 )
 """All reasons, since a share is a part of their sum."""
 
@@ -119,12 +90,10 @@ def build_ncu_arguments(
     # Older versions measure only the first process, but launchers such as torchrun run the kernels in others.
     arguments = ["ncu", "--csv", "--page", "raw", "--print-units", "base", "--target-processes", "all"]
     arguments += ["--metrics", ",".join(preset.counters)]
-    if kernel is not None:
-        arguments += ["--kernel-name", kernel]
-    if launch_skip is not None:
-        arguments += ["--launch-skip", str(launch_skip)]
-    if launch_count is not None:
-        arguments += ["--launch-count", str(launch_count)]
+    filters = {"--kernel-name": kernel, "--launch-skip": launch_skip, "--launch-count": launch_count}
+    for option, value in filters.items():
+        if value is not None:
+            arguments += [option, str(value)]
     return [*arguments, "--log-file", output, *command]
 
 

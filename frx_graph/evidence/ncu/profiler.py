@@ -13,7 +13,7 @@ import os
 import re
 import shutil
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,31 +75,26 @@ def read_log(path: Path) -> NcuLog:
     available: list[str] = []
     code: int | None = None
     connected = table = nothing = listed = ended_by_ncu = False
-    with contextlib.ExitStack() as stack:
-        try:
-            file = stack.enter_context(path.open("rb"))
-        except OSError:
-            return NcuLog(False, False, errors=(), program_code=None, nothing_profiled=False, available=())
-        while raw := file.readline(_LONGEST_LINE):
-            if raw.startswith(b'"'):
-                table = True
-                continue
-            if not raw.startswith(b"==") and not listed and not raw.startswith(b"Available Kernels"):
-                continue
-            line = raw.decode("utf-8", "replace").strip()
-            if listed and (kernel := _KERNEL.fullmatch(line)):
-                if len(available) < _MOST_SAID:
-                    available.append(kernel[1][:_LONGEST_NAME])
-            elif line.startswith("==ERROR=="):
-                said = line.removeprefix("==ERROR==").strip()
-                if failed := _PROGRAM_FAILED.search(said):
-                    code = int(failed[1])
-                elif said and len(errors) < _MOST_SAID:
-                    errors.append(said[:_LONGEST_SAID])
-            connected |= line.startswith("==PROF== Connected to process")
-            nothing |= "No kernels were profiled" in line
-            ended_by_ncu |= "Trying to shutdown target application" in line
-            listed |= line.startswith("Available Kernels")
+    for raw in _iterate_lines(path):
+        if raw.startswith(b'"'):
+            table = True
+            continue
+        if not raw.startswith(b"==") and not listed and not raw.startswith(b"Available Kernels"):
+            continue
+        line = raw.decode("utf-8", "replace").strip()
+        if listed and (kernel := _KERNEL.fullmatch(line)):
+            if len(available) < _MOST_SAID:
+                available.append(kernel[1][:_LONGEST_NAME])
+        elif line.startswith("==ERROR=="):
+            said = line.removeprefix("==ERROR==").strip()
+            if failed := _PROGRAM_FAILED.search(said):
+                code = int(failed[1])
+            elif said and len(errors) < _MOST_SAID:
+                errors.append(said[:_LONGEST_SAID])
+        connected |= line.startswith("==PROF== Connected to process")
+        nothing |= "No kernels were profiled" in line
+        ended_by_ncu |= "Trying to shutdown target application" in line
+        listed |= line.startswith("Available Kernels")
     return NcuLog(
         connected=connected,
         table=table,
@@ -108,6 +103,12 @@ def read_log(path: Path) -> NcuLog:
         nothing_profiled=nothing,
         available=tuple(available),
     )
+
+
+def _iterate_lines(path: Path) -> Iterator[bytes]:
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        while raw := file.readline(_LONGEST_LINE):
+            yield raw
 
 
 def explain_failure(log: NcuLog, exit_code: int, kernel: str | None) -> EvidenceError | None:

@@ -18,7 +18,7 @@ _RESULTS, _PAYLOAD_SIZE = 2, 5
 """Numbers of fields in a block's header."""
 _LONGEST_HEADER = 256 << 20
 """Limit in bytes; a header holds the strings of all results in its block."""
-_WIRE_VARINT, _WIRE_8, _WIRE_BYTES, _WIRE_4 = 0, 1, 2, 5
+_WIRE_VARINT, _WIRE_BYTES, _FIXED_SIZES = 0, 2, {1: 8, 5: 4}
 
 
 def count_results(path: Path) -> int:
@@ -64,14 +64,14 @@ def _parse_integers(header: bytes, path: Path, place: int) -> Iterator[tuple[int
         while position < len(header):
             key, position = _parse_varint(header, position)
             wire = key & 7
+            if wire in _FIXED_SIZES:
+                position += _FIXED_SIZES[wire]
+                continue
+            value, position = _parse_varint(header, position)
             if wire == _WIRE_VARINT:
-                value, position = _parse_varint(header, position)
                 yield key >> 3, value
             elif wire == _WIRE_BYTES:
-                length, position = _parse_varint(header, position)
-                position += length
-            elif wire in (_WIRE_8, _WIRE_4):
-                position += 8 if wire == _WIRE_8 else 4
+                position += value
             else:
                 raise IndexError
         if position > len(header):

@@ -12,10 +12,11 @@ import re
 import sys
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, BinaryIO
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from frx_graph.errors import EvidenceError
 from frx_graph.evidence.ncu.launch import Dimensions, Form, KernelLaunch, NcuExport, NcuRule
@@ -34,24 +35,13 @@ _LINK = re.compile(r"@(section|url|source)?:([^@:]*):([^@]*)@")
 """References in messages to a section (`@section:Identifier:Name@`) or a page (`@url:Name:address@`)."""
 
 
-class _StrictModel(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-
-class _RuleLine(_StrictModel):
-    name: str
-    section: str
-    kind: str
-    text: str
-    speedup_pct: FiniteFloat | None
-    speedup_kind: str
-
-
 _Whole = Annotated[int, Field(ge=0)]
 
 
-class _LaunchLine(_StrictModel):
+class _LaunchLine(BaseModel):
     """A line from the process that reads the report."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
     kernel: str
     device: str
@@ -60,9 +50,9 @@ class _LaunchLine(_StrictModel):
     grid: tuple[_Whole | None, _Whole | None, _Whole | None]
     block: tuple[_Whole | None, _Whole | None, _Whole | None]
     metric_count: int
-    metrics: tuple[tuple[str, str, FiniteFloat], ...]
+    metrics: tuple[tuple[str, str, float], ...]
     ranges: tuple[str, ...]
-    rules: tuple[_RuleLine, ...]
+    rules: tuple[NcuRule, ...]
 
 
 def read_ncu_report(path: Path, on_launch: Callable[[KernelLaunch], None]) -> NcuExport:
@@ -81,8 +71,7 @@ def read_ncu_report(path: Path, on_launch: Callable[[KernelLaunch], None]) -> Nc
             export.launches += 1
             on_launch(_build_launch(_parse_line(path, line), export))
     if export.launches != expected:
-        missing = f"{export.launches} of {expected} launches can be read"
-        raise EvidenceError(f"{path}: {missing}", _DAMAGED_HINT)
+        raise EvidenceError(f"{path}: {export.launches} of {expected} launches can be read", _DAMAGED_HINT)
     return export
 
 
@@ -124,7 +113,7 @@ def _build_launch(found: _LaunchLine, export: NcuExport) -> KernelLaunch:
         try:
             read = resolve_metric(name, unit)
         except ValueError as error:
-            export.note_unit(str(error), export.launches)
+            export.note_problem(export.unknown_units, str(error), export.launches)
             continue
         if read is not None and read.name not in values:
             values[read.name] = value * read.factor
@@ -142,7 +131,7 @@ def _build_launch(found: _LaunchLine, export: NcuExport) -> KernelLaunch:
         line=None,
         values=values,
         names=names,
-        rules=tuple(_build_rule(rule) for rule in found.rules),
+        rules=tuple(replace(rule, text=_LINK.sub(_format_link, rule.text)) for rule in found.rules),
         device_name=found.device_name,
         ranges=found.ranges,
     )
@@ -151,12 +140,6 @@ def _build_launch(found: _LaunchLine, export: NcuExport) -> KernelLaunch:
 def _complete_dimensions(found: tuple[int | None, int | None, int | None]) -> Dimensions | None:
     x, y, z = found
     return None if x is None or y is None or z is None else (x, y, z)
-
-
-def _build_rule(rule: _RuleLine) -> NcuRule:
-    return NcuRule(
-        rule.name, rule.kind, _LINK.sub(_format_link, rule.text), rule.speedup_pct, rule.section, rule.speedup_kind
-    )
 
 
 def _format_link(link: re.Match[str]) -> str:

@@ -54,13 +54,16 @@ def _describe_launch(action: Any) -> dict[str, Any]:
         "metric_count": len(names),
         "metrics": list(_iterate_metrics(action, names)),
         "ranges": _list_ranges(action),
-        "rules": [_describe_rule(result) for result in action.rule_results_as_dicts() if _has_message(result)],
+        "rules": [
+            _describe_rule(result)
+            for result in action.rule_results_as_dicts()
+            if result.get("rule_message", {}).get("message")
+        ],
     }
 
 
 def _list_ranges(action: Any) -> list[str]:
-    """Return the names of the NVTX ranges around a launch, in an export's order: first those that threads push and pop,
-    outermost first, then those that are started and stopped."""
+    """Return the names of the NVTX ranges around a launch in an export's order: pushed ones, outermost first, lead."""
     state = action.nvtx_state()
     domains = [] if state is None else [state.domain_by_id(number) for number in state.domains()]
     known = [domain for domain in domains if domain is not None]
@@ -84,10 +87,6 @@ def _is_used(name: str, unit: str) -> bool:
         return resolve_metric(name, unit) is not None
     except ValueError:
         return True
-
-
-def _has_message(result: dict[str, Any]) -> bool:
-    return bool(result.get("rule_message", {}).get("message"))
 
 
 def _describe_rule(result: dict[str, Any]) -> dict[str, Any]:

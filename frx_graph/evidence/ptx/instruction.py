@@ -44,18 +44,21 @@ _ARITHMETIC = frozenset(
     )
     for name in line.split()
 )
-_SFU = frozenset(["sin", "cos", "rcp", "sqrt", "rsqrt", "ex2", "lg2", "tanh"])
-_CONTROL = frozenset(["bra", "brx", "call", "ret", "exit", "trap"])
 _FLOATS = {"f64": Kind.FP64, "f32": Kind.FP32, "f32x2": Kind.FP32}
 _FLOATS |= dict.fromkeys(("f16", "f16x2", "bf16", "bf16x2"), Kind.FP16)
 _STATES = {"global": 0, "shared": 1, "local": 2, "const": 3, "param": 3}
 """Places in `_LOADS` and `_STORES`; constants and parameters are neither."""
-_TEXTURES = {
+_KINDS = {
     **dict.fromkeys(("tex", "tld4", "suld"), Kind.GLOBAL_LOAD),
     "sust": Kind.GLOBAL_STORE,
     "sured": Kind.ATOMIC,
+    **dict.fromkeys(("atom", "red", "multimem"), Kind.ATOMIC),
+    **dict.fromkeys(("sin", "cos", "rcp", "sqrt", "rsqrt", "ex2", "lg2", "tanh"), Kind.SFU),
+    **dict.fromkeys(("bra", "brx", "call", "ret", "exit", "trap"), Kind.CONTROL_FLOW),
+    **dict.fromkeys(("cvt", "cvta"), Kind.CONVERSION),
+    **dict.fromkeys(("setp", "set", "testp"), Kind.COMPARISON),
 }
-"""Instructions that access global memory through textures and surfaces."""
+"""Kinds by opcode; the first ones access global memory through textures and surfaces."""
 _CAPABILITIES = {Kind.TENSOR: "tensor_cores", Kind.FP64: "fp64", Kind.ATOMIC: "atomics", Kind.SFU: "sfu"}
 _LOADS = (Kind.GLOBAL_LOAD, Kind.SHARED_LOAD, Kind.LOCAL_LOAD)
 _STORES = (Kind.GLOBAL_STORE, Kind.SHARED_STORE, Kind.LOCAL_STORE)
@@ -80,32 +83,21 @@ def parse_opcode(text: str) -> Opcode:
 
 
 def _classify_opcode(words: tuple[str, ...]) -> Kind:
-    opcode = words[0]
-    if opcode in ("ld", "ldu"):
-        return _classify_memory(words, _LOADS)
-    if opcode == "st":
-        return _classify_memory(words, _STORES)
-    if opcode in ("atom", "red", "multimem"):
-        return Kind.ATOMIC
-    if opcode in ("wmma", "mma", "wgmma", "tcgen05", "ldmatrix", "stmatrix"):
-        return _classify_matrix(words)
-    if opcode == "cp":
-        return _classify_copy(words)
-    if opcode in _TEXTURES:
-        return _TEXTURES[opcode]
-    if opcode in _SFU:
-        # Exact roots and reciprocals in double precision are sequences of FP64 instructions.
-        return Kind.FP64 if "f64" in words else Kind.SFU
-    if opcode in _CONTROL:
-        return Kind.CONTROL_FLOW
-    if opcode in ("cvt", "cvta"):
-        return Kind.CONVERSION
-    if opcode in ("setp", "set", "testp"):
-        return Kind.COMPARISON
-    if opcode in _ARITHMETIC:
-        # The first type is the result's: `add.f32.f16` adds in single precision.
-        return next((_FLOATS[word] for word in words if word in _FLOATS), Kind.INTEGER)
-    return Kind.OTHER
+    match words[0]:
+        case "ld" | "ldu":
+            return _classify_memory(words, _LOADS)
+        case "st":
+            return _classify_memory(words, _STORES)
+        case "wmma" | "mma" | "wgmma" | "tcgen05" | "ldmatrix" | "stmatrix":
+            return _classify_matrix(words)
+        case "cp":
+            return _classify_copy(words)
+        case opcode if opcode in _ARITHMETIC:
+            # The first type is the result's: `add.f32.f16` adds in single precision.
+            return next((_FLOATS[word] for word in words if word in _FLOATS), Kind.INTEGER)
+    kind = _KINDS.get(words[0], Kind.OTHER)
+    # Exact roots and reciprocals in double precision are sequences of FP64 instructions.
+    return Kind.FP64 if kind is Kind.SFU and "f64" in words else kind
 
 
 def _list_spaces(words: tuple[str, ...]) -> list[str]:

@@ -41,26 +41,17 @@ def find_loops(length: int, jumps: Sequence[Jump], ends: Sequence[int]) -> tuple
     starts = sorted(split for split in splits if split < length)
     after = _find_successors(length, starts, jumps, ends)
     preorder, last = _number_blocks(after)
-    headers = _find_innermost_headers(after, preorder, last)
+    loops, around = _find_innermost_headers(after, preorder, last)
     spans: dict[int, list[tuple[int, int]]] = {}
     for block, (begin, end) in enumerate(zip(starts, (*starts[1:], length), strict=True)):
-        inside = block if block in headers.loops else headers.of.get(block)
+        inside = block if block in loops else around.get(block)
         if inside is not None:
             spans.setdefault(inside, []).append((begin, end))
-    parents = {header: headers.of.get(header) for header in headers.loops}
+    parents = {header: around.get(header) for header in loops}
     return tuple(
         FlowLoop(starts[header], tuple(spans[header]), None if parent is None else starts[parent])
         for header, parent in parents.items()
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _LoopHeaders:
-    """The nesting of loops. `loops` are the header blocks, inner ones first. `of` has the header of the innermost loop
-    around a block; for a header, that of the loop around its own."""
-
-    loops: dict[int, None]
-    of: dict[int, int]
 
 
 def _find_successors(length: int, starts: Sequence[int], jumps: Sequence[Jump], ends: Sequence[int]) -> list[list[int]]:
@@ -97,14 +88,17 @@ def _number_blocks(after: Sequence[Sequence[int]]) -> tuple[dict[int, int], dict
 
 def _find_innermost_headers(
     after: Sequence[Sequence[int]], preorder: dict[int, int], last: dict[int, int]
-) -> _LoopHeaders:
+) -> tuple[dict[int, None], dict[int, int]]:
+    """Return the headers of loops, inner ones first, and by block the header of the innermost loop around it; for a
+    header, that of the loop around its own."""
     before: dict[int, list[int]] = {block: [] for block in preorder}
     back: dict[int, list[int]] = {}
     for block in preorder:
         for one in after[block]:
             goes_back = preorder[one] <= preorder[block] <= last[one]
             (back.setdefault(one, []) if goes_back else before[one]).append(block)
-    found = _LoopHeaders({}, {})
+    loops: dict[int, None] = {}
+    around: dict[int, int] = {}
     collapsed: dict[int, int] = {}
 
     def find_outermost(block: int) -> int:
@@ -127,8 +121,7 @@ def _find_innermost_headers(
             # An entry that bypasses the header, from a block that the header does not reach, stays outside.
             reached = (find_outermost(one) for one in before[block])
             waiting.extend(one for one in reached if preorder[header] <= preorder[one] <= last[header])
-        found.loops[header] = None
-        for block in inside:
-            found.of[block] = header
-            collapsed[block] = header
-    return found
+        loops[header] = None
+        around |= dict.fromkeys(inside, header)
+        collapsed |= dict.fromkeys(inside, header)
+    return loops, around

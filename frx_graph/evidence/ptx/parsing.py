@@ -159,8 +159,7 @@ def _build_module(items: Sequence[Any], source: str) -> PtxModule:
 
 
 def _add_called_capabilities(functions: Sequence[Function]) -> Iterator[Function]:
-    """Return each entry with the capabilities of the functions that it calls: without optimisation, those contain the
-    matrix products."""
+    """Add the capabilities of called functions to each entry: without optimisation, they hold the matrix products."""
     named = {function.name: function for function in functions}
     for function in functions:
         if not function.entry or not function.calls:

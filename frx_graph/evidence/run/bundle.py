@@ -109,8 +109,9 @@ def extract_bundle(archive: BundleZip, prefix: PurePosixPath, path: Path, names:
     `names` include its files, perhaps among others; `path` is the archive's path. Raises `EvidenceError` if extraction
     fails.
     """
-    inside = ((name, _get_inner_path(name, prefix)) for name in names)
-    wanted = {name: file for name, file in inside if file is not None and (file in _FILES or _is_profile(file))}
+    below = {name: PurePosixPath(name) for name in names if PurePosixPath(name).is_relative_to(prefix)}
+    inside = {name: path.relative_to(prefix) for name, path in below.items()}
+    wanted = {name: file for name, file in inside.items() if file in _FILES or _is_profile(file)}
     with unwind_on_termination(), tempfile.TemporaryDirectory(prefix="frx-bundle-") as folder:
         root = Path(folder).resolve()
         for name, file in wanted.items():
@@ -156,11 +157,5 @@ def _find_prefix(path: Path, names: Sequence[str]) -> PurePosixPath:
     return outermost.pop()
 
 
-def _get_inner_path(name: str, prefix: PurePosixPath) -> PurePosixPath | None:
-    """Return the path of a member within the bundle; None for a member elsewhere, or for a folder."""
-    path = PurePosixPath(name)
-    return path.relative_to(prefix) if path != prefix and path.is_relative_to(prefix) else None
-
-
-def _is_profile(inside: PurePosixPath | None) -> bool:
-    return inside is not None and inside.parent == bundle_layout.PROFILER and inside.name.endswith(_TRACE_SUFFIXES)
+def _is_profile(inside: PurePosixPath) -> bool:
+    return inside.parent == bundle_layout.PROFILER and inside.name.endswith(_TRACE_SUFFIXES)

@@ -132,10 +132,7 @@ class BundleZip:
             raise self._make_refusal(f"{name} has not the {expected} bytes that its directory says")
 
     def _find_directory(self, file: IO[bytes]) -> tuple[int, int]:
-        """Return the start of the directory and its declared number of entries.
-
-        The search is the same as in `zipfile`: from the end, which a comment may follow.
-        """
+        """Return the start of the directory and its number of entries, found as `zipfile` does: from the end."""
         size = file.seek(0, os.SEEK_END)
         start = max(0, size - _END.size - 0xFFFF - _ZIP64_LOCATOR)
         file.seek(start)

@@ -10,11 +10,10 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Any, Final
 
 from frx_graph.errors import EvidenceError
 from frx_graph.evidence.opening import open_evidence
@@ -26,7 +25,7 @@ LONGEST_ROW: Final = 1 << 14
 _PERCENT: Final = {"%": 1.0}
 _MEMORY: Final = {"B": 1.0, "KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30}
 _COUNT: Final = {"": 1.0}
-_LARGEST: Final = 2.0**62
+_LARGEST: Final = 1 << 62
 _COLUMN = re.compile(r"\s*([^\[\]]*?)\s*(?:\[([^\[\]]*)\])?\s*")
 _VALUE = re.compile(r"([-+]?\d{1,20}(?:\.\d{1,20})?)\s*([A-Za-z%/]{0,10})")
 _TIME: Final = "timestamp"
@@ -34,22 +33,14 @@ _SMI_TIME: Final = "%Y/%m/%d %H:%M:%S.%f"
 """Time on the machine's wall clock, with an unknown zone."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
-_UNITS: Final[Mapping[str, Mapping[str, float]]] = {
-    "index": _COUNT,
-    "utilization.gpu": _PERCENT,
-    "utilization.memory": _PERCENT,
-    "memory.used": _MEMORY,
-    "memory.total": _MEMORY,
+_FIELDS: Final[Mapping[str, tuple[str, Mapping[str, float]]]] = {
+    "index": ("device", _COUNT),
+    "utilization.gpu": ("busy_pct", _PERCENT),
+    "utilization.memory": ("memory_busy_pct", _PERCENT),
+    "memory.used": ("memory_used", _MEMORY),
+    "memory.total": ("memory_total", _MEMORY),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class _SampleColumn:
-    """Index of a value in a row, and its unit unless the value has one."""
-
-    place: int
-    unit: str
-    units: Mapping[str, float]
+"""Fields of a sample by column, and their units."""
 
 
 def read_device_samples(path: Path) -> tuple[GpuSample, ...]:
@@ -65,11 +56,12 @@ def read_device_samples(path: Path) -> tuple[GpuSample, ...]:
         columns = _find_columns(path, next(rows, (1, []))[1])
         found, unusable = [], 0
         for line, cells in rows:
-            at_ns = _parse_time(cells[columns[_TIME].place]) if columns[_TIME].place < len(cells) else None
+            place, _ = columns[_TIME]
+            at_ns = _parse_time(cells[place]) if place < len(cells) else None
             if at_ns is None:
                 unusable += 1
                 continue
-            found.append(_build_sample(at_ns, _make_value_getter(path, line, cells, columns)))
+            found.append(GpuSample(at_ns=at_ns, **_parse_values(path, line, cells, columns)))
             if len(found) == MOST_SAMPLES:
                 break
     if unusable and not found:
@@ -77,20 +69,8 @@ def read_device_samples(path: Path) -> tuple[GpuSample, ...]:
     return tuple(found)
 
 
-def _build_sample(at_ns: int, value: Callable[[str], float | None]) -> GpuSample:
-    return GpuSample(
-        at_ns=at_ns,
-        device=_round_value(value("index")),
-        busy_pct=_check_percent(value("utilization.gpu")),
-        memory_busy_pct=_check_percent(value("utilization.memory")),
-        memory_used=_round_value(value("memory.used")),
-        memory_total=_round_value(value("memory.total")),
-    )
-
-
 def _iterate_rows(file: IO[str]) -> Iterator[tuple[int, list[str]]]:
-    """Yield the lines with their numbers, as cells. No value has a line break in it, and one without a comma needs no
-    quotes."""
+    """Yield the lines with their numbers, as cells. No value has a line break in it."""
     number = 0
     while line := file.readline(LONGEST_ROW):
         number += 1
@@ -104,37 +84,37 @@ def _iterate_rows(file: IO[str]) -> Iterator[tuple[int, list[str]]]:
             yield number, [cell.strip() for cell in cells]
 
 
-def _find_columns(path: Path, header: list[str]) -> dict[str, _SampleColumn]:
-    columns: dict[str, _SampleColumn] = {}
+def _find_columns(path: Path, header: list[str]) -> dict[str, tuple[int, str]]:
+    """Return the place of each column in a row, and the unit of values that are written without one."""
+    columns: dict[str, tuple[int, str]] = {}
     for place, cell in enumerate(header):
         matched = _COLUMN.fullmatch(cell)
         name = matched[1].lower() if matched is not None else ""
-        if name == _TIME or name in _UNITS:
-            known = _UNITS.get(name, {})
-            unit = (matched[2] if matched is not None else None) or next(iter(known), "")
+        if matched is not None and (name == _TIME or name in _FIELDS):
+            known = _FIELDS[name][1] if name in _FIELDS else {}
+            unit = matched[2] or next(iter(known), "")
             if known and unit not in known:
                 raise EvidenceError(f"{path}:1: {name} is in {unit!r}, expected {' or '.join(known)}")
-            columns.setdefault(name, _SampleColumn(place, unit, known))
+            columns.setdefault(name, (place, unit))
     if _TIME not in columns:
         raise EvidenceError(f"{path}:1: has no column {_TIME}, expected the header of nvidia-smi --format=csv")
     return columns
 
 
-def _make_value_getter(
-    path: Path, line: int, cells: list[str], columns: Mapping[str, _SampleColumn]
-) -> Callable[[str], float | None]:
-    def get_value(name: str) -> float | None:
-        column = columns.get(name)
-        matched = _VALUE.fullmatch(cells[column.place]) if column is not None and column.place < len(cells) else None
-        if column is None or matched is None:
-            return None
-        unit = matched[2] or column.unit
-        if unit not in column.units:
-            raise EvidenceError(f"{path}:{line}: {name} is in {unit!r}, expected {' or '.join(column.units)}")
-        number = float(matched[1]) * column.units[unit]
-        return number if 0 <= number < _LARGEST else None
-
-    return get_value
+def _parse_values(path: Path, line: int, cells: list[str], columns: Mapping[str, tuple[int, str]]) -> dict[str, Any]:
+    values: dict[str, float] = {}
+    for name, (field, units) in _FIELDS.items():
+        place, unit = columns.get(name, (len(cells), ""))
+        matched = _VALUE.fullmatch(cells[place]) if place < len(cells) else None
+        if matched is None:
+            continue
+        unit = matched[2] or unit
+        if unit not in units:
+            raise EvidenceError(f"{path}:{line}: {name} is in {unit!r}, expected {' or '.join(units)}")
+        number = float(matched[1]) * units[unit]
+        if 0 <= number <= (100 if units is _PERCENT else _LARGEST):
+            values[field] = number if units is _PERCENT else round(number)
+    return values
 
 
 def _parse_time(text: str) -> int | None:
@@ -145,11 +125,3 @@ def _parse_time(text: str) -> int | None:
     except (ValueError, OverflowError, OSError):
         return None
     return (since.days * 86400 + since.seconds) * 10**9 + since.microseconds * 1000
-
-
-def _check_percent(value: float | None) -> float | None:
-    return value if value is not None and value <= 100 else None
-
-
-def _round_value(value: float | None) -> int | None:
-    return None if value is None else round(value)

@@ -46,36 +46,31 @@ class EventStream:
 def read_event_stream(path: Path, *, most: int = MOST_RECORDS, longest: int = LONGEST_LINE) -> EventStream:
     """Read the events in the file at `path`, which may be empty. Raises `EvidenceError` if it cannot be read, or if no
     line is an event."""
-    with open_evidence(path, _EXPECTED) as file:
-        return _read_events(path, file, most, longest)
-
-
-def _read_events(path: Path, file: IO[bytes], most: int, longest: int) -> EventStream:
     events: list[RunEvent] = []
     records = unreadable = foreign = left_out = 0
     problem: str | None = None
     torn = False
-    for number, line in enumerate(_iterate_lines(file, longest), start=1):
-        torn = False
-        if line is not None and not line.strip():
-            continue
-        try:
-            fields = _parse_line(line, longest)
-            event = parse_event(fields)
-        except UnusableEventError as error:
-            torn = line is not None and not line.endswith(b"\n")
-            if not torn:
-                unreadable += 1
-                problem = problem or f"line {number}: {error}"
-            continue
-        if event is None:
-            foreign += 1
-            continue
-        records += 1 + (len(event.tensors) if isinstance(event, ShapeSnapshot) else 0)
-        if records > most:
-            left_out += 1
-        else:
-            events.append(event)
+    with open_evidence(path, _EXPECTED) as file:
+        for number, line in enumerate(_iterate_lines(file, longest), start=1):
+            torn = False
+            if line is not None and not line.strip():
+                continue
+            try:
+                event = parse_event(_parse_line(line, longest))
+            except UnusableEventError as error:
+                torn = line is not None and not line.endswith(b"\n")
+                if not torn:
+                    unreadable += 1
+                    problem = problem or f"line {number}: {error}"
+                continue
+            if event is None:
+                foreign += 1
+                continue
+            records += 1 + (len(event.tensors) if isinstance(event, ShapeSnapshot) else 0)
+            if records > most:
+                left_out += 1
+            else:
+                events.append(event)
     if not events and not foreign and (unreadable or torn):
         said = problem or "its only line is torn"
         raise EvidenceError(f"{path}: {said}, expected {_EXPECTED}", "is it raw/trace.jsonl of a run?")

@@ -11,11 +11,23 @@ its loss arrives from a device, after later events.
 from __future__ import annotations
 
 import enum
+import sys
 from dataclasses import dataclass
-from typing import Final
+from typing import Annotated, Final
+
+from annotated_types import Ge, Le, MaxLen
 
 EVENT_SCHEMA: Final = "0.1.0"
 """The value of `schema_version` in the published stream's events."""
+
+
+_LARGEST: Final = (1 << 63) - 1
+_LARGEST_SIZE: Final = 1 << 48
+_HIGHEST_RANK: Final = 64
+Whole = Annotated[int, Ge(0), Le(_LARGEST)]
+Number = Annotated[int, Ge(-_LARGEST), Le(_LARGEST)]
+Sizes = Annotated[tuple[Annotated[int, Ge(-_LARGEST_SIZE), Le(_LARGEST_SIZE)], ...], MaxLen(_HIGHEST_RANK)]
+_Percent = Annotated[float, Ge(0), Le(100)]
 
 
 class EventType(enum.StrEnum):
@@ -54,62 +66,60 @@ class RecordedTensor:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEvent:
     """An event. `at_ns` is its writing time in nanoseconds since the epoch; for an event with a duration, its end.
-    `process` is the writer's number, `step` the program's own. None: not recorded."""
+    `process` is the writer's number, `step` the program's own. None: not recorded. The other fields are from the
+    payload, where some have other names (`event_fields.KEYS`)."""
 
-    at_ns: int
-    process: int | None = None
-    step: int | None = None
+    at_ns: Whole
+    process: Number | None = None
+    step: Number | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepStart(RunEvent):
-    """The beginning of a step. The payload has `step_kind` and, for a nested step, `depth`: the number of steps around
-    it."""
+    """The beginning of a step; `depth` is the number of steps around a nested one."""
 
     kind: str | None = None
-    depth: int = 0
+    depth: Number = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepEnd(RunEvent):
     """The end of a step; `duration_ns` is from its start, so it excludes the wait for its batch. None: not recorded.
 
-    The payload has `step_kind`, `status` (`ok` or `error`), `loss`, `metrics` (an object of numbers) and
-    `batch_layout`: the `layout` of the snapshot for the step's batch. Numbers that are not finite are the strings
-    `NaN`, `Infinity` and `-Infinity`. In a nested step, `depth` is the number of steps around it.
+    `status` in the payload is `ok` or `error`, `metrics` an object of numbers, and `batch_layout` the `layout` of the
+    snapshot for the step's batch. Numbers that are not finite are the strings `NaN`, `Infinity` and `-Infinity`.
     """
 
-    duration_ns: int | None = None
+    duration_ns: Whole | None = None
     kind: str | None = None
     failed: bool = False
     loss: float | None = None
     metrics: tuple[tuple[str, float], ...] = ()
-    batch_layout: int | None = None
-    depth: int = 0
+    batch_layout: Number | None = None
+    depth: Number = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseSpan(RunEvent):
-    """A part of a step: `phase_name` in the payload, `forward`, `backward`, `optimizer` or the program's own."""
+    """A part of a step: `forward`, `backward`, `optimizer` or the program's own."""
 
-    phase: str
-    duration_ns: int
+    phase: str = "unknown"
+    duration_ns: Whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoaderWait(RunEvent):
     """A wait of the program for a batch.
 
-    The payload has `stage` (only `next` is a wait), `num_workers`, `prefetch_factor`, `pinned_memory`,
-    `persistent_workers` and `batch_size`. `step` may be the number of the batch instead of the step: only the time
-    counts.
+    The payload also has `stage` (only `next` is a wait) and `persistent_workers`. `step` may be the number of the batch
+    instead of the step: only the time counts.
     """
 
-    duration_ns: int
-    workers: int | None = None
-    prefetch_factor: int | None = None
+    duration_ns: Whole
+    workers: Whole | None = None
+    prefetch_factor: Whole | None = None
     pinned: bool | None = None
-    batch_size: int | None = None
+    batch_size: Whole | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,38 +127,37 @@ class LoaderMark(RunEvent):
     """A loader has begun to iterate, or had no further batch: `stage` is `begin` or `end`. It is not a wait for a
     batch."""
 
-    workers: int | None = None
+    workers: Whole | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopySpan(RunEvent):
-    """A copy between host and device: `copy_kind` in the payload, `h2d`, `d2h` or another."""
+    """A copy between host and device: `h2d`, `d2h` or another."""
 
-    direction: str
-    duration_ns: int
+    direction: str = "unknown"
+    duration_ns: Whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncWait(RunEvent):
     """A wait of the program for a device."""
 
-    duration_ns: int
+    duration_ns: Whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShapeSnapshot(RunEvent):
     """Shapes and strides of a batch, or of the parameters.
 
-    The payload has `of` (a batch if missing), `layout`, `shapes`, `strides` and `dtypes` (objects by the tensor's
-    name), `batch_size`, `is_training` and `model_name`. It is written after a change. `layout` numbers the layouts of
-    batches in order of appearance; a repeated one is not written again, and steps refer to it. Parameters appear only
-    if they changed, except in the first snapshot.
+    The payload has `shapes`, `strides` and `dtypes`, objects by the tensor's name. It is written after a change.
+    `layout` numbers the layouts of batches in order of appearance; a repeated one is not written again, and steps refer
+    to it. Parameters appear only if they changed, except in the first snapshot.
     """
 
-    of: SnapshotOf
+    of: SnapshotOf = SnapshotOf.BATCH
     tensors: tuple[RecordedTensor, ...]
-    layout: int | None = None
-    batch_size: int | None = None
+    layout: Number | None = None
+    batch_size: Whole | None = None
     training: bool | None = None
     model: str | None = None
 
@@ -156,50 +165,47 @@ class ShapeSnapshot(RunEvent):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfilerWindow(RunEvent):
     """A profile of some steps was written. The payload has `window_state` `exported`, `trace` (its path within the
-    bundle, or null) and `steps` (the number of steps in it). Kernel figures that other programs add are also read:
-    `kernel_count`, `median_cuda_kernel_duration_us`, `small_kernel_fraction`."""
+    bundle, or null) and `steps` (the number of steps in it). Kernel figures that other programs add are also read."""
 
     trace: str | None = None
-    steps: int | None = None
-    kernels: int | None = None
-    median_kernel_us: float | None = None
-    small_kernels: float | None = None
+    kernels: Whole | None = None
+    median_kernel_us: Annotated[float, Ge(0), Le(sys.float_info.max)] | None = None
+    small_kernels: Annotated[float, Ge(0), Le(1)] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSample(RunEvent):
-    """A sample of a device. The payload has `utilization_gpu_pct`, `utilization_mem_pct`, `memory_used_bytes` and
-    `memory_total_bytes`. Percentages are 0..100."""
+    """A sample of a device. Percentages are 0..100, memory is in bytes."""
 
-    device: int | None = None
-    busy_pct: float | None = None
-    memory_busy_pct: float | None = None
-    memory_used: int | None = None
-    memory_total: int | None = None
+    device: Whole | None = None
+    busy_pct: _Percent | None = None
+    memory_busy_pct: _Percent | None = None
+    memory_used: Whole | None = None
+    memory_total: Whole | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SystemInfo(RunEvent):
     """The program's environment.
 
-    The payload has `torch`, `python`, `device_name`, `job_name` and, if a launcher such as `torchrun` started several
-    processes, `rank` and `local_rank`. The last event of a process counts.
+    `rank` and `local_rank` are written if a launcher such as `torchrun` started several processes. The last event of a
+    process counts.
     """
 
     torch: str | None = None
     python: str | None = None
     device_name: str | None = None
     job_name: str | None = None
-    rank: int | None = None
-    local_rank: int | None = None
+    rank: Whole | None = None
+    local_rank: Whole | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunWarning(RunEvent):
-    """A gap in the record, such as dropped events. The payload has `message`, and `dropped`, the number of missing
-    events, from `timestamp_ns` to `until_ns`, the time of the last one. The steps of that process before and after
-    it are not consecutive, so the time between their ends is not a step's."""
+    """A gap in the record: `dropped` is the number of missing events, from `at_ns` to `until_ns`, the time of the last
+    one. The steps of that process before and after it are not consecutive, so the time between their ends is not a
+    step's."""
 
-    message: str
-    dropped: int | None = None
-    until_ns: int | None = None
+    message: str = "something was not recorded"
+    dropped: Whole | None = None
+    until_ns: Whole | None = None

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple, NoReturn
 
 from frx_graph.errors import EvidenceError
-from frx_graph.evidence.opening import FOREIGN_FORMATS, open_evidence
+from frx_graph.evidence.opening import FOREIGN_FORMATS, GZIP_MAGIC, open_evidence
 
 _CHUNK_BYTES = 1 << 20
 _LONGEST_TOKEN = 16
@@ -26,7 +26,6 @@ _LONGEST_TOKEN = 16
 _SPACE = re.compile(r"[ \t\r\n]*")
 _COMMA = re.compile(r"[ \t\r\n]*,[ \t\r\n]*")
 _CUT_TOKEN = re.compile(r"\s*[-+.\w]*\Z")
-_GZIP_MAGIC = b"\x1f\x8b"
 _OTHER_FORMATS = {**FOREIGN_FORMATS, b"\xff\xfe": "UTF-16 text", b"\xfe\xff": "UTF-16 text"}
 _EXPORT_HINT = "write one with torch.profiler's export_chrome_trace('trace.json.gz')"
 
@@ -82,7 +81,7 @@ def _decode_chunks(path: Path, raw: IO[bytes], limits: ReadLimits) -> Generator[
     for magic, name in _OTHER_FORMATS.items():
         if start.startswith(magic):
             raise EvidenceError(f"{path}: is {name}, expected JSON or gzipped JSON", _EXPORT_HINT)
-    compressed = start.startswith(_GZIP_MAGIC)
+    compressed = start.startswith(GZIP_MAGIC)
     source: IO[bytes] = gzip.GzipFile(fileobj=raw, mode="rb") if compressed else raw  # type: ignore[assignment]
     decoder = codecs.getincrementaldecoder("utf-8-sig")(errors="replace")
     size = 0
@@ -145,17 +144,13 @@ def _parse_events(window: _TextWindow, on_event: Callable[[int, dict[str, Any]],
     index = 0
     closing = window.peek_character() == "]"
     while not closing:
-        event = window.take_member()
-        if isinstance(event, dict):
-            on_event(index, event)
-            index += 1
-            continue
-        event = window.take_value(f"event {index}")
+        member = window.take_member()
+        event = member or window.take_value(f"event {index}")
         if not isinstance(event, dict):
             window.fail_at(f"event {index}", "expected an object")
         on_event(index, event)
         index += 1
-        closing = window.take_separator(f"event {index}", "]")
+        closing = not member and window.take_separator(f"event {index}", "]")
     window.skip_character()
 
 
@@ -209,7 +204,7 @@ class _TextWindow:
         except (StopIteration, ValueError, RecursionError):
             return None
         comma = _COMMA.match(self._text, end)
-        if comma is None or type(value) is not dict:
+        if comma is None or not value or type(value) is not dict:
             return None
         self._position = comma.end()
         return value
@@ -227,7 +222,7 @@ class _TextWindow:
                     continue
                 cut = unterminated or _CUT_TOKEN.match(self._text, error.pos)
                 self._position = len(self._text) if cut else error.pos
-                self.fail_at(where, _format_message(error.msg))
+                self.fail_at(where, error.msg[:1].lower() + error.msg[1:])
             except _RejectedValueError as error:
                 self.fail_at(where, str(error))
             except RecursionError:
@@ -278,7 +273,3 @@ def _reject_constant(name: str) -> NoReturn:
 def _quote_text(text: str) -> str:
     """Return text from the file for a message: escaped and short."""
     return ascii(text[:40])
-
-
-def _format_message(message: str) -> str:
-    return f"{message[:1].lower()}{message[1:]}"

@@ -23,8 +23,7 @@ def merge_spans(spans: Iterable[Span]) -> tuple[Span, ...]:
         if end <= start:
             continue
         if found and start <= found[-1][1]:
-            if end > found[-1][1]:
-                found[-1] = (found[-1][0], end)
+            found[-1] = (found[-1][0], max(end, found[-1][1]))
         else:
             found.append((start, end))
     return tuple(found)

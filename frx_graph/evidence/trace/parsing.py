@@ -7,7 +7,6 @@ valid; an optional field of the wrong type counts as absent.
 
 from __future__ import annotations
 
-import enum
 import functools
 import re
 import sys
@@ -28,6 +27,7 @@ from frx_graph.evidence.trace.events import (
     Operator,
     PythonFrame,
     RuntimeCall,
+    Span,
 )
 
 _LARGEST = 1 << 63
@@ -47,10 +47,8 @@ _MOST_SHARED = 1 << 14
 """Limit on cached argument lists and tuples: more than a step of a large model has."""
 _DEVICE_KINDS = {
     "kernel": ActivityKind.KERNEL,
-    "memcpy": ActivityKind.MEMCPY,
-    "gpu_memcpy": ActivityKind.MEMCPY,
-    "memset": ActivityKind.MEMSET,
-    "gpu_memset": ActivityKind.MEMSET,
+    **dict.fromkeys(("memcpy", "gpu_memcpy"), ActivityKind.MEMCPY),
+    **dict.fromkeys(("memset", "gpu_memset"), ActivityKind.MEMSET),
 }
 _OPERATORS = frozenset({"cpu_op", "operator", "user_annotation"})
 _SCALARS = frozenset({"", "Scalar", "ScalarList", "GenericList", "TensorList", "Int", "Bool", "Double", "Device"})
@@ -76,6 +74,9 @@ _DTYPES = {
 """Names from `caffe2::TypeMeta::name()`, which the profiler writes for the type of a tensor argument."""
 
 _Event = TypeVar("_Event")
+_Fields = dict[str, Any]
+_Timed = tuple[str, int, int]
+"""Name, start and duration in nanoseconds."""
 
 
 class EventParser:
@@ -90,7 +91,6 @@ class EventParser:
         self.unfinished = 0
         self.peak_allocated: dict[int, int] = {}
         self._path = path
-        self._threads: dict[tuple[str, str], HostThread] = {}
         # Steps repeat themselves, so values that many events share are kept once.
         self._operands: dict[str, tuple[Operand | None, ...] | None] = {}
         self._tuples: dict[tuple[Any, ...], tuple[Any, ...]] = {}
@@ -104,14 +104,13 @@ class EventParser:
                 self._note_memory(fields.get("args"))
             return
         kind = _classify_category(category)
-        if kind is _RecordKind.OPERATOR:
+        if kind is Operator:
             self._append_event(self.operators, self._build_operator, index, fields)
-        elif kind is _RecordKind.ACTIVITY:
+        elif kind is DeviceActivity:
             self._append_event(self.activities, self._build_activity, index, fields)
-        elif kind is _RecordKind.CALL:
-            if not _is_short_query(fields):
-                self._append_event(self.calls, self._build_call, index, fields)
-        elif kind is _RecordKind.FRAME:
+        elif kind is RuntimeCall and not _is_short_query(fields):
+            self._append_event(self.calls, self._build_call, index, fields)
+        elif kind is PythonFrame:
             self._append_event(self.frames, self._build_frame, index, fields)
 
     def _note_memory(self, args: object) -> None:
@@ -123,11 +122,7 @@ class EventParser:
             self.peak_allocated[device] = max(held, self.peak_allocated.get(device, 0))
 
     def _append_event(
-        self,
-        events: list[_Event],
-        make: Callable[[dict[str, Any], dict[str, Any], str, int, int], _Event],
-        index: int,
-        fields: dict[str, Any],
+        self, events: list[_Event], make: Callable[[_Fields, _Fields, _Timed], _Event], index: int, fields: _Fields
     ) -> None:
         name = fields.get("name")
         if not isinstance(name, str):
@@ -144,18 +139,14 @@ class EventParser:
             return
         if duration < _SHORT_NS:
             duration = self._durations.setdefault(duration, duration)
-        events.append(make(fields, arguments or {}, clean_text(name), start, duration))
+        events.append(make(fields, arguments or {}, (clean_text(name), start, duration)))
 
-    def _build_operator(
-        self, fields: dict[str, Any], args: dict[str, Any], name: str, start: int, duration: int
-    ) -> Operator:
+    def _build_operator(self, fields: _Fields, args: _Fields, timed: _Timed) -> Operator:
         stack = args.get("Call stack")
         concrete = args.get("Concrete Inputs")
         return Operator(
-            name=name,
-            start_ns=start,
-            duration_ns=duration,
-            thread=self._get_thread(fields),
+            *timed,
+            thread=_get_thread(fields),
             annotation=fields["cat"] == "user_annotation",
             external_id=_check_integer(args.get("External id")),
             sequence=_check_integer(args.get("Sequence number")),
@@ -165,34 +156,22 @@ class EventParser:
             call_stack=clean_text(stack) if isinstance(stack, str) else "",
         )
 
-    def _build_call(
-        self, fields: dict[str, Any], args: dict[str, Any], name: str, start: int, duration: int
-    ) -> RuntimeCall:
-        size = args.get("size") if "emcpy" in name else None
+    def _build_call(self, fields: _Fields, args: _Fields, timed: _Timed) -> RuntimeCall:
+        size = args.get("size") if "emcpy" in timed[0] else None
         # ROCm writes numbers as text.
         copied = int(size) if isinstance(size, str) and len(size) < 20 and size.isdecimal() and size.isascii() else None
-        return RuntimeCall(
-            name, start, duration, self._get_thread(fields), _check_integer(args.get("correlation")), copied
-        )
+        return RuntimeCall(*timed, _get_thread(fields), _check_integer(args.get("correlation")), copied)
 
-    def _build_frame(
-        self, fields: dict[str, Any], args: dict[str, Any], name: str, start: int, duration: int
-    ) -> PythonFrame:
+    def _build_frame(self, fields: _Fields, args: _Fields, timed: _Timed) -> PythonFrame:
         caller = args.get("CallFrom")
-        return PythonFrame(
-            name, start, duration, self._get_thread(fields), clean_text(caller) if isinstance(caller, str) else ""
-        )
+        return PythonFrame(*timed, _get_thread(fields), clean_text(caller) if isinstance(caller, str) else "")
 
-    def _build_activity(
-        self, fields: dict[str, Any], args: dict[str, Any], name: str, start: int, duration: int
-    ) -> DeviceActivity:
+    def _build_activity(self, fields: _Fields, args: _Fields, timed: _Timed) -> DeviceActivity:
         external = args.get("External id", args.get("external id"))
         size = _check_integer(args.get("bytes"))
         return DeviceActivity(
+            *timed,
             kind=_DEVICE_KINDS[fields["cat"].lower()],
-            name=name,
-            start_ns=start,
-            duration_ns=duration,
             device=_check_integer(args.get("device")),
             stream=sys.intern(str(args.get("stream", fields.get("tid")))),
             correlation=_check_integer(args.get("correlation")),
@@ -211,21 +190,16 @@ class EventParser:
         if key not in self._operands:
             if len(self._operands) >= _MOST_SHARED:
                 self._operands.clear()
-            self._operands[key] = _parse_operands(shapes, types, strides)
+            steps = strides[: len(shapes)] if isinstance(strides, list) else ()
+            # Old traces leave out the types of trailing arguments that are not tensors.
+            rows = zip_longest(shapes, types[: len(shapes)], steps)
+            self._operands[key] = tuple(_parse_operand(*row) for row in rows)
         return self._operands[key]
 
     def _intern_tuple(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
         if len(self._tuples) >= _MOST_SHARED:
             self._tuples.clear()
         return self._tuples.setdefault(values, values)
-
-    def _get_thread(self, fields: dict[str, Any]) -> HostThread:
-        # Old traces write thread ids as text in some events and as numbers in others.
-        key = (str(fields.get("pid")), str(fields.get("tid")))
-        thread = self._threads.get(key)
-        if thread is None:
-            thread = self._threads[key] = HostThread(*key)
-        return thread
 
     def _make_error(self, index: int, field: str, expected: str, value: object) -> EvidenceError:
         found = value.text if isinstance(value, JsonFloat) else "nothing" if value is None else ascii(value)
@@ -234,23 +208,24 @@ class EventParser:
         )
 
 
-class _RecordKind(enum.Enum):
-    OPERATOR = enum.auto()
-    ACTIVITY = enum.auto()
-    CALL = enum.auto()
-    FRAME = enum.auto()
+def _get_thread(fields: _Fields) -> HostThread:
+    # Old traces write thread ids as text in some events and as numbers in others.
+    return _make_thread(str(fields.get("pid")), str(fields.get("tid")))
+
+
+_make_thread = functools.lru_cache(maxsize=1024)(HostThread)
 
 
 @functools.lru_cache(maxsize=256)
-def _classify_category(category: str) -> _RecordKind | None:
+def _classify_category(category: str) -> type[Span] | None:
     category = category.lower()
     if category in _OPERATORS:
-        return _RecordKind.OPERATOR
+        return Operator
     if category in _DEVICE_KINDS:
-        return _RecordKind.ACTIVITY
+        return DeviceActivity
     if category.endswith(("runtime", "driver")):
-        return _RecordKind.CALL
-    return _RecordKind.FRAME if category == "python_function" else None
+        return RuntimeCall
+    return PythonFrame if category == "python_function" else None
 
 
 def _is_short_query(fields: dict[str, Any]) -> bool:
@@ -309,12 +284,6 @@ def _parse_sizes(value: object) -> tuple[int, ...] | None:
         if type(size) is not int or not 0 <= size < _LARGEST_SIZE:
             return None
     return tuple(value)
-
-
-def _parse_operands(shapes: list[Any], types: list[Any], strides: object) -> tuple[Operand | None, ...]:
-    # Old traces leave out the types of trailing arguments that are not tensors.
-    rows = zip_longest(shapes, types[: len(shapes)], strides[: len(shapes)] if isinstance(strides, list) else ())
-    return tuple(_parse_operand(shape, type_name, steps) for shape, type_name, steps in rows)
 
 
 def _parse_operand(shape: object, type_name: object, strides: object) -> Operand | None:

@@ -34,10 +34,9 @@ class CallSites:
 
     def find_site(self, operator: int) -> CallSite:
         """Return the call site of the operator at an index of the tree."""
-        site = self._known.get(operator)
-        if site is None:
-            site = self._known[operator] = self._resolve_site(operator)
-        return site
+        if operator not in self._known:
+            self._known[operator] = self._resolve_site(operator)
+        return self._known[operator]
 
     def _resolve_site(self, operator: int) -> CallSite:
         sequence = self._tree.backward_of[operator]

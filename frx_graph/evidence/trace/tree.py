@@ -114,6 +114,7 @@ def build_tree(trace: TorchTrace) -> TraceTree:
     """Link the events of `trace`, in `n log n` time at any nesting."""
     operators = _sort_spans(trace.operators, lambda operator: operator.external_id or 0)
     frames = _sort_spans(trace.frames, lambda _: 0)
+    moments = [(operator.thread, operator.start_ns) for operator in operators] if frames else []
     launcher, launch_ns = _link_launches(trace, operators)
     return TraceTree(
         trace=trace,
@@ -121,16 +122,10 @@ def build_tree(trace: TorchTrace) -> TraceTree:
         parents=_find_parents(operators),
         frames=frames,
         frame_parents=_find_parents(frames),
-        frame_of=_find_frames(operators, frames),
+        frame_of=tuple(find_innermost(frames, moments)) if frames else (NONE,) * len(operators),
         launcher=launcher,
         launch_ns=launch_ns,
     )
-
-
-def _find_frames(operators: Sequence[Operator], frames: Sequence[PythonFrame]) -> tuple[int, ...]:
-    if not frames:
-        return (NONE,) * len(operators)
-    return tuple(find_innermost(frames, [(operator.thread, operator.start_ns) for operator in operators]))
 
 
 def _sort_spans(spans: Iterable[_Spans], tie: Callable[[_Spans], int]) -> tuple[_Spans, ...]:

@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ncu_exports import Launch, nvtx_cell, nvtx_export, wide_export
 
-from frx_graph.evidence.ncu.csv_file import read_ncu_csv
+from frx_graph.evidence.ncu.csv_file import find_nvtx_columns, parse_range_names, read_ncu_csv
 from frx_graph.evidence.ncu.launch import KernelLaunch
-from frx_graph.evidence.ncu.nvtx import find_nvtx_columns, parse_range_names
 
 CONV = "aten::conv2d, seq = 3, sizes = [[8, 64, 32, 32], [64, 64, 3, 3], [], []]"
 

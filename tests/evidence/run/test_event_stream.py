@@ -137,6 +137,11 @@ def test_lines_that_are_no_event_are_counted(tmp_path: Path, bad: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+def test_a_device_with_two_wrong_numbers_has_none(tmp_path: Path) -> None:
+    (sample,) = read(tmp_path, line("gpu_sample", gpu_index=-1, device=-1, utilization_gpu_pct=50)).events
+    assert sample == GpuSample(**ONE, busy_pct=50)
+
+
 def test_losses_that_are_not_finite_are_kept(tmp_path: Path) -> None:
     found = read(tmp_path, line("step_end", 5, loss="NaN"), line("step_end", 5, loss="-Infinity"))
     assert [repr(event.loss) for event in found.events if isinstance(event, StepEnd)] == ["nan", "-inf"]
