@@ -18,13 +18,10 @@ from typing import Any
 import psutil
 import torch
 from torch import nn
-from torch.profiler import ProfilerActivity, profile
 
-from frx_graph.errors import EvidenceError
-from frx_graph.measure.console_capture import STDERR, capture_output, drop_kineto_chatter
-from frx_graph.measure.operators.copy_recorder import keep_events_option
+from frx_graph.measure.operators.operator_events import get_kineto_results, run_profiler
 from frx_graph.support.garbage_collection import find_instances
-from frx_graph.support.torch_internals import EventType, RecordFunctionFast, is_profiler_enabled
+from frx_graph.support.torch_internals import EventType, RecordFunctionFast
 
 _STEP = "frx::memory_step"
 
@@ -91,8 +88,6 @@ def observe_memory(step: Callable[[], object], steps: int = 5) -> MemoryRecord:
     """
     if steps < 3:
         raise ValueError(f"{steps} steps do not show whether memory grows")
-    if is_profiler_enabled():
-        raise EvidenceError("a torch profiler is already running", "stop it before memory is watched")
     host_live, device_live = _count_live_host_bytes(), _get_device_bytes()
     with _limit_gc():
         host_steps, device_steps = _profile_steps(step, steps)
@@ -100,7 +95,7 @@ def observe_memory(step: Callable[[], object], steps: int = 5) -> MemoryRecord:
     return MemoryRecord(
         host=MemoryUse(host_live, host_steps),
         # A program may begin to use the GPU in its first step.
-        device=MemoryUse(device_live, device_steps) if _is_device_in_use() else None,
+        device=MemoryUse(device_live, device_steps) if _list_devices_in_use() else None,
         resident_bytes=resident,
     )
 
@@ -108,20 +103,11 @@ def observe_memory(step: Callable[[], object], steps: int = 5) -> MemoryRecord:
 def _profile_steps(step: Callable[[], object], steps: int) -> tuple[tuple[StepMemory, ...], tuple[StepMemory, ...]]:
     """The steps' memory on the host and on GPUs."""
     on_device: list[StepMemory] = []
-    profiler = profile(activities=[ProfilerActivity.CPU], profile_memory=True, **keep_events_option(profile))
-    with capture_output(STDERR, drop_kineto_chatter):
-        profiler.start()
-    try:
+    with run_profiler("memory is watched", profile_memory=True) as profiler:
         for _ in range(steps):
             with RecordFunctionFast(_STEP):
                 on_device.append(_run_on_device(step))
-    finally:
-        with capture_output(STDERR, drop_kineto_chatter):
-            profiler.stop()
-    results = profiler.profiler
-    assert results is not None
-    assert results.kineto_results is not None
-    return tuple(_replay_events(results.kineto_results.experimental_event_tree())), tuple(on_device)
+    return tuple(_replay_events(get_kineto_results(profiler).experimental_event_tree())), tuple(on_device)
 
 
 @contextlib.contextmanager
@@ -150,28 +136,24 @@ def _measure_resident(step: Callable[[], object], steps: int) -> Iterator[int]:
 def _run_on_device(step: Callable[[], object]) -> StepMemory:
     """Run `step` and collect garbage; zeros where no GPU is in use."""
     before = _get_device_bytes()
-    if _is_device_in_use():
-        for device in range(torch.cuda.device_count()):
-            torch.cuda.reset_peak_memory_stats(device)
+    for device in _list_devices_in_use():
+        torch.cuda.reset_peak_memory_stats(device)
     step()
     gc.collect()
-    if not _is_device_in_use():
-        return StepMemory(0, 0)
-    for device in range(torch.cuda.device_count()):
+    devices = _list_devices_in_use()
+    for device in devices:
         torch.cuda.synchronize(device)
-    peak = sum(torch.cuda.max_memory_allocated(device) for device in range(torch.cuda.device_count()))
+    peak = sum(torch.cuda.max_memory_allocated(device) for device in devices)
     return StepMemory(max(0, peak - before), _get_device_bytes() - before)
 
 
 def _get_device_bytes() -> int:
     """Bytes that tensors hold on all GPUs."""
-    if not _is_device_in_use():
-        return 0
-    return sum(torch.cuda.memory_allocated(device) for device in range(torch.cuda.device_count()))
+    return sum(torch.cuda.memory_allocated(device) for device in _list_devices_in_use())
 
 
-def _is_device_in_use() -> bool:
-    return torch.cuda.is_available() and torch.cuda.is_initialized()
+def _list_devices_in_use() -> range:
+    return range(torch.cuda.device_count() if torch.cuda.is_available() and torch.cuda.is_initialized() else 0)
 
 
 def _count_live_host_bytes() -> int:

@@ -146,7 +146,7 @@ def _make_observed_copy(seen: SeenCopy, call: ExternCall, phase: Phase) -> Obser
     return ObservedCopy(
         operator=call.operator,
         kind="operator" if seen.mechanism is Mechanism.ATEN else "reorder",
-        role="weight" if seen.role == "weight" else "output" if seen.role == "output" else "input",
+        role=seen.role,
         site=call.site,
         phase=phase,
         shape=seen.shape,

@@ -74,4 +74,4 @@ def _classify_role(call: TaggedCall, seen: SeenCopy) -> ObservedRole:
         return "weight"
     if seen.operand is not None and seen.operand < len(call.parameters):
         return "weight" if call.parameters[seen.operand] else "input"
-    return "weight" if seen.role == "weight" else "output" if seen.role == "output" else "input"
+    return seen.role
