@@ -11,6 +11,8 @@ import contextlib
 import enum
 import gc
 import itertools
+import math
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -55,7 +57,9 @@ class MemoryUse:
     def growth_bytes(self) -> int:
         """Bytes by which live memory grows with a step: the median of the later half, since the first steps fill caches
         and make gradients and optimizer states. Negative if it shrinks."""
-        return _get_late_median([step.kept_bytes for step in self.steps])
+        late = sorted(step.kept_bytes for step in self.steps[len(self.steps) // 2 :])
+        # Of two in the middle, the one nearer to zero.
+        return min(late[(len(late) - 1) // 2 : len(late) // 2 + 1], key=abs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,30 +178,22 @@ def _count_live_host_bytes() -> int:
 def _replay_events(roots: Sequence[Any]) -> Iterator[StepMemory]:
     """The steps' memory, from the profiler's tree. Frees of what was allocated before it ran are not counted."""
     begins: list[int] = []
-    at_place: dict[int, list[tuple[int, int]]] = {}
+    at_place: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
     pending = list(roots)
     while pending:
         event = pending.pop()
         pending.extend(event.children)
         if event.tag == EventType.Allocation:
             if event.extra_fields.device.type == "cpu":
-                change = (event.start_time_ns, event.extra_fields.alloc_size)
-                at_place.setdefault(event.extra_fields.ptr, []).append(change)
+                at_place[event.extra_fields.ptr].append((event.start_time_ns, event.extra_fields.alloc_size))
         elif event.tag == EventType.TorchOp and event.name == _STEP:
             begins.append(event.start_time_ns)
     begins.sort()
-    changes = [change for place in at_place.values() for change in _drop_older_frees(place)]
     # Events at one moment begin with frees, so that no peak is overstated.
-    changes.sort()
-    position = 0
-    for begin, end in zip(begins, [*begins[1:], None], strict=True):
-        live = peak = 0
-        while position < len(changes) and (end is None or changes[position][0] < end):
-            if changes[position][0] >= begin:
-                live += changes[position][1]
-                peak = max(peak, live)
-            position += 1
-        yield StepMemory(peak, live)
+    changes = sorted(change for place in at_place.values() for change in _drop_older_frees(place))
+    for begin, end in zip(begins, [*begins[1:], math.inf], strict=True):
+        live = [0, *itertools.accumulate(size for moment, size in changes if begin <= moment < end)]
+        yield StepMemory(max(live), live[-1])
 
 
 def _drop_older_frees(changes: list[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -208,11 +204,6 @@ def _drop_older_frees(changes: list[tuple[int, int]]) -> list[tuple[int, int]]:
     if freed and (len(freed) > len(allocated) or min(freed)[0] < min(allocated)[0]):
         freed.remove(min(freed))
     return [*allocated, *freed]
-
-
-def _get_late_median(values: Sequence[int]) -> int:
-    late = sorted(values[len(values) // 2 :])
-    return late[len(late) // 2] if len(late) % 2 else min(late[len(late) // 2 - 1 : len(late) // 2 + 1], key=abs)
 
 
 RESIDENT_FLOOR_BYTES = 2**20

@@ -94,8 +94,7 @@ class Nvcc:
         return ran.errors.decode(errors="replace").strip() or ran.problem
 
     def find_runtime_folders(self) -> tuple[str, ...]:
-        """Return the folders of the toolkit's shared libraries. nvcc's linker finds them by itself, the system's loader
-        may not."""
+        """Return the folders of the toolkit's shared libraries, which the system's loader may not find by itself."""
         ran = self._run(["--dryrun", "-x", "cu", os.devnull])
         for line in ran.errors.decode(errors="replace").splitlines():
             if line.startswith("#$ LIBRARIES="):

@@ -134,8 +134,7 @@ def _sum_gathers(overload: Any, image: Tensor, indices: Sequence[Tensor | None],
 
 
 def _make_gather_indices(had: int, wanted: int, step: int, inner: int, device: torch.device) -> Tensor:
-    """Return the indices that `wanted` outputs read of `had` inputs, `step` further, followed by `inner` dimensions of
-    size 1."""
+    """Return the indices that `wanted` outputs read of `had` inputs, `step` further, with `inner` more dimensions."""
     places = (torch.arange(wanted, device=device) * (had / wanted)).to(torch.int64)
     return (places + step).clamp(max=had - 1).reshape(-1, *(1,) * inner)
 

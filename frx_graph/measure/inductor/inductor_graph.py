@@ -69,10 +69,9 @@ def read_schedule(groups: Sequence[Any], phase: Phase) -> GeneratedGraph:
         for node in nodes:
             if isinstance(node, SchedulerNode):
                 copies.update(_find_copy(node, nodes, makers, phase))
-    externs = {
-        name: _make_extern_call(node) for name, node in makers.items() if isinstance(node, ExternKernelSchedulerNode)
-    }
-    return GeneratedGraph(copies, externs)
+    externs = {name: _find_origin(node) for name, node in makers.items() if isinstance(node, ExternKernelSchedulerNode)}
+    calls = {name: ExternCall(_get_operator_name(origin), find_call_site(origin)) for name, origin in externs.items()}
+    return GeneratedGraph(copies, calls)
 
 
 def _split_kernels(group: Any) -> Iterator[Sequence[Any]]:
@@ -94,7 +93,8 @@ def _find_copy(
     read, written = body.indexing_exprs[loads[0].index_name], body.indexing_exprs[stores[0].index_name]
     ranges = {var: _resolve_size(size) for var, size in body.var_ranges.items()}
     asked = _find_origin(node, _ASKED_FOR)
-    consumer = _find_extern_user(node)
+    users = (user.node for output in node.get_outputs() for user in output.users)
+    consumer = next((user for user in users if isinstance(user, ExternKernelSchedulerNode)), None)
     if asked is None and _is_same_order(read, written, ranges):
         return
     names = {member.get_name() for member in kernel}
@@ -155,11 +155,6 @@ def _is_local(node: Any, names: set[str]) -> bool:
     return all(not isinstance(user, OutputNode) and user.get_name() in names for user in users)
 
 
-def _find_extern_user(node: Any) -> Any | None:
-    users = (user.node for output in node.get_outputs() for user in output.users)
-    return next((user for user in users if isinstance(user, ExternKernelSchedulerNode)), None)
-
-
 def _classify_copy(
     node: Any, asked: fx.Node | None, consumer: Any | None, maker: Any | None, source: str
 ) -> tuple[str, ObservedKind, ObservedRole, fx.Node | None]:
@@ -217,11 +212,6 @@ def _find_position(extern: Any, argument: Any) -> int | None:
     names = [operand.get_name() for operand in extern.node.inputs if hasattr(operand, "get_name")]
     made = {output.get_name() for output in argument.get_outputs()}
     return next((position for position, name in enumerate(names) if name in made), None)
-
-
-def _make_extern_call(node: Any) -> ExternCall:
-    origin = _find_origin(node)
-    return ExternCall(_get_operator_name(origin), find_call_site(origin))
 
 
 def find_call_site(node: fx.Node | None) -> CallSite:

@@ -81,14 +81,12 @@ class CopyRecorder:
             raise EvidenceError(
                 "a copy recorder is already running in this process", "leave it before another one is started"
             )
-        self._stack.callback(_running.release)
-        try:
+        with contextlib.ExitStack() as stack:
+            stack.callback(_running.release)
             profiler = run_profiler("copies are recorded", on_gpu=torch.cuda.is_available(), record_shapes=True)
-            self._profile = self._stack.enter_context(profiler)
-            self._log, _ = self._stack.enter_context(capture_onednn_log(_drop_own_output))
-        except BaseException:
-            self._stack.close()
-            raise
+            self._profile = stack.enter_context(profiler)
+            self._log, _ = stack.enter_context(capture_onednn_log(_drop_own_output))
+            self._stack = stack.pop_all()
         self._recording = True
         return self
 

@@ -151,10 +151,10 @@ def read_contract(path: Path, *, wanted: str | None = None) -> OperatorContract:
 
 def dump_contract(contract: OperatorContract) -> str:
     """Return the contract as YAML, in the order of the rows."""
-    calls: dict[tuple[str, str], dict[tuple[int | None, int], dict[str, dict[str, Any]]]] = {}
+    calls: dict[tuple[str, str], dict[tuple[int | str, int], dict[str, dict[str, Any]]]] = {}
     for row in contract.rows:
-        operands = calls.setdefault((row.target, row.case), {})
-        dtypes = operands.setdefault((row.operand, row.rank), {})
+        place = (RESULT if row.operand is None else row.operand, row.rank)
+        dtypes = calls.setdefault((row.target, row.case), {}).setdefault(place, {})
         dtype = str(row.dtype).removeprefix("torch.")
         outcome = dtypes.setdefault(dtype, {"not_copied": [], "copied": {}, "varies": []})
         if row.entry is None:
@@ -167,6 +167,10 @@ def dump_contract(contract: OperatorContract) -> str:
             }
         else:
             outcome["not_copied"].append(str(row.pattern))
+
+    def list_known(dtypes: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+        return {dtype: {key: value for key, value in found.items() if value} for dtype, found in dtypes.items()}
+
     document = {
         "schema": SCHEMA,
         "device": contract.device,
@@ -177,14 +181,7 @@ def dump_contract(contract: OperatorContract) -> str:
                 "target": target,
                 "case": case,
                 "operands": [
-                    {
-                        "operand": RESULT if operand is None else operand,
-                        "rank": rank,
-                        **{
-                            dtype: {key: value for key, value in outcome.items() if value}
-                            for dtype, outcome in dtypes.items()
-                        },
-                    }
+                    {"operand": operand, "rank": rank, **list_known(dtypes)}
                     for (operand, rank), dtypes in operands.items()
                 ],
             }

@@ -17,14 +17,18 @@ from frx_graph.support.torch_internals import EventType, TensorMetadata, is_prof
 
 
 @contextlib.contextmanager
-def run_profiler(stop_before: str, *, on_gpu: bool = False, **options: bool) -> Iterator[profile]:
+def run_profiler(
+    stop_before: str, *, on_gpu: bool = False, record_shapes: bool = False, profile_memory: bool = False
+) -> Iterator[profile]:
     """Run torch's profiler in the block, without its messages on standard error. Raises `EvidenceError` if one is
     running already, which is to be stopped before `stop_before`."""
     if is_profiler_enabled():
         raise EvidenceError("a torch profiler is already running", f"stop it before {stop_before}")
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]
     # Without `acc_events` the profiler warns of discarded events.
-    profiler = profile(activities=activities, acc_events=True, **options)
+    profiler = profile(
+        activities=activities, record_shapes=record_shapes, profile_memory=profile_memory, acc_events=True
+    )
     with capture_output(STDERR, drop_kineto_chatter):
         profiler.start()
     try:
@@ -77,8 +81,7 @@ class OperatorEvent:
 
 
 def convert_events(roots: Sequence[Any]) -> tuple[OperatorEvent, ...]:
-    """Convert the profiler's `experimental_event_tree()`; events other than operator calls are skipped, their children
-    kept."""
+    """Convert the profiler's `experimental_event_tree()`; events other than operator calls leave their children."""
     return tuple(event for root in roots for event in _convert(root))
 
 

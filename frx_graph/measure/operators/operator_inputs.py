@@ -11,7 +11,7 @@ from torch import Tensor
 
 from frx_graph.facts.layout import compute_storage_extent
 from frx_graph.facts.operator_overload import find_overload
-from frx_graph.facts.operator_signature import OperatorSignature, SpecArgument, TensorSpec
+from frx_graph.facts.operator_signature import OperatorSignature, TensorSpec
 from frx_graph.support.torch_internals import OpOverload
 
 _NAMESPACES = frozenset({"aten", "prims", "mkl", "mkldnn", "frx_graph"})
@@ -58,13 +58,11 @@ def build_arguments(
     if signature.target.rpartition(".")[0] in _WITH_WORKSPACE:
         raise LookupError(f"{signature.target} needs a workspace that only its forward call makes")
     generator = torch.Generator().manual_seed(0)
-    made = tensor or (lambda spec: make_tensor(spec, generator))
-    args = [_map_tensors(argument, made) for argument in signature.args]
+    args, kwargs = signature.make_arguments(tensor or (lambda spec: make_tensor(spec, generator)))
     if signature.target == PACKED_BY_MKL:
         args[1] = torch.ops.mkl._mkl_reorder_linear_weight(args[2], args[4])
     elif signature.target in _PACKERS:
         args[1] = find_packer(signature.target)(args[1], *get_packing_arguments(signature.target, args))
-    kwargs = {name: _map_tensors(argument, made) for name, argument in signature.kwargs}
     return args, kwargs
 
 
@@ -90,10 +88,8 @@ def run_on_meta(signature: OperatorSignature) -> Any:
     def make(spec: TensorSpec) -> Tensor:
         return torch.empty_strided(spec.shape, spec.strides, dtype=spec.dtype, device="meta")
 
-    args = (_map_tensors(argument, make) for argument in signature.args)
-    return find_own_overload(signature.target)(
-        *args, **{name: _map_tensors(argument, make) for name, argument in signature.kwargs}
-    )
+    args, kwargs = signature.make_arguments(make)
+    return find_own_overload(signature.target)(*args, **kwargs)
 
 
 def make_tensor(spec: TensorSpec, generator: torch.Generator) -> Tensor:
@@ -146,9 +142,3 @@ def _make_memory(extent: int, spec: TensorSpec, generator: torch.Generator) -> T
     if spec.dtype is torch.bool:
         return torch.ones(extent, dtype=spec.dtype, device=spec.device)
     return torch.zeros(extent, dtype=spec.dtype, device=spec.device)
-
-
-def _map_tensors(argument: SpecArgument, make: Callable[[TensorSpec], Tensor]) -> Any:
-    if isinstance(argument, TensorSpec):
-        return make(argument)
-    return [_map_tensors(item, make) for item in argument] if isinstance(argument, tuple) else argument

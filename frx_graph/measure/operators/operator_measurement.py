@@ -103,3 +103,10 @@ class ObservedCopy:
     bytes: int
     source: str
     target: str
+
+    @staticmethod
+    def from_seen(
+        seen: SeenCopy, operator: str, kind: ObservedKind, role: ObservedRole, site: CallSite, phase: Phase
+    ) -> ObservedCopy:
+        """Return the copy that the profiler or the oneDNN log showed, with its place in the program."""
+        return ObservedCopy(operator, kind, role, site, phase, seen.shape, seen.bytes, seen.source, seen.target)

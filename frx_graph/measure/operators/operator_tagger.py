@@ -76,7 +76,8 @@ class OperatorTagger(TorchDispatchMode):
             str(getattr(func, "overloadpacket", func)),
             *self._sites.attribute(tensors, self._modules),
             tuple(self._is_parameter(t) for t in tensors),
-            part_of=ACCUMULATION if is_accumulating() else None,
+            # Only the node that adds a gradient to its parameter's has a variable.
+            part_of=ACCUMULATION if getattr(get_autograd_node(), "variable", None) is not None else None,
         )
         clone = self._find_reshaped_clone(call, tensors)
         self.calls.append(call)
@@ -105,11 +106,6 @@ class OperatorTagger(TorchDispatchMode):
         clone = self._last_clone[1]
         clone.part_of = "aten.reshape"
         return clone
-
-
-def is_accumulating() -> bool:
-    """True while autograd adds a gradient to its parameter's."""
-    return getattr(get_autograd_node(), "variable", None) is not None
 
 
 class _SiteAttribution:
