@@ -18,13 +18,12 @@ from torch._inductor import config as inductor_config
 from torch._inductor.output_code import CompiledFxGraph
 from torch._inductor.utils import fresh_cache
 from torch._inductor.virtualized import V
-from torch.profiler import ProfilerActivity, profile
 from versus_timing import Step
 
 from frx_graph.capture.captured_graph import Phase
-from frx_graph.measure.console_capture import STDERR, capture_output
 from frx_graph.measure.inductor.inductor_graph import read_schedule
-from frx_graph.measure.operators.copy_recorder import CopyRecorder, keep_events_option
+from frx_graph.measure.operators.copy_recorder import CopyRecorder
+from frx_graph.measure.operators.operator_events import get_kineto_results, run_profiler
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +98,9 @@ def peak_memory(step: Step, device: torch.device) -> int | None:
         step()
         torch.cuda.synchronize(device)
         return torch.cuda.max_memory_allocated(device) - before
-    profiler = profile(activities=[ProfilerActivity.CPU], profile_memory=True, **keep_events_option(profile))
-    with capture_output(STDERR, lambda _line: ""), profiler:
+    with run_profiler("memory is measured", profile_memory=True) as profiler:
         step()
-    results = None if profiler.profiler is None else profiler.profiler.kineto_results
+    results = get_kineto_results(profiler)
     if results is None:
         return None
     events: list[Any] = [event for event in results.events() if event.name() == "[memory]"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,13 +90,9 @@ class _StorageNumbering:
         self._groups: dict[int, tuple[int, object]] = {}
 
     def number_storage(self, value: Tensor) -> int:
-        if value.layout is not torch.strided:
-            return self._number(id(value), value)
-        storage = value.untyped_storage()
-        return self._number(storage._cdata, storage)
-
-    def _number(self, key: int, keep: object) -> int:
-        return self._groups.setdefault(key, (len(self._groups), keep))[0]
+        kept: Any = value.untyped_storage() if value.layout is torch.strided else value
+        key = id(value) if kept is value else kept._cdata
+        return self._groups.setdefault(key, (len(self._groups), kept))[0]
 
 
 def _collect_elements(node: fx.Node) -> dict[str, Tensor]:
@@ -121,6 +117,7 @@ def _build_op_facts(
     node: fx.Node, captured: CapturedGraph, tensors: Mapping[str, tuple[Tensor, str | None]], outputs: tuple[str, ...]
 ) -> OpFacts:
     called = _read_operator(node.target)
+    arguments: list[tuple[int | str, Any]] = [*enumerate(node.args), *node.kwargs.items()]
     return OpFacts(
         node=node.name,
         target=called.target,
@@ -135,7 +132,7 @@ def _build_op_facts(
         view=called.view,
         pointwise=called.pointwise,
         opaque=called.opaque,
-        symbolic=frozenset(_find_symbolic_arguments(node)),
+        symbolic=frozenset(key for key, argument in arguments if _is_symbolic(argument)),
     )
 
 
@@ -172,8 +169,7 @@ def _read_operator(target: Any) -> _OperatorTraits:
 
 
 def _is_pointwise(target: OpOverload) -> bool:
-    """Return True for torch's pointwise tag; some in-place overloads lack the tag of their functional twin
-    (`masked_fill_`)."""
+    """Return True for torch's pointwise tag, which some in-place overloads lack (`masked_fill_`) but not their twin."""
     if torch.Tag.pointwise in target.tags:
         return True
     name = target._schema.name.partition("::")[2]
@@ -195,11 +191,6 @@ def _list_written_values(node: fx.Node, arguments: tuple[tuple[int, str], ...]) 
         value = node.args[position] if position < len(node.args) else node.kwargs.get(name)
         written.extend(n.name for n in pytree.tree_leaves(value) if isinstance(n, fx.Node))
     return written
-
-
-def _find_symbolic_arguments(node: fx.Node) -> Iterator[int | str]:
-    yield from (position for position, value in enumerate(node.args) if _is_symbolic(value))
-    yield from (name for name, value in node.kwargs.items() if _is_symbolic(value))
 
 
 def _is_symbolic(value: Any) -> bool:

@@ -55,8 +55,7 @@ def make_contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def make_ordered_strides(shape: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:
-    """Return dense strides, in elements, for `shape` stored with `order` from the outermost to the innermost
-    dimension."""
+    """Return dense strides, in elements, for `shape` stored in `order`, from the outermost dimension inwards."""
     strides = [0] * len(shape)
     step = 1
     for dim in reversed(order):
@@ -84,8 +83,7 @@ def is_contiguous(shape: Sequence[int], strides: Sequence[int]) -> bool:
 
 
 def is_channels_last(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Return True as torch's `is_contiguous(memory_format=channels_last[_3d])` does for ranks 4 and 5; False for other
-    ranks."""
+    """Return True as torch's `is_contiguous(memory_format=channels_last[_3d])` does, for ranks 4 and 5 only."""
     return len(shape) in (4, 5) and follows_order(shape, strides, CHANNELS_LAST_ORDER[len(shape)])
 
 
@@ -122,8 +120,7 @@ def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
 
 
 def classify_layout(shape: Sequence[int], strides: Sequence[int]) -> Layout:
-    """Return the name of the layout. A tensor that is both plain and channels-last (one channel, 1x1 image) is
-    PLAIN."""
+    """Return the layout's name. A tensor both plain and channels-last (one channel, 1x1 image) is PLAIN."""
     if is_contiguous(shape, strides):
         return Layout.PLAIN
     if is_channels_last(shape, strides):

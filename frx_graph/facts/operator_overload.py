@@ -14,8 +14,7 @@ from frx_graph.support.torch_internals import OpOverload
 
 @functools.cache
 def find_overload(target: str) -> OpOverload | None:
-    """Return the operator that `OpFacts.target` names, `aten.sum.dim_IntList`; None if it is higher-order or not
-    registered."""
+    """Return the operator that `OpFacts.target` names (`aten.sum.dim_IntList`), unless higher-order or unregistered."""
     namespace, _, rest = target.partition(".")
     packet, _, name = rest.rpartition(".")
     found = getattr(getattr(getattr(torch.ops, namespace, None), packet, None), name, None)
@@ -23,8 +22,7 @@ def find_overload(target: str) -> OpOverload | None:
 
 
 def get_argument(op: OpFacts, name: str) -> Argument:
-    """Return the argument that torch's schema calls `name`: as given, or its default. None if the operator has no such
-    argument."""
+    """Return the argument that torch's schema calls `name`, as given or its default; None if there is no such one."""
     overload = find_overload(op.target)
     return op.kwargs.get(name) if overload is None else _resolve_argument(overload, op.args, op.kwargs, name)
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 
@@ -44,6 +44,16 @@ class OperatorSignature:
         """The tensor arguments in order."""
         return tuple(_list_tensors((self.args, tuple(value for _, value in self.kwargs))))
 
+    def make_arguments(self, make: Callable[[TensorSpec], Any]) -> tuple[list[Any], dict[str, Any]]:
+        """Return positional and keyword arguments of a call, with what `make` returns for the tensors."""
+
+        def convert(argument: SpecArgument) -> Any:
+            if isinstance(argument, TensorSpec):
+                return make(argument)
+            return [convert(item) for item in argument] if isinstance(argument, tuple) else argument
+
+        return [convert(argument) for argument in self.args], {name: convert(value) for name, value in self.kwargs}
+
 
 def make_tensor_spec(value: ValueFacts) -> TensorSpec:
     """Return a value of a graph as a tensor argument."""
@@ -62,21 +72,15 @@ def build_signature(
 
     def convert_argument(argument: Argument) -> SpecArgument:
         if isinstance(argument, ValueRef):
-            value = facts.values.get(argument.name)
-            return (
-                None
-                if value is None
-                else replace(make_tensor_spec(value), strides=strides.get(argument.name, value.strides))
-            )
-        if isinstance(argument, tuple):
-            return tuple(convert_argument(item) for item in argument)
-        return argument
+            if (value := facts.values.get(argument.name)) is None:
+                return None
+            return replace(make_tensor_spec(value), strides=strides.get(argument.name, value.strides))
+        return tuple(convert_argument(item) for item in argument) if isinstance(argument, tuple) else argument
 
-    kwargs: Mapping[str, Argument] = op.kwargs
     return OperatorSignature(
         target=op.target,
         args=tuple(convert_argument(argument) for argument in op.args),
-        kwargs=tuple((name, convert_argument(kwargs[name])) for name in sorted(kwargs)),
+        kwargs=tuple((name, convert_argument(op.kwargs[name])) for name in sorted(op.kwargs)),
     )
 
 

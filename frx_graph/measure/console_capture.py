@@ -32,50 +32,52 @@ def capture_output(descriptor: int, foreign: Callable[[str], str]) -> Iterator[C
     """
     result = CapturedText()
     with tempfile.TemporaryFile() as file:
-        flush_streams()
-        original = _duplicate(descriptor)
-        os.dup2(file.fileno(), descriptor)
         try:
-            yield result
+            with _point_descriptor(descriptor, file.fileno()):
+                yield result
         finally:
-            flush_streams()
-            if original is None:
-                if file.fileno() != descriptor:
-                    os.close(descriptor)
-            else:
-                os.dup2(original, descriptor)
             file.seek(0)
             result.text = file.read().decode(errors="replace")
-            if original is not None:
-                _write(original, "".join(foreign(line) for line in result.text.splitlines(keepends=True)))
-                os.close(original)
+            rest = "".join(foreign(line) for line in result.text.splitlines(keepends=True)).encode()
+            with contextlib.suppress(OSError):
+                while rest:
+                    rest = rest[os.write(descriptor, rest) :]
 
 
 @contextlib.contextmanager
 def redirect_output(descriptor: int, to: int) -> Iterator[None]:
     """Redirect file descriptor `descriptor` to descriptor `to`, for C, Python, and child processes started inside. If
     `to` is closed, the output is dropped. The descriptor is always restored; one that was closed is closed again."""
-    flush_streams()
-    original = _duplicate(descriptor)
-    target = _duplicate(to)
-    if target is None:
+    try:
+        target = os.dup(to)
+    except OSError:
         target = os.open(os.devnull, os.O_WRONLY)
     try:
-        os.dup2(target, descriptor)
+        with _point_descriptor(descriptor, target):
+            yield
+    finally:
+        os.close(target)
+
+
+@contextlib.contextmanager
+def _point_descriptor(descriptor: int, target: int) -> Iterator[None]:
+    _flush_streams()
+    original: int | None = None
+    with contextlib.suppress(OSError):
+        original = os.dup(descriptor)
+    os.dup2(target, descriptor)
+    try:
         yield
     finally:
-        flush_streams()
+        _flush_streams()
         if original is None:
             os.close(descriptor)
         else:
             os.dup2(original, descriptor)
             os.close(original)
-        if target != descriptor:
-            os.close(target)
 
 
-def flush_streams() -> None:
-    """Empty Python's and the C library's output buffers."""
+def _flush_streams() -> None:
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             with contextlib.suppress(OSError, ValueError):
@@ -86,20 +88,6 @@ def flush_streams() -> None:
 def load_c_library() -> ctypes.CDLL:
     """The C library whose standard streams native code writes to."""
     return ctypes.CDLL(None)
-
-
-def _duplicate(descriptor: int) -> int | None:
-    try:
-        return os.dup(descriptor)
-    except OSError:
-        return None
-
-
-def _write(descriptor: int, text: str) -> None:
-    rest = text.encode()
-    with contextlib.suppress(OSError):
-        while rest:
-            rest = rest[os.write(descriptor, rest) :]
 
 
 _KINETO_CHATTER = re.compile(r"^(USDT|STAGE|INFO|WARNING|ERROR):\d{4}-\d\d-\d\d .*\.cpp:\d+\] .*\n?$")

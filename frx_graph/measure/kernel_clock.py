@@ -56,8 +56,7 @@ class KernelClock:
 
 
 def build_kernel_clock(nvcc: Nvcc, folder: Path) -> KernelClock | str:
-    """Compile the clock's library into `folder` for the CUDA toolkit at hand; return the clock, or the reason for a
-    failure."""
+    """Compile the clock's library into `folder` for the CUDA toolkit at hand; return the clock or what has failed."""
     source = folder / "kernel_clock.cpp"
     text = resources.files("frx_graph.measure").joinpath("kernel_clock.cpp").read_text(encoding="utf-8")
     source.write_text(text, encoding="utf-8")

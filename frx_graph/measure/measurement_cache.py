@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
@@ -71,12 +71,8 @@ class MeasuredOperators:
         if not calls and not timed:
             return
         stored = _read(self._path)
-        for signature, key in calls.items():
-            if (measurement := stored.measurements.get(key)) is not None:
-                self._measurements[signature] = measurement
-        for signature, key in timed.items():
-            if (times := stored.layout_times.get(key)) is not None:
-                self._times[signature] = times
+        self._measurements |= {s: stored.measurements[key] for s, key in calls.items() if key in stored.measurements}
+        self._times |= {s: stored.layout_times[key] for s, key in timed.items() if key in stored.layout_times}
         new_measurements = measure_operators(
             [s for s in calls if s not in self._measurements], on_failure=self._record_failure, progress=progress
         )
@@ -101,20 +97,14 @@ class MeasuredOperators:
     ) -> None:
         """Read or measure the seconds of all calls in `groups`, like `measure`. Calls of a group are compared: if one
         is missing, all are measured, and scaled to the known ones."""
-        keys = {tuple(group): [make_signature_key(signature) for signature in group] for group in groups}
-        wanted = {group: names for group, names in keys.items() if not all(s in self._seconds for s in group)}
+        wanted = [group for group in dict.fromkeys(map(tuple, groups)) if not all(s in self._seconds for s in group)]
         if not wanted:
             return
-        stored = _read(self._path)
-        known = {
-            s: stored.seconds[name]
-            for group, names in wanted.items()
-            for s, name in zip(group, names, strict=True)
-            if name in stored.seconds
-        }
-        for group, names in wanted.items():
-            if all(name in stored.seconds for name in names):
-                self._seconds.update((s, stored.seconds[name]) for s, name in zip(group, names, strict=True))
+        stored = _read(self._path).seconds
+        known = {s: stored[key] for group in wanted for s in group if (key := make_signature_key(s)) in stored}
+        for group in wanted:
+            if all(s in known for s in group):
+                self._seconds.update((s, known[s]) for s in group)
         missing = [group for group in wanted if not all(s in self._seconds for s in group)]
         with watch_disturbance() as disturbed:
             taken = time_variants(missing, on_failure=self._record_failure, progress=progress)
@@ -200,7 +190,12 @@ def _read(path: Path) -> _StoredFile:
 
 
 def _merge(path: Path, new: _StoredFile) -> None:
-    with _lock_file(path):
+    """Add to the file under its lock, or without one if locking fails. Replacing the file stays atomic; at worst, new
+    entries of another process are measured again."""
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError, Timeout, NotImplementedError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(FileLock(path.with_suffix(".lock"), timeout=_LOCK_SECONDS))
         stored = _read(path)
         merged = _StoredFile(
             measurements=_keep_newest(stored.measurements | new.measurements),
@@ -212,14 +207,3 @@ def _merge(path: Path, new: _StoredFile) -> None:
 
 def _keep_newest(entries: dict[str, _Value]) -> dict[str, _Value]:
     return dict(list(entries.items())[-_MOST_ENTRIES:])
-
-
-@contextlib.contextmanager
-def _lock_file(path: Path) -> Iterator[None]:
-    """Hold the file's lock, or continue without one if locking fails. Replacing the file stays atomic; at worst, new
-    entries of another process are measured again."""
-    with contextlib.ExitStack() as stack:
-        with contextlib.suppress(OSError, Timeout, NotImplementedError):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            stack.enter_context(FileLock(path.with_suffix(".lock"), timeout=_LOCK_SECONDS))
-        yield

@@ -11,6 +11,8 @@ import contextlib
 import enum
 import gc
 import itertools
+import math
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,13 +20,10 @@ from typing import Any
 import psutil
 import torch
 from torch import nn
-from torch.profiler import ProfilerActivity, profile
 
-from frx_graph.errors import EvidenceError
-from frx_graph.measure.console_capture import STDERR, capture_output, drop_kineto_chatter
-from frx_graph.measure.operators.copy_recorder import keep_events_option
+from frx_graph.measure.operators.operator_events import get_kineto_results, run_profiler
 from frx_graph.support.garbage_collection import find_instances
-from frx_graph.support.torch_internals import EventType, RecordFunctionFast, is_profiler_enabled
+from frx_graph.support.torch_internals import EventType, RecordFunctionFast
 
 _STEP = "frx::memory_step"
 
@@ -58,7 +57,9 @@ class MemoryUse:
     def growth_bytes(self) -> int:
         """Bytes by which live memory grows with a step: the median of the later half, since the first steps fill caches
         and make gradients and optimizer states. Negative if it shrinks."""
-        return _get_late_median([step.kept_bytes for step in self.steps])
+        late = sorted(step.kept_bytes for step in self.steps[len(self.steps) // 2 :])
+        # Of two in the middle, the one nearer to zero.
+        return min(late[(len(late) - 1) // 2 : len(late) // 2 + 1], key=abs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +92,6 @@ def observe_memory(step: Callable[[], object], steps: int = 5) -> MemoryRecord:
     """
     if steps < 3:
         raise ValueError(f"{steps} steps do not show whether memory grows")
-    if is_profiler_enabled():
-        raise EvidenceError("a torch profiler is already running", "stop it before memory is watched")
     host_live, device_live = _count_live_host_bytes(), _get_device_bytes()
     with _limit_gc():
         host_steps, device_steps = _profile_steps(step, steps)
@@ -100,7 +99,7 @@ def observe_memory(step: Callable[[], object], steps: int = 5) -> MemoryRecord:
     return MemoryRecord(
         host=MemoryUse(host_live, host_steps),
         # A program may begin to use the GPU in its first step.
-        device=MemoryUse(device_live, device_steps) if _is_device_in_use() else None,
+        device=MemoryUse(device_live, device_steps) if _list_devices_in_use() else None,
         resident_bytes=resident,
     )
 
@@ -108,20 +107,11 @@ def observe_memory(step: Callable[[], object], steps: int = 5) -> MemoryRecord:
 def _profile_steps(step: Callable[[], object], steps: int) -> tuple[tuple[StepMemory, ...], tuple[StepMemory, ...]]:
     """The steps' memory on the host and on GPUs."""
     on_device: list[StepMemory] = []
-    profiler = profile(activities=[ProfilerActivity.CPU], profile_memory=True, **keep_events_option(profile))
-    with capture_output(STDERR, drop_kineto_chatter):
-        profiler.start()
-    try:
+    with run_profiler("memory is watched", profile_memory=True) as profiler:
         for _ in range(steps):
             with RecordFunctionFast(_STEP):
                 on_device.append(_run_on_device(step))
-    finally:
-        with capture_output(STDERR, drop_kineto_chatter):
-            profiler.stop()
-    results = profiler.profiler
-    assert results is not None
-    assert results.kineto_results is not None
-    return tuple(_replay_events(results.kineto_results.experimental_event_tree())), tuple(on_device)
+    return tuple(_replay_events(get_kineto_results(profiler).experimental_event_tree())), tuple(on_device)
 
 
 @contextlib.contextmanager
@@ -150,28 +140,24 @@ def _measure_resident(step: Callable[[], object], steps: int) -> Iterator[int]:
 def _run_on_device(step: Callable[[], object]) -> StepMemory:
     """Run `step` and collect garbage; zeros where no GPU is in use."""
     before = _get_device_bytes()
-    if _is_device_in_use():
-        for device in range(torch.cuda.device_count()):
-            torch.cuda.reset_peak_memory_stats(device)
+    for device in _list_devices_in_use():
+        torch.cuda.reset_peak_memory_stats(device)
     step()
     gc.collect()
-    if not _is_device_in_use():
-        return StepMemory(0, 0)
-    for device in range(torch.cuda.device_count()):
+    devices = _list_devices_in_use()
+    for device in devices:
         torch.cuda.synchronize(device)
-    peak = sum(torch.cuda.max_memory_allocated(device) for device in range(torch.cuda.device_count()))
+    peak = sum(torch.cuda.max_memory_allocated(device) for device in devices)
     return StepMemory(max(0, peak - before), _get_device_bytes() - before)
 
 
 def _get_device_bytes() -> int:
     """Bytes that tensors hold on all GPUs."""
-    if not _is_device_in_use():
-        return 0
-    return sum(torch.cuda.memory_allocated(device) for device in range(torch.cuda.device_count()))
+    return sum(torch.cuda.memory_allocated(device) for device in _list_devices_in_use())
 
 
-def _is_device_in_use() -> bool:
-    return torch.cuda.is_available() and torch.cuda.is_initialized()
+def _list_devices_in_use() -> range:
+    return range(torch.cuda.device_count() if torch.cuda.is_available() and torch.cuda.is_initialized() else 0)
 
 
 def _count_live_host_bytes() -> int:
@@ -192,30 +178,22 @@ def _count_live_host_bytes() -> int:
 def _replay_events(roots: Sequence[Any]) -> Iterator[StepMemory]:
     """The steps' memory, from the profiler's tree. Frees of what was allocated before it ran are not counted."""
     begins: list[int] = []
-    at_place: dict[int, list[tuple[int, int]]] = {}
+    at_place: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
     pending = list(roots)
     while pending:
         event = pending.pop()
         pending.extend(event.children)
         if event.tag == EventType.Allocation:
             if event.extra_fields.device.type == "cpu":
-                change = (event.start_time_ns, event.extra_fields.alloc_size)
-                at_place.setdefault(event.extra_fields.ptr, []).append(change)
+                at_place[event.extra_fields.ptr].append((event.start_time_ns, event.extra_fields.alloc_size))
         elif event.tag == EventType.TorchOp and event.name == _STEP:
             begins.append(event.start_time_ns)
     begins.sort()
-    changes = [change for place in at_place.values() for change in _drop_older_frees(place)]
     # Events at one moment begin with frees, so that no peak is overstated.
-    changes.sort()
-    position = 0
-    for begin, end in zip(begins, [*begins[1:], None], strict=True):
-        live = peak = 0
-        while position < len(changes) and (end is None or changes[position][0] < end):
-            if changes[position][0] >= begin:
-                live += changes[position][1]
-                peak = max(peak, live)
-            position += 1
-        yield StepMemory(peak, live)
+    changes = sorted(change for place in at_place.values() for change in _drop_older_frees(place))
+    for begin, end in zip(begins, [*begins[1:], math.inf], strict=True):
+        live = [0, *itertools.accumulate(size for moment, size in changes if begin <= moment < end)]
+        yield StepMemory(max(live), live[-1])
 
 
 def _drop_older_frees(changes: list[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -226,11 +204,6 @@ def _drop_older_frees(changes: list[tuple[int, int]]) -> list[tuple[int, int]]:
     if freed and (len(freed) > len(allocated) or min(freed)[0] < min(allocated)[0]):
         freed.remove(min(freed))
     return [*allocated, *freed]
-
-
-def _get_late_median(values: Sequence[int]) -> int:
-    late = sorted(values[len(values) // 2 :])
-    return late[len(late) // 2] if len(late) % 2 else min(late[len(late) // 2 - 1 : len(late) // 2 + 1], key=abs)
 
 
 RESIDENT_FLOOR_BYTES = 2**20

@@ -67,36 +67,23 @@ class Nvcc:
         library at run time. `flags` come last, so they take precedence. Raises `EvidenceError` if the source is not a
         file, or if a shell would interpret its name.
         """
-        # An absolute path cannot be taken for an option.
-        said = [
-            *_get_language_flags(source),
-            "-cudart",
-            cudart,
-            *_get_architecture_flags(arch, flags),
-            "-Xptxas=-v",
-            *flags,
-        ]
-        ran = self._run([*said, "-o", str(output.absolute()), str(source.absolute())])
-        text = ran.errors.decode(errors="replace") + ran.output.decode(errors="replace")
+        ran, text = self._compile(["-cudart", cudart, "-Xptxas=-v"], source, output, arch, flags)
         found = parse_report(text), tuple(dict.fromkeys(_ARCHITECTURE.findall(text)))
         if ran.ending is not RunEnding.EXITED:
             return CompiledSource(None, *found, f"nvcc: {ran.problem}\n{text}")
         if ran.exit_code:
             return CompiledSource(None, *found, _drop_ptxas_report(text) or f"nvcc: {ran.problem}")
         if not os.access(output, os.X_OK):
-            return CompiledSource(
-                None, *found, "nvcc has made no program: leave -c, -ptx and the like out of the flags"
-            )
+            error = "nvcc has made no program: leave -c, -ptx and the like out of the flags"
+            return CompiledSource(None, *found, error)
         return CompiledSource(output, *found, "")
 
     def compile_ptx(self, source: Path, output: Path, *, arch: str | None, flags: Sequence[str]) -> str | None:
         """Compile PTX to `output` for `arch`, or nvcc's default; return nvcc's messages if that fails. `flags` and
         errors are the same as above."""
-        said = [*_get_language_flags(source), "-ptx", *_get_architecture_flags(arch, flags), *flags]
-        ran = self._run([*said, "-o", str(output.absolute()), str(source.absolute())])
-        text = (ran.errors.decode(errors="replace") + ran.output.decode(errors="replace")).strip()
+        ran, text = self._compile(["-ptx"], source, output, arch, flags)
         if ran.problem is not None:
-            return text if ran.ending is RunEnding.EXITED and text else f"nvcc: {ran.problem}"
+            return text.strip() if ran.ending is RunEnding.EXITED and text.strip() else f"nvcc: {ran.problem}"
         return None if output.is_file() else "nvcc has made no PTX: leave -c, -cubin and the like out of the flags"
 
     def compile_library(self, source: Path, output: Path) -> str | None:
@@ -107,8 +94,7 @@ class Nvcc:
         return ran.errors.decode(errors="replace").strip() or ran.problem
 
     def find_runtime_folders(self) -> tuple[str, ...]:
-        """Return the folders of the toolkit's shared libraries. nvcc's linker finds them by itself, the system's loader
-        may not."""
+        """Return the folders of the toolkit's shared libraries, which the system's loader may not find by itself."""
         ran = self._run(["--dryrun", "-x", "cu", os.devnull])
         for line in ran.errors.decode(errors="replace").splitlines():
             if line.startswith("#$ LIBRARIES="):
@@ -116,27 +102,29 @@ class Nvcc:
                 return tuple(str(Path(folder).resolve()) for folder in given if Path(folder).name != "stubs")
         return ()
 
+    def _compile(
+        self, options: Sequence[str], source: Path, output: Path, arch: str | None, flags: Sequence[str]
+    ) -> tuple[ProgramRun, str]:
+        """Return the run and all that it printed."""
+        if not source.is_file():
+            raise EvidenceError(f"{source}: no such file", "name CUDA source files")
+        if NOT_FOR_SHELLS.search(str(source.absolute())):
+            raise EvidenceError(f"{source}: nvcc would hand this name to a shell", "rename the file or its folder")
+        # Only for other names, since nvcc would then take object files in flags for CUDA, too.
+        language = () if source.suffix == ".cu" else ("-x", "cu")
+        named = any(flag.startswith(_NAMES_ARCHITECTURE) for flag in flags)
+        architecture = () if arch is None or named else (f"-arch={arch}",)
+        # An absolute path cannot be taken for an option.
+        paths = ("-o", str(output.absolute()), str(source.absolute()))
+        ran = self._run([*language, *options, *architecture, *flags, *paths])
+        return ran, ran.errors.decode(errors="replace") + ran.output.decode(errors="replace")
+
     def _run(self, arguments: Sequence[str]) -> ProgramRun:
         environment = {**os.environ, "TMPDIR": str(self.temporary)}
         try:
             return run_program([self.program, *arguments], limit_seconds=LIMIT_SECONDS, environment=environment)
         except OSError as error:
             raise EvidenceError(f"{self.program} cannot be started: {error.strerror or error}") from None
-
-
-def _get_language_flags(source: Path) -> Sequence[str]:
-    """Return the flags that declare `source` CUDA if its name does not. With them nvcc would also take object files in
-    flags for CUDA."""
-    if not source.is_file():
-        raise EvidenceError(f"{source}: no such file", "name CUDA source files")
-    if NOT_FOR_SHELLS.search(str(source.absolute())):
-        raise EvidenceError(f"{source}: nvcc would hand this name to a shell", "rename the file or its folder")
-    return () if source.suffix == ".cu" else ("-x", "cu")
-
-
-def _get_architecture_flags(arch: str | None, flags: Sequence[str]) -> Sequence[str]:
-    named = any(flag.startswith(_NAMES_ARCHITECTURE) for flag in flags)
-    return () if arch is None or named else (f"-arch={arch}",)
 
 
 def find_nvcc() -> str | None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -22,12 +23,7 @@ from frx_graph.support.plain_text import format_bytes
 
 SHOWN = 3
 """Values described in the evidence of one finding; the rest is counted."""
-_DTYPE_NAMES: Mapping[torch.dtype, str] = {
-    torch.float32: "fp32",
-    torch.float64: "fp64",
-    torch.float16: "fp16",
-    torch.bfloat16: "bf16",
-}
+_DTYPE_NAMES = {torch.float32: "fp32", torch.float64: "fp64", torch.float16: "fp16", torch.bfloat16: "bf16"}
 
 
 @dataclass(frozen=True)
@@ -102,7 +98,9 @@ def build_copy_finding(
     """Return the finding of one group. `possible_bytes` is the most traffic that the remedy saves; severity follows
     from it. Evidence common to all copies (counts, phases, their source) is added."""
     severity = grade_bytes(possible_bytes, analysis.step_bytes) if remedy.severity is None else remedy.severity
-    measured = all(is_certain(copy, analysis) for copy in group.copies)
+    # An operator of the graph is certain, and so is a copy seen when its operator ran separately.
+    copying, ops = EXPLICIT_COPIES | WRITING_COPIES, analysis.facts.op_by_node
+    certain = (node in analysis.measurements or (node in ops and ops[node].operator in copying) for node in group.nodes)
     return Finding(
         rule=rule,
         title=title,
@@ -115,17 +113,11 @@ def build_copy_finding(
         effort=remedy.effort,
         risk=remedy.risk,
         fix=remedy.fix,
-        confidence=confidence.MEASURED if measured else confidence.INFERRED,
+        confidence=confidence.MEASURED if all(certain) else confidence.INFERRED,
         evidence=(_count_evidence(group), *evidence),
         copies=group.copies,
         modules=group.modules,
     )
-
-
-def is_certain(copy: Copy, analysis: Analysis) -> bool:
-    """Return True if the copy is an operator of the graph, or was seen when its operator ran separately."""
-    op = analysis.facts.op_by_node.get(copy.node)
-    return (op is not None and op.operator in EXPLICIT_COPIES | WRITING_COPIES) or copy.node in analysis.measurements
 
 
 def _count_evidence(group: CopyGroup) -> Evidence:
@@ -164,7 +156,7 @@ def summarize_texts(texts: Iterable[tuple[str, int]]) -> Iterator[Evidence]:
     counts: Counter[str] = Counter()
     for text, count in texts:
         counts[text] += count
-    for text, count in list(counts.items())[:SHOWN]:
+    for text, count in itertools.islice(counts.items(), SHOWN):
         yield Evidence(f"{text} ({count}×)" if count > 1 else text, "eager graph")
     if len(counts) > SHOWN:
         yield Evidence(f"and {len(counts) - SHOWN} more", "eager graph")

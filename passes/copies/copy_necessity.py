@@ -90,22 +90,20 @@ def judge_copies(analysis: Analysis, copies: tuple[Copy, ...]) -> tuple[Verdict,
     undoing = {name: node for node, name in undone_by.items()}
     repeats = _find_repeats(facts, judged)
     steady = _find_constant_values(facts) if judged else frozenset()
-    constants = {copy.node for copy in judged if _is_constant(facts, facts.op_by_node[copy.node].inputs[0], steady)}
     verdicts = []
     for copy in copies:
-        trial = trials.get(copy.node, _ReplayResult(accepted=False))
-        partner = undone_by.get(copy.node) or undoing.get(copy.node)
-        if copy.node not in trials:
+        trial, op = trials.get(copy.node), facts.op_by_node.get(copy.node)
+        if trial is None or op is None:
             verdict = Verdict(copy, Necessity.NEEDED)
-        elif _is_unread(facts, facts.op_by_node[copy.node].outputs[0]):
+        elif _is_unread(facts, op.outputs[0]):
             verdict = Verdict(copy, Necessity.UNUSED)
-        elif _has_same_layout(facts, facts.op_by_node[copy.node]):
+        elif _has_same_layout(facts, op):
             verdict = Verdict(copy, Necessity.SAME_LAYOUT)
-        elif partner is not None:
+        elif partner := undone_by.get(copy.node) or undoing.get(copy.node):
             verdict = Verdict(copy, Necessity.UNDONE, partner)
         elif copy.node in repeats:
             verdict = Verdict(copy, Necessity.REPEATED, repeats[copy.node])
-        elif copy.node in constants:
+        elif _is_constant(facts, op.inputs[0], steady):
             verdict = Verdict(copy, Necessity.CONSTANT)
         elif trial.accepted:
             verdict = Verdict(copy, Necessity.UNNEEDED, plain_weights=trial.plain_weights)
@@ -206,9 +204,7 @@ def _replay_without_copy(analysis: Analysis, copy_op: OpFacts, position: Mapping
         if op.operator in LAYOUT_COPIES and _is_noop(facts, op, changed):
             vanished.append(op.node)
             continue
-        if not _accepts_strides(analysis, op, changed):
-            return _ReplayResult(accepted=False, wanted_by=op.node)
-        strides = replay_operator(op, facts, changed)
+        strides = replay_operator(op, facts, changed) if _accepts_strides(analysis, op, changed) else None
         if strides is None:
             return _ReplayResult(accepted=False, wanted_by=op.node)
         plain_weights.extend(_find_plain_weight(facts, op, changed))
@@ -260,9 +256,7 @@ def _accepts_strides(analysis: Analysis, op: OpFacts, changed: Mapping[str, Stri
 
 def _accepts_operand(analysis: Analysis, op: OpFacts, index: int, value: ValueFacts, strides: Strides) -> bool:
     pattern = classify_strides(value.shape, strides)
-    if pattern is StridePattern.CONTIGUOUS:
-        return True
-    if analysis.contract is None:
-        return False
+    if pattern is StridePattern.CONTIGUOUS or analysis.contract is None:
+        return pattern is StridePattern.CONTIGUOUS
     entry = analysis.contract.get_entry(op.target, index, pattern, value.dtype, rank=len(value.shape))
     return entry is not None and not entry.copied

@@ -10,13 +10,12 @@ converted on every call, which `torch/_inductor/kernel/conv.py` (2.15) notes as 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
 from frx_graph.facts.layout import CHANNELS_LAST_ORDER, Layout, is_channels_last, is_contiguous, make_ordered_strides
 from frx_graph.facts.operator_families import CONVOLUTIONS, LAYOUT_COPIES, WRITING_COPIES
-from frx_graph.facts.operator_signature import OperatorSignature, SpecArgument, TensorSpec
+from frx_graph.facts.operator_signature import OperatorSignature, replace_strides
 from frx_graph.passes.copies.view_chain import find_readers
 from frx_graph.passes.fusion.fusion_groups import Dataflow
 from frx_graph.passes.layouts.inductor_layout import is_channels_last_forced
@@ -38,13 +37,10 @@ def find_forced_phases(facts: GraphFacts, inner: str) -> frozenset[Phase]:
 
 def convert_signature(signature: OperatorSignature) -> OperatorSignature:
     """Return the same call with every rank-4 operand in channels-last."""
-
-    def convert_operand(argument: SpecArgument) -> SpecArgument:
-        if isinstance(argument, TensorSpec) and len(argument.shape) == IMAGE_RANK:
-            return replace(argument, strides=make_ordered_strides(argument.shape, CHANNELS_LAST_ORDER[IMAGE_RANK]))
-        return argument
-
-    return replace(signature, args=tuple(convert_operand(argument) for argument in signature.args))
+    order = CHANNELS_LAST_ORDER[IMAGE_RANK]
+    return replace_strides(
+        signature, lambda t: make_ordered_strides(t.shape, order) if len(t.shape) == IMAGE_RANK else t.strides
+    )
 
 
 def keep_inductor_copies(copies: Sequence[Copy], facts: GraphFacts) -> list[Copy]:
@@ -73,9 +69,8 @@ def _is_between_buffers(copy: OpFacts, flow: Dataflow) -> bool:
     maker = flow.find_maker(flow.get_root(source))
     if maker is not None and flow.is_fusible(maker):
         return False
-    handed_out = facts.values[result].user_visible or (
-        copy.operator in WRITING_COPIES and facts.values[copy.inputs[0]].kind is not None
-    )
+    into_input = copy.operator in WRITING_COPIES and facts.values[copy.inputs[0]].kind is not None
+    handed_out = facts.values[result].user_visible or into_input
     return handed_out or any(not flow.is_fusible(reader) for reader in find_readers(facts, result))
 
 

@@ -75,10 +75,11 @@ def choose_remedy(analysis: Analysis, group: CopyGroup, copied: Mapping[tuple[ob
         )
     if stored:
         return Remedy(stored)
-    if _is_plain_beside_channels_last(facts, copy, value):
+    if value.layout is Layout.PLAIN and not value.is_parameter and _has_channels_last_weight(facts, copy):
         return Remedy(_suggest_image_conversion(facts, value), Effort.ONE_LINE)
     if _is_plain_image(facts, copy, value):
-        return _suggest_channels_last(copy, value)
+        run = f"{get_operator_name(copy)} copies although its operand is contiguous: run this part of the model in"
+        return _suggest_channels_last(f"{run} channels-last,", len(value.shape))
     if copy.role is OperandRole.OUTPUT:
         return _choose_result_remedy(facts, copy)
     return _choose_matmul_remedy(value) if copy.operator == "aten.matmul" else _choose_last_resort(facts, copy, value)
@@ -95,26 +96,19 @@ def _choose_library_remedy(facts: GraphFacts, copy: Copy, value: ValueFacts | No
             "this convolution converts although it runs channels-last: compare it in plain layout (FRX015 has the "
             "measured times, if any)"
         )
-    memory_format = name_channels_last(rank)
-    return Remedy(
-        f"run the convolution in channels-last, in which it takes and returns tensors as they are: "
-        f"`model.to(memory_format={memory_format})` and the same for the input. Whether that is faster for these "
-        f"shapes is FRX004's measurement",
-        Effort.ONE_LINE,
-    )
+    run = "run the convolution in channels-last, in which it takes and returns tensors as they are:"
+    return _suggest_channels_last(run, rank)
 
 
 def _choose_result_remedy(facts: GraphFacts, copy: Copy) -> Remedy:
     """Fix an operator that computes its result in one layout and stores it in another."""
     op = facts.op_by_node.get(copy.node)
-    layouts = (
-        {value.layout for value in facts.get_input_values(op) if len(value.shape) in _IMAGE_RANKS} if op else set()
-    )
+    operands = facts.get_input_values(op) if op else ()
+    layouts = {value.layout for value in operands if len(value.shape) in _IMAGE_RANKS}
     if {Layout.PLAIN, Layout.CHANNELS_LAST} <= layouts:
         return Remedy(
-            f"give {get_operator_name(copy)} all its images in one layout: some come plain, some "
-            f"channels-last, and it stores "
-            f"its result again"
+            f"give {get_operator_name(copy)} all its images in one layout: some come plain, some channels-last, and "
+            f"it stores its result again"
         )
     if copy.operator == "aten._native_multi_head_attention":
         return Remedy(
@@ -133,11 +127,6 @@ def _has_channels_last_weight(facts: GraphFacts, copy: Copy) -> bool:
     return any(p.is_parameter and p.layout is Layout.CHANNELS_LAST for p in parameters)
 
 
-def _is_plain_beside_channels_last(facts: GraphFacts, copy: Copy, value: ValueFacts) -> bool:
-    """Return True for a plain image that a convolution with a channels-last weight converts."""
-    return value.layout is Layout.PLAIN and not value.is_parameter and _has_channels_last_weight(facts, copy)
-
-
 def _suggest_image_conversion(facts: GraphFacts, value: ValueFacts) -> str:
     """Describe how to convert an image whose weight is converted already."""
     memory_format = name_channels_last(len(value.shape))
@@ -146,10 +135,8 @@ def _suggest_image_conversion(facts: GraphFacts, value: ValueFacts) -> str:
     if producer is None:
         return f"convert the input `{base.path or base.name}` too: `.to(memory_format={memory_format})`"
     if producer.operator in LAYOUT_COPIES:
-        return (
-            f"drop the copy at {format_location(producer.site)}, which makes the image plain: the "
-            f"weight is channels-last"
-        )
+        place = format_location(producer.site)
+        return f"drop the copy at {place}, which makes the image plain: the weight is channels-last"
     return (
         f"the weight is channels-last, the image is not: keep what {producer.operator.removeprefix('aten.')} at "
         f"{format_location(producer.site)} makes in channels-last, or convert it there, "
@@ -166,13 +153,10 @@ def _is_plain_image(facts: GraphFacts, copy: Copy, value: ValueFacts) -> bool:
     return all(image.layout is Layout.PLAIN for image in images)
 
 
-def _suggest_channels_last(copy: Copy, value: ValueFacts) -> Remedy:
-    memory_format = name_channels_last(len(value.shape))
+def _suggest_channels_last(run: str, rank: int) -> Remedy:
     return Remedy(
-        f"{get_operator_name(copy)} copies although its operand is contiguous: run this part of the model "
-        f"in channels-last, "
-        f"`model.to(memory_format={memory_format})` and the same for the input. Whether that is faster for these "
-        f"shapes is FRX004's measurement",
+        f"{run} `model.to(memory_format={name_channels_last(rank)})` and the same for the input. Whether that is "
+        f"faster for these shapes is FRX004's measurement",
         Effort.ONE_LINE,
     )
 
@@ -211,25 +195,19 @@ def _suggest_channels_last_producer(facts: GraphFacts, copy: Copy, value: ValueF
 
 
 def _choose_last_resort(facts: GraphFacts, copy: Copy, value: ValueFacts) -> Remedy:
-    origin = find_stride_origin(facts, value.name)
+    origin, reader = find_stride_origin(facts, value.name), get_operator_name(copy)
     if origin is None:
-        return Remedy(
-            f"use another operator than {get_operator_name(copy)}, which copies although its operand is contiguous"
-        )
+        return Remedy(f"use another operator than {reader}, which copies although its operand is contiguous")
     if origin.op is None:
         return Remedy("hand the tensor to the model contiguous", Effort.ONE_LINE)
-    if is_view(origin.op):
-        base = trace_views(facts, origin.value).base
-        if facts.get_producer(base) is None:
-            return Remedy(
-                f"let {get_operator_name(copy)} see `{facts.values[base].path or base}` as the graph gets "
-                f"it, or pass it "
-                f"in the order that {get_operator_name(copy)} reads: the strides are "
-                f"{describe_origin(facts, origin)}, and a "
-                f"`.contiguous()` behind it only moves the copy"
-            )
+    made = describe_origin(facts, origin)
+    base = trace_views(facts, origin.value).base
+    if is_view(origin.op) and facts.get_producer(base) is None:
+        return Remedy(
+            f"let {reader} see `{facts.values[base].path or base}` as the graph gets it, or pass it in the order that "
+            f"{reader} reads: the strides are {made}, and a `.contiguous()` behind it only moves the copy"
+        )
     return Remedy(
-        f"let {get_operator_name(copy)} see the value before its strides change, "
-        f"{describe_origin(facts, origin)}; if other "
-        f"operators read it too, one `.contiguous()` there serves them all"
+        f"let {reader} see the value before its strides change, {made}; if other operators read it too, one "
+        f"`.contiguous()` there serves them all"
     )

@@ -94,12 +94,11 @@ def is_reordering(facts: GraphFacts, op: OpFacts) -> bool:
     if 0 in shape:
         return False
     moved = replay_operator(op, facts, {op.inputs[0]: make_contiguous_strides(shape)})
-    return moved is not None and not _is_descending(facts.values[op.outputs[0]].shape, moved[0])
-
-
-def _is_descending(shape: tuple[int, ...], strides: Strides) -> bool:
-    real = [stride for size, stride in zip(shape, strides, strict=True) if size > 1]
-    return all(first >= second for first, second in itertools.pairwise(real))
+    if moved is None:
+        return False
+    result = facts.values[op.outputs[0]].shape
+    real = [stride for size, stride in zip(result, moved[0], strict=True) if size > 1]
+    return real != sorted(real, reverse=True)
 
 
 @dataclass(frozen=True)

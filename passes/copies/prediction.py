@@ -29,7 +29,7 @@ from frx_graph.passes.copies.inductor_copies import (
     keep_inductor_copies,
     runs_channels_last,
 )
-from frx_graph.records import Basis, Copy, CopyKind, OperandRole
+from frx_graph.records import Copy, CopyKind, OperandRole
 
 _WRITES_ITS_OUTPUT = WRITING_COPIES | {"aten.copy", "aten.fill_", "aten.zero_", "aten.empty", "aten.new_empty"}
 """Operators whose purpose is to copy, or that do not read: they have no hidden copies."""
@@ -49,11 +49,10 @@ def list_signatures_to_measure(facts: GraphFacts, inner: str = "eager") -> Mappi
     """Return the calls whose inner copies must be known, by node, with the strides that they have under `inner`."""
     forced = find_forced_phases(facts, inner)
     signatures = {}
-    for op in facts.ops:
-        if may_copy_inside(op):
-            signature = build_signature(op, facts)
-            converted = runs_channels_last(op, facts, forced)
-            signatures[op.node] = convert_signature(signature) if converted else signature
+    for op in filter(may_copy_inside, facts.ops):
+        signature = build_signature(op, facts)
+        converted = runs_channels_last(op, facts, forced)
+        signatures[op.node] = convert_signature(signature) if converted else signature
     return signatures
 
 
@@ -119,8 +118,7 @@ def _classify_operands(op: OpFacts, facts: GraphFacts, channels_last: bool) -> l
 
 
 def _predict_explicit_copy(op: OpFacts, facts: GraphFacts) -> tuple[Copy, ...]:
-    """Return the copy of an operator that copies; a `_to_copy` that changes dtype or device is a conversion, not a
-    layout copy."""
+    """Return the copy of an operator that copies, unless it changes dtype or device, which is a conversion."""
     if not op.inputs or not op.outputs:
         return ()
     source, result = facts.values[op.inputs[0]], facts.values[op.outputs[0]]
@@ -128,14 +126,13 @@ def _predict_explicit_copy(op: OpFacts, facts: GraphFacts) -> tuple[Copy, ...]:
         return ()
     consumer = _find_sole_unsafe_view(result, facts, op)
     product = _find_sole_product(consumer, facts) if consumer is not None else None
+    shape = "x".join(map(str, source.shape))
     if product is not None:
         kind, operator = CopyKind.OPERATOR, "aten.matmul"
-        cause = (
-            f"matmul folds {_format_shape(source)} to two or three dimensions, which its strides do not allow as a view"
-        )
+        cause = f"matmul folds {shape} to two or three dimensions, which its strides do not allow as a view"
     elif consumer is not None:
         kind, operator = CopyKind.RESHAPE, "aten.reshape"
-        cause = f"reshape of {_format_shape(source)} with strides {source.strides} cannot be a view"
+        cause = f"reshape of {shape} with strides {source.strides} cannot be a view"
     else:
         kind, operator = CopyKind.EXPLICIT, op.operator
         wanted = op.kwargs.get("memory_format", torch.preserve_format)
@@ -145,11 +142,10 @@ def _predict_explicit_copy(op: OpFacts, facts: GraphFacts) -> tuple[Copy, ...]:
 
 
 def _predict_written_copy(op: OpFacts, facts: GraphFacts) -> tuple[Copy, ...]:
-    """Return the copy into existing memory, if it changes only the dimension order; one that broadcasts fills its
-    target."""
-    target, source = facts.get_input_values(op)[:2] if len(op.inputs) > 1 else (None, None)
-    if target is None or source is None:
+    """Return the copy into existing memory if it changes only the dimension order; a broadcast fills its target."""
+    if len(op.inputs) < 2:
         return ()
+    target, source = facts.get_input_values(op)[:2]
     if (source.dtype, source.device, source.shape) != (target.dtype, target.device, target.shape):
         return ()
     if not is_reordering_copy(target.shape, source.strides, target.strides):
@@ -173,9 +169,8 @@ def _find_sole_product(view: OpFacts, facts: GraphFacts) -> OpFacts | None:
     """Return the product that matmul runs on what it folded. A reshape that the user wrote has its own site, or feeds
     its product through another module."""
     users = _find_users_in_phase(facts.values[view.outputs[0]], facts, view)
-    if len(users) != 1 or users[0].operator not in FOLDED_PRODUCTS:
-        return None
-    return users[0] if users[0].site == view.site else None
+    alone = len(users) == 1 and users[0].operator in FOLDED_PRODUCTS and users[0].site == view.site
+    return users[0] if alone else None
 
 
 def _predict_accumulation_copies(facts: GraphFacts) -> Iterator[Copy]:
@@ -191,19 +186,10 @@ def _predict_accumulation_copies(facts: GraphFacts) -> Iterator[Copy]:
         users = facts.get_users(parameter_name)
         if obeys or gradient.numel == 0 or gradient.producer is None or not users:
             continue
-        yield Copy(
-            node=gradient.producer,
-            site=users[0].site,
-            operator=ACCUMULATION,
-            kind=CopyKind.OPERATOR,
-            role=OperandRole.WEIGHT,
-            value=gradient_name,
-            bytes=2 * gradient.bytes,
-            count=1,
-            phase=Phase.BACKWARD,
-            basis=Basis.PREDICTED,
-            cause=f"the gradient has strides {gradient.strides}, its parameter {parameter.strides}",
-        )
+        op = replace(facts.op_by_node[gradient.producer], site=users[0].site, phase=Phase.BACKWARD)
+        cause = f"the gradient has strides {gradient.strides}, its parameter {parameter.strides}"
+        kind, role, moved = CopyKind.OPERATOR, OperandRole.WEIGHT, 2 * gradient.bytes
+        yield build_predicted_copy(op, kind, role, gradient_name, moved, cause, operator=ACCUMULATION)
 
 
 def _convert_measured_copies(op: OpFacts, facts: GraphFacts, measurement: OperatorMeasurement) -> list[Copy]:
@@ -211,7 +197,9 @@ def _convert_measured_copies(op: OpFacts, facts: GraphFacts, measurement: Operat
     for seen in measurement.copies:
         kind = CopyKind.OPERATOR if seen.mechanism is Mechanism.ATEN else CopyKind.REORDER
         value = _find_copied_value(op, facts, seen)
-        role = _choose_role(seen, value, facts)
+        # A computed weight is an input like any other.
+        own = OperandRole.WEIGHT if value is not None and _is_parameter(value, facts) else OperandRole.INPUT
+        role = OperandRole.OUTPUT if seen.role == "output" else own
         cause = f"{op.operator.removeprefix('aten.')} converts {seen.source} to {seen.target}"
         groups.setdefault((kind, role, value.name if value else "", cause), []).append(seen)
     return [
@@ -221,8 +209,7 @@ def _convert_measured_copies(op: OpFacts, facts: GraphFacts, measurement: Operat
 
 
 def _find_copied_value(op: OpFacts, facts: GraphFacts, seen: SeenCopy) -> ValueFacts | None:
-    """Return the operand or result of a seen copy: as the probe named it, else by number of elements, in the order that
-    its role suggests."""
+    """Return the value of a seen copy: as the probe named it, else by number of elements, likely ones first."""
     operands = facts.get_input_values(op)
     if seen.operand is not None and seen.operand < len(operands):
         return operands[seen.operand]
@@ -230,15 +217,6 @@ def _find_copied_value(op: OpFacts, facts: GraphFacts, seen: SeenCopy) -> ValueF
     if seen.role == "weight":
         candidates = (*(v for v in candidates if _is_parameter(v, facts)), *candidates[1:2], *candidates)
     return next((v for v in candidates if v.numel == math.prod(seen.shape)), candidates[0] if candidates else None)
-
-
-def _choose_role(seen: SeenCopy, value: ValueFacts | None, facts: GraphFacts) -> OperandRole:
-    """Return WEIGHT for a parameter; a computed weight is an input like any other."""
-    if seen.role == "output":
-        return OperandRole.OUTPUT
-    if value is not None and _is_parameter(value, facts):
-        return OperandRole.WEIGHT
-    return OperandRole.INPUT
 
 
 def _is_parameter(value: ValueFacts, facts: GraphFacts) -> bool:
@@ -270,7 +248,3 @@ def _look_up_contract_copies(
         size_copied = round(2 * size * entry.bytes_ratio)
         copies.append(build_predicted_copy(op, kind, role, value.name, size_copied, cause, count=entry.count))
     return copies
-
-
-def _format_shape(value: ValueFacts) -> str:
-    return "x".join(str(size) for size in value.shape)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,7 +15,7 @@ from torch import Tensor
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts
 from frx_graph.facts.layout import CHANNELS_LAST_ORDER, make_ordered_strides
 from frx_graph.facts.operator_overload import find_overload
-from frx_graph.facts.operator_signature import OperatorSignature, SpecArgument, TensorSpec, build_signature
+from frx_graph.facts.operator_signature import OperatorSignature, TensorSpec, build_signature
 from frx_graph.passes.copies.view_chain import ViewChain, trace_views
 from frx_graph.support.torch_internals import FakeTensorMode
 
@@ -74,10 +73,8 @@ def _compute_result_strides(signature: OperatorSignature) -> tuple[Strides, ...]
         return None
     try:
         with _get_fake_mode(), torch.no_grad():
-            result = overload(
-                *(_make_fake(argument) for argument in signature.args),
-                **{name: _make_fake(argument) for name, argument in signature.kwargs},
-            )
+            args, kwargs = signature.make_arguments(_make_fake)
+            result = overload(*args, **kwargs)
     # A fake operator may refuse strides with any exception.
     except (RuntimeError, ValueError, TypeError, NotImplementedError, IndexError, AssertionError):
         return None
@@ -90,7 +87,5 @@ def _get_fake_mode() -> FakeTensorMode:
     return FakeTensorMode()
 
 
-def _make_fake(argument: SpecArgument) -> Any:
-    if isinstance(argument, TensorSpec):
-        return torch.empty_strided(argument.shape, argument.strides, dtype=argument.dtype, device=argument.device)
-    return [_make_fake(item) for item in argument] if isinstance(argument, tuple) else argument
+def _make_fake(spec: TensorSpec) -> Tensor:
+    return torch.empty_strided(spec.shape, spec.strides, dtype=spec.dtype, device=spec.device)

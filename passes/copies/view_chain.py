@@ -12,17 +12,8 @@ from frx_graph.facts.graph_facts import Argument, GraphFacts, OpFacts, ValueFact
 from frx_graph.facts.layout import Layout
 
 REORDERING_VIEWS = frozenset(
-    {
-        "aten.permute",
-        "aten.transpose",
-        "aten.t",
-        "aten.movedim",
-        "aten.swapaxes",
-        "aten.swapdims",
-        "aten.adjoint",
-        "aten.mT",
-        "aten.numpy_T",
-    }
+    f"aten.{name}"
+    for name in ("permute", "transpose", "t", "movedim", "swapaxes", "swapdims", "adjoint", "mT", "numpy_T")
 )
 """Views that change the order of dimensions and nothing else."""
 
@@ -46,8 +37,7 @@ _SAME_STRIDES_OUT = 16
 
 @dataclass(frozen=True, slots=True)
 class ViewChain:
-    """`value` as views of a `base` that is not a view: `views` in execution order, empty if the value is its own
-    base."""
+    """`value` as `views`, in execution order, of a `base` that is not a view and may be the value itself."""
 
     base: str
     views: tuple[OpFacts, ...]
@@ -55,8 +45,7 @@ class ViewChain:
 
 
 def is_view(op: OpFacts) -> bool:
-    """Return True for operators whose result shares memory with their first operand, also for `_unsafe_view`, whose
-    schema denies it."""
+    """Return True if the result shares the first operand's memory; `_unsafe_view` does though its schema denies it."""
     return (op.view or op.operator == "aten._unsafe_view") and len(op.inputs) > 0
 
 
@@ -102,8 +91,7 @@ def _is_identity_view(facts: GraphFacts, view: OpFacts) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class StrideOrigin:
-    """Origin of strides that are not plain: the operator `op`, or, if None, the caller, who passed the input
-    `value`."""
+    """Origin of strides that are not plain: the operator `op`, or else the caller, who passed the input `value`."""
 
     op: OpFacts | None
     value: str

@@ -56,8 +56,7 @@ def list_roofline_points(facts: GraphFacts, costs: Mapping[str, OpCost] | None =
 
 
 def find_compute_dtype(op: OpFacts, facts: GraphFacts) -> torch.dtype | None:
-    """Return the dtype of the operator's arithmetic: that of the first floating-point operand or result, else of
-    any."""
+    """Return the dtype of the arithmetic: that of the first floating-point operand or result, else of any."""
     values = (*facts.get_input_values(op), *facts.get_output_values(op))
     return next((value.dtype for value in values if value.dtype.is_floating_point), values[0].dtype if values else None)
 

@@ -15,6 +15,7 @@ import torch
 from torch.utils.flop_counter import flop_registry
 
 from frx_graph.facts.graph_facts import Argument, GraphFacts, OpFacts, ValueFacts, ValueRef
+from frx_graph.facts.operator_signature import TensorSpec, build_signature
 from frx_graph.passes.costs.element_flops import count_element_flops
 
 FlopFormula = Callable[..., Any]
@@ -56,8 +57,7 @@ def load_flop_formulas() -> dict[str, FlopFormula]:
 
 
 def _find_registered_name(packet: str, formulas: Mapping[str, FlopFormula]) -> str:
-    """Return the registered name: attention kernels all do the same arithmetic, but torch 2.13 has formulas for some
-    only."""
+    """Return the registered name: all attention kernels do the same, but torch 2.13 has formulas for some only."""
     if packet in formulas or not packet.startswith(_ATTENTION):
         return packet
     return f"{_ATTENTION}flash_attention{'_backward' if packet.endswith('_backward') else ''}"
@@ -66,8 +66,7 @@ def _find_registered_name(packet: str, formulas: Mapping[str, FlopFormula]) -> s
 def _apply_formula(formula: FlopFormula, op: OpFacts, facts: GraphFacts) -> int | None:
     """Apply the formula to tensors without data: some read shapes, those registered with `get_raw` whole tensors."""
     outputs = tuple(_make_meta_tensor(value) for value in facts.get_output_values(op))
-    args = (_substitute_tensors(argument, facts) for argument in op.args)
-    kwargs = {key: _substitute_tensors(argument, facts) for key, argument in op.kwargs.items()}
+    args, kwargs = build_signature(op, facts).make_arguments(_make_meta_tensor)
     try:
         return int(formula(*args, **kwargs, out_val=outputs[0] if len(outputs) == 1 else outputs))
     except (AssertionError, AttributeError, IndexError, TypeError, ValueError):
@@ -114,14 +113,5 @@ def _count_window(window: Argument, rank: int) -> int:
     return math.prod(sides) if len(sides) == rank else sides[0] ** rank
 
 
-def _substitute_tensors(argument: Argument, facts: GraphFacts) -> Any:
-    if isinstance(argument, ValueRef):
-        value = facts.values.get(argument.name)
-        return None if value is None else _make_meta_tensor(value)
-    if isinstance(argument, tuple):
-        return [_substitute_tensors(item, facts) for item in argument]
-    return argument
-
-
-def _make_meta_tensor(value: ValueFacts) -> torch.Tensor:
-    return torch.empty(value.shape, dtype=value.dtype, device="meta")
+def _make_meta_tensor(tensor: ValueFacts | TensorSpec) -> torch.Tensor:
+    return torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")

@@ -49,8 +49,8 @@ def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
 
 
 def _build_finding(analysis: Analysis, changes: LayoutFix, *, whole: bool) -> Finding:
-    faster = changes.before_seconds / changes.after_seconds if changes.after_seconds else float("inf")
-    forced = analysis.inner == "inductor" and changes.rank == 4
+    anchors = format_anchor_count(len(changes.anchors))
+    forced = analysis.inner == "inductor" and changes.total.rank == 4
     fixes = []
     if forced:
         fixes.append(_describe_inductor_fix(whole=whole))
@@ -60,7 +60,7 @@ def _build_finding(analysis: Analysis, changes: LayoutFix, *, whole: bool) -> Fi
         analysis,
         changes,
         rule=RULE,
-        title=f"{format_anchor_count(len(changes.anchors))} channels-last, measured {faster:.2f}x faster plain",
+        title=f"{anchors} channels-last, measured {changes.total.speedup:.2f}x faster plain",
         fix="; ".join(fixes),
         effort=Effort.ONE_LINE if whole else Effort.LOCAL,
         risk=Risk.LOW,
@@ -78,7 +78,7 @@ def _describe_inductor_fix(*, whole: bool) -> str:
 
 
 def _describe_program_fix(changes: LayoutFix, *, whole: bool) -> str:
-    memory_format = name_channels_last(changes.rank)
+    memory_format = name_channels_last(changes.total.rank)
     if whole:
         return f"leave out `.to(memory_format={memory_format})` for the model and its input"
     fix = f"keep {format_modules(changes)} plain: `.to(memory_format=torch.contiguous_format)`"

@@ -86,9 +86,8 @@ def _find_library_epilogues(kernels: Kernels) -> Iterator[BlockedFusion]:
             taken.add(group.ops[0].node)
             result = kernels.flow.facts.values[op.outputs[0]]
             behind = [o for o in group.ops if o.pointwise or o in readers]
-            yield BlockedFusion(
-                Blocker.EPILOGUE, op, (op, *behind), 2 * result.bytes, f"{result.shape} is written and read again"
-            )
+            detail = f"{result.shape} is written and read again"
+            yield BlockedFusion(Blocker.EPILOGUE, op, (op, *behind), 2 * result.bytes, detail)
 
 
 def _can_be_epilogue(op: OpFacts, reader: OpFacts, flow: Dataflow) -> bool:
@@ -104,8 +103,7 @@ def _can_be_epilogue(op: OpFacts, reader: OpFacts, flow: Dataflow) -> bool:
 
 
 def _can_fuse_in_onednn(op: OpFacts, reader: OpFacts, flow: Dataflow) -> bool:
-    """Return True for calls that run in oneDNN: 2-D and 3-D convolutions, and linears in half precision without
-    broadcast additions."""
+    """Return True for 2-D and 3-D convolutions, and for linears in half precision without broadcast additions."""
     values = flow.facts.values
     if op.operator == "aten.convolution":
         return len(values[op.outputs[0]].shape) in (4, 5)
@@ -122,13 +120,9 @@ def _find_shared_operands(flow: Dataflow) -> Iterator[BlockedFusion]:
         ]
         if len(products) > 1:
             operand = flow.facts.values[root]
-            yield BlockedFusion(
-                Blocker.SHARED_OPERAND,
-                products[0],
-                tuple(products),
-                (len(products) - 1) * operand.bytes,
-                f"{len(products)} products read the same {operand.shape}, each for itself",
-            )
+            saved = (len(products) - 1) * operand.bytes
+            detail = f"{len(products)} products read the same {operand.shape}, each for itself"
+            yield BlockedFusion(Blocker.SHARED_OPERAND, products[0], tuple(products), saved, detail)
 
 
 def _is_weight_product(op: OpFacts, operand: str, root: str, flow: Dataflow) -> bool:
@@ -154,13 +148,8 @@ def _find_reduction_barriers(kernels: Kernels) -> Iterator[BlockedFusion]:
                 second = kernels.groups[number]
                 saved = _count_shared_bytes(kernels, first, second, reduced) if second.phase is first.phase else 0
                 if saved:
-                    yield BlockedFusion(
-                        Blocker.REDUCTION,
-                        op,
-                        (op, *second.ops),
-                        saved,
-                        f"operators after {op.operator.removeprefix('aten.')} read its operand again",
-                    )
+                    detail = f"operators after {op.operator.removeprefix('aten.')} read its operand again"
+                    yield BlockedFusion(Blocker.REDUCTION, op, (op, *second.ops), saved, detail)
 
 
 def _count_shared_bytes(kernels: Kernels, first: FusionGroup, second: FusionGroup, least: int) -> int:
@@ -182,8 +171,7 @@ def _count_shared_bytes(kernels: Kernels, first: FusionGroup, second: FusionGrou
 
 
 def _find_sliced_results(flow: Dataflow, inner: str) -> Iterator[BlockedFusion]:
-    """Yield operators whose result is read at most by half. A compiler that inlines pointwise operators computes only
-    what is needed."""
+    """Yield operators whose result is read at most by half, unless the compiler inlines them into their readers."""
     for op in flow.facts.ops:
         role = flow.roles[op.node]
         inlined = inner == "inductor" and role is FusionRole.POINTWISE
@@ -199,13 +187,9 @@ def _find_sliced_results(flow: Dataflow, inner: str) -> Iterator[BlockedFusion]:
                 for name in dict.fromkeys(op.inputs)
                 if flow.facts.values[name].numel == result.numel
             )
-            yield BlockedFusion(
-                Blocker.SLICE,
-                op,
-                (op, *(reader for reader, _ in readers)),
-                round(moved * (1 - needed)),
-                f"of {result.shape} only {100 * needed:.0f}% is read",
-            )
+            ops = (op, *(reader for reader, _ in readers))
+            detail = f"of {result.shape} only {100 * needed:.0f}% is read"
+            yield BlockedFusion(Blocker.SLICE, op, ops, round(moved * (1 - needed)), detail)
 
 
 def _find_barriers(kernels: Kernels) -> Iterator[BlockedFusion]:
@@ -221,7 +205,9 @@ def _find_barriers(kernels: Kernels) -> Iterator[BlockedFusion]:
         if saved:
             neighbours = (*(maker for name in made if (maker := flow.find_maker(name))), op)
             behind = tuple(reader for name in used for reader in kernels.list_readers(name))
-            yield BlockedFusion(blocker, op, (*neighbours, *behind), saved, _describe_barrier(made, used))
+            sides = [text for names, text in ((made, "what is made for it"), (used, "what it returns")) if names]
+            detail = f"{' and '.join(sides)} goes through memory"
+            yield BlockedFusion(blocker, op, (*neighbours, *behind), saved, detail)
 
 
 def _classify_barrier(op: OpFacts, flow: Dataflow) -> Blocker | None:
@@ -239,11 +225,6 @@ def _is_made_for(root: str, op: OpFacts, kernels: Kernels) -> bool:
     maker = kernels.flow.find_maker(root)
     alone = [reader.node for reader in kernels.list_readers(root)] == [op.node] and root not in kernels.flow.returned
     return alone and maker is not None and maker.node in kernels.number_of and maker.phase is op.phase
-
-
-def _describe_barrier(made: Sequence[str], used: Sequence[str]) -> str:
-    sides = [text for names, text in ((made, "what is made for it"), (used, "what it returns")) if names]
-    return f"{' and '.join(sides)} goes through memory"
 
 
 def _find_graph_break(flow: Dataflow, breaks: Sequence[GraphBreak]) -> Iterator[BlockedFusion]:

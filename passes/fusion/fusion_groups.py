@@ -7,6 +7,7 @@ run as a whole.
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,6 +17,7 @@ from frx_graph.facts.graph_facts import GraphFacts, OpFacts
 from frx_graph.passes.costs.operator_costs import OpCost
 from frx_graph.passes.costs.operator_traffic import count_operand_bytes
 from frx_graph.passes.fusion.fusion_roles import FUSIBLE, FusionRole, classify_fusion_role
+from frx_graph.passes.solver.splitting import find_connected_components
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,7 @@ def compute_kernel_levels(flow: Dataflow) -> dict[str, int]:
     """Return the number of kernels that must finish before each operator, as late as its consumers allow."""
     levels = _compute_earliest_levels(flow)
     for op in reversed(flow.facts.ops):
-        if flow.is_fusible(op) and not _touches_mutated_memory(op, flow.facts):
+        if flow.is_fusible(op) and not any(flow.facts.values[name].mutated for name in (*op.inputs, *op.outputs)):
             latest = _compute_latest_level(op, flow, levels)
             if latest is not None:
                 levels[op.node] = max(levels[op.node], latest)
@@ -136,20 +138,15 @@ def _is_fused_at(flow: Dataflow, root: str, level: int, levels: Mapping[str, int
 
 
 def _compute_latest_level(op: OpFacts, flow: Dataflow, levels: Mapping[str, int]) -> int | None:
-    """Return the level of the first consumer in the same phase, less one if it needs the finished result; None without
-    such a consumer."""
+    """Return the level of the first consumer in the phase, if any, less one if it needs the finished result."""
     waits = 1 if flow.roles[op.node] is FusionRole.REDUCTION else 0
-    latest = [
+    latest = (
         levels[reader.node] - max(waits, 1 if flow.roles[reader.node] is FusionRole.STATISTICS else 0)
         for name in op.outputs
         for reader, _ in flow.readers.get(name, ())
         if reader.phase is op.phase
-    ]
+    )
     return min(latest, default=None)
-
-
-def _touches_mutated_memory(op: OpFacts, facts: GraphFacts) -> bool:
-    return any(facts.values[name].mutated for name in (*op.inputs, *op.outputs))
 
 
 def partition_kernels(facts: GraphFacts, costs: Mapping[str, OpCost]) -> Kernels:
@@ -160,34 +157,27 @@ def partition_kernels(facts: GraphFacts, costs: Mapping[str, OpCost]) -> Kernels
     flow = Dataflow(facts)
     levels = compute_kernel_levels(flow)
     fusible = [op for op in flow.facts.ops if flow.is_fusible(op)]
-    union = _DisjointSets(op.node for op in fusible)
+    index = {op.node: number for number, op in enumerate(fusible)}
+    pairs: list[tuple[OpFacts, OpFacts]] = []
     for root, readers in flow.readers.items():
         maker = flow.find_maker(root)
         members = [op for op, _ in readers if flow.is_fusible(op)]
         if maker is not None and flow.is_fusible(maker):
-            _join(union, levels, ((maker, op) for op in members))
-        _join(union, levels, _pair_similar_readers(flow, root, members))
-    by_group: dict[str, list[OpFacts]] = {}
-    for op in fusible:
-        by_group.setdefault(union.find(op.node), []).append(op)
-    saved = _count_saved_bytes(flow, {node: union.find(node) for node in levels if node in union})
-    groups = tuple(
-        FusionGroup(
-            ops=tuple(ops),
-            phase=ops[0].phase,
-            bytes=sum(costs[op.node].bytes for op in ops),
-            saved_bytes=saved.get(key, 0),
-            flops=sum(costs[op.node].flops or 0 for op in ops),
-        )
-        for key, ops in by_group.items()
+            pairs.extend((maker, op) for op in members)
+        pairs.extend(_pair_similar_readers(flow, root, members))
+    joined = (
+        (index[first.node], index[second.node])
+        for first, second in pairs
+        if levels[first.node] == levels[second.node] and first.phase is second.phase
     )
-    return Kernels(flow, groups)
-
-
-def _join(union: _DisjointSets, levels: Mapping[str, int], pairs: Iterable[tuple[OpFacts, OpFacts]]) -> None:
-    for first, second in pairs:
-        if levels[first.node] == levels[second.node] and first.phase is second.phase:
-            union.join(first.node, second.node)
+    components = find_connected_components(len(fusible), joined)
+    saved = _count_saved_bytes(flow, {fusible[i].node: key for key, members in enumerate(components) for i in members})
+    groups = []
+    for key, component in enumerate(components):
+        ops = tuple(fusible[i] for i in component)
+        moved, flops = sum(costs[op.node].bytes for op in ops), sum(costs[op.node].flops or 0 for op in ops)
+        groups.append(FusionGroup(ops, ops[0].phase, moved, saved.get(key, 0), flops))
+    return Kernels(flow, tuple(groups))
 
 
 def _pair_similar_readers(flow: Dataflow, root: str, members: list[OpFacts]) -> Iterable[tuple[OpFacts, OpFacts]]:
@@ -204,42 +194,20 @@ def _pair_similar_readers(flow: Dataflow, root: str, members: list[OpFacts]) -> 
         last[size, op.phase] = op
 
 
-def _count_saved_bytes(flow: Dataflow, group_of: Mapping[str, str]) -> dict[str, int]:
+def _count_saved_bytes(flow: Dataflow, group_of: Mapping[str, int]) -> Mapping[int, int]:
     """Return the traffic that each group avoids as one kernel: repeated reads, reads of the group's own results, and
     writes that nothing outside needs."""
-    saved: dict[str, int] = {}
+    saved: Counter[int] = Counter()
     for root, readers in flow.readers.items():
         maker = flow.find_maker(root)
         own = group_of.get(maker.node) if maker is not None else None
-        reads: dict[str, list[int]] = {}
+        reads: defaultdict[int, list[int]] = defaultdict(list)
         for op, name in readers:
             if op.node in group_of:
-                reads.setdefault(group_of[op.node], []).append(
-                    count_operand_bytes(op, flow.facts.values[name], flow.facts)
-                )
+                reads[group_of[op.node]].append(count_operand_bytes(op, flow.facts.values[name], flow.facts))
         for group, amounts in reads.items():
-            saved[group] = saved.get(group, 0) + sum(amounts) - (0 if group == own else max(amounts))
-        inside = own is not None and all(group_of.get(op.node) == own for op, _ in readers)
+            saved[group] += sum(amounts) - (0 if group == own else max(amounts))
+        inside = all(group_of.get(op.node) == own for op, _ in readers)
         if own is not None and inside and root not in flow.returned:
-            saved[own] = saved.get(own, 0) + flow.facts.values[root].bytes
+            saved[own] += flow.facts.values[root].bytes
     return saved
-
-
-class _DisjointSets:
-    """Union-find with path halving (Tarjan)."""
-
-    def __init__(self, members: Iterable[str]) -> None:
-        self._parent = {member: member for member in members}
-
-    def __contains__(self, member: str) -> bool:
-        return member in self._parent
-
-    def find(self, member: str) -> str:
-        while self._parent[member] != member:
-            self._parent[member] = self._parent[self._parent[member]]
-            member = self._parent[member]
-        return member
-
-    def join(self, first: str, second: str) -> None:
-        """Join two sets under the name of the first."""
-        self._parent[self.find(second)] = self.find(first)

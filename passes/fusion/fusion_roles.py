@@ -133,8 +133,6 @@ def _get_reduced_dims(op: OpFacts, name: str) -> tuple[int, ...] | None:
         return (-2, -1)
     position = 2 if name in ("linalg_vector_norm", "norm") else 1
     dims = op.args[position] if len(op.args) > position else op.kwargs.get("dim")
-    if isinstance(dims, int) and not isinstance(dims, bool):
-        return (dims,)
-    if isinstance(dims, tuple) and dims and all(isinstance(dim, int) for dim in dims):
-        return tuple(dim for dim in dims if isinstance(dim, int))
-    return None
+    listed = dims if isinstance(dims, tuple) else (dims,)
+    known = tuple(dim for dim in listed if isinstance(dim, int) and not isinstance(dim, bool))
+    return known if known and len(known) == len(listed) else None

@@ -9,7 +9,7 @@ look at the strides of dimensions of size 1. Sizes may be the hints of symbolic 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 
 from frx_graph.facts.graph_facts import Argument, OpFacts
 from frx_graph.facts.layout import CHANNELS_LAST_ORDER, get_dimension_order, make_ordered_strides
@@ -26,7 +26,8 @@ def map_order(kind: DimensionMap, op: OpFacts, shape: Shape, order: Order, resul
     if sorted(order) != list(range(len(shape))):
         raise ValueError(f"{order} is not an order of the dimensions of {shape}")
     if kind is DimensionMap.REGROUP:
-        return _map_regrouping(shape, order, result)
+        found = compute_view_strides(shape, make_ordered_strides(shape, order), result)
+        return None if found is None else get_dimension_order(result, found)
     sources = find_dimension_sources(kind, op, shape, len(result))
     if sources is None or len(sources) != len(result):
         return None
@@ -45,8 +46,38 @@ def map_order(kind: DimensionMap, op: OpFacts, shape: Shape, order: Order, resul
 def find_dimension_sources(kind: DimensionMap, op: OpFacts, shape: Shape, rank: int) -> tuple[int | None, ...] | None:
     """Return for each dimension of a result its source dimension in the operand, None for a new one. None if the map is
     not one of dimensions, or the operator lacks its arguments. `rank` is the result's."""
-    compute = _SOURCES.get(kind)
-    return None if compute is None else compute(op, shape, rank)
+    own = make_plain_order(shape)
+    dim = get_argument(op, "dim")
+    match kind:
+        case DimensionMap.SAME:
+            return own
+        case DimensionMap.PERMUTE:
+            dims = _normalize_dims(get_argument(op, "dims"), len(own))
+            return dims if dims is not None and len(dims) == len(own) else None
+        case DimensionMap.TRANSPOSE if len(own) < 2:
+            return own
+        case DimensionMap.TRANSPOSE:
+            first, second = get_argument(op, "dim0"), get_argument(op, "dim1")
+            a, b = (first, second) if isinstance(first, int) and isinstance(second, int) else (-2, -1)
+            swapped = list(own)
+            swapped[a], swapped[b] = swapped[b], swapped[a]
+            return tuple(swapped)
+        case DimensionMap.UNSQUEEZE | DimensionMap.STACK if isinstance(dim, int):
+            place = dim % (len(own) + 1)
+            return (*own[:place], None, *own[place:])
+        case DimensionMap.SQUEEZE:
+            dims = own if dim is None else _normalize_dims(dim, len(own))
+            return None if dims is None else tuple(d for d in own if d not in dims or shape[d] != 1)
+        case DimensionMap.REDUCE:
+            dims = _normalize_dims(dim, len(own)) or own
+            if get_argument(op, "keepdim") is True:
+                return own
+            return tuple(d for d in own if d not in dims) if rank < len(own) else None
+        case DimensionMap.SELECT if isinstance(dim, int):
+            return tuple(d for d in own if d != dim % len(own))
+        case DimensionMap.EXPAND if rank >= len(own):
+            return (*(None,) * (rank - len(own)), *own)
+    return None
 
 
 def supports_order(row: LayoutOperator, shape: Shape, order: Order) -> bool:
@@ -78,8 +109,7 @@ def match_memory_format(shape: Shape, order: Order) -> Order:
 
 
 def list_memory_formats(shape: Shape) -> set[Order]:
-    """Return plain and, for ranks 4 and 5, channels-last: the orders that torch's kernels ask for. They can be
-    equal."""
+    """Return plain and, for ranks 4 and 5, channels-last, which may be equal: what torch's kernels ask for."""
     orders = {make_plain_order(shape)}
     return orders | {canonicalize_order(shape, CHANNELS_LAST_ORDER[len(shape)])} if len(shape) in (4, 5) else orders
 
@@ -114,74 +144,6 @@ def compute_view_strides(shape: Shape, strides: Sequence[int], result: Shape) ->
             return None
         elements, viewed, base = 1, 1, strides[dim - 1]
     return tuple(found) if view < 0 else None
-
-
-def _map_regrouping(shape: Shape, order: Order, result: Shape) -> Order | None:
-    found = compute_view_strides(shape, make_ordered_strides(shape, order), result)
-    return None if found is None else get_dimension_order(result, found)
-
-
-def _map_same(_op: OpFacts, shape: Shape, _rank: int) -> tuple[int | None, ...]:
-    return tuple(range(len(shape)))
-
-
-def _map_permute(op: OpFacts, shape: Shape, _rank: int) -> tuple[int | None, ...] | None:
-    dims = _normalize_dims(get_argument(op, "dims"), len(shape))
-    return dims if dims is not None and len(dims) == len(shape) else None
-
-
-def _map_transpose(op: OpFacts, shape: Shape, _rank: int) -> tuple[int | None, ...]:
-    dims = list(range(len(shape)))
-    if len(shape) < 2:
-        return tuple(dims)
-    first, second = (get_argument(op, name) for name in ("dim0", "dim1"))
-    a, b = (first, second) if isinstance(first, int) and isinstance(second, int) else (-2, -1)
-    dims[a], dims[b] = dims[b], dims[a]
-    return tuple(dims)
-
-
-def _map_unsqueeze(op: OpFacts, shape: Shape, _rank: int) -> tuple[int | None, ...] | None:
-    dim = get_argument(op, "dim")
-    if not isinstance(dim, int):
-        return None
-    place = dim % (len(shape) + 1)
-    return (*range(place), None, *range(place, len(shape)))
-
-
-def _map_squeeze(op: OpFacts, shape: Shape, _rank: int) -> tuple[int | None, ...] | None:
-    given = get_argument(op, "dim")
-    dims = make_plain_order(shape) if given is None else _normalize_dims(given, len(shape))
-    return None if dims is None else tuple(d for d in range(len(shape)) if d not in dims or shape[d] != 1)
-
-
-def _map_reduction(op: OpFacts, shape: Shape, rank: int) -> tuple[int | None, ...] | None:
-    dims = _normalize_dims(get_argument(op, "dim"), len(shape)) or make_plain_order(shape)
-    if get_argument(op, "keepdim") is True:
-        return tuple(range(len(shape)))
-    return tuple(dim for dim in range(len(shape)) if dim not in dims) if rank < len(shape) else None
-
-
-def _map_select(op: OpFacts, shape: Shape, _rank: int) -> tuple[int | None, ...] | None:
-    dim = get_argument(op, "dim")
-    return tuple(d for d in range(len(shape)) if d != dim % len(shape)) if isinstance(dim, int) else None
-
-
-def _map_expand(_op: OpFacts, shape: Shape, rank: int) -> tuple[int | None, ...] | None:
-    added = rank - len(shape)
-    return (*(None,) * added, *range(len(shape))) if added >= 0 else None
-
-
-_SOURCES: Mapping[DimensionMap, Callable[[OpFacts, Shape, int], tuple[int | None, ...] | None]] = {
-    DimensionMap.SAME: _map_same,
-    DimensionMap.PERMUTE: _map_permute,
-    DimensionMap.TRANSPOSE: _map_transpose,
-    DimensionMap.UNSQUEEZE: _map_unsqueeze,
-    DimensionMap.SQUEEZE: _map_squeeze,
-    DimensionMap.REDUCE: _map_reduction,
-    DimensionMap.SELECT: _map_select,
-    DimensionMap.EXPAND: _map_expand,
-    DimensionMap.STACK: _map_unsqueeze,
-}
 
 
 def _normalize_dims(given: Argument, rank: int) -> tuple[int, ...] | None:

@@ -54,16 +54,16 @@ def _is_chosen_by_shape(facts: GraphFacts, phase: Phase, convolutions: list[OpFa
         return False
     if any(value.dynamic_dims for op in convolutions for value in _find_image_and_weight(op, facts)):
         return False
-    if not facts.train:
-        weighted = total = 0.0
-        for op in convolutions:
-            flops = _count_flops(op, facts)
-            total += flops
-            weighted += flops * _expect_ratio(op, facts)
-        return weighted <= total
-    if any(_is_grouped(op, facts) or _is_narrowing(op, facts) for op in convolutions):
-        return False
-    return not all(_is_small(op, facts) for op in convolutions)
+    kinds = [_classify_convolution(op, facts) for op in convolutions]
+    if facts.train:
+        unsuited = any(grouped or narrowing for grouped, narrowing, _ in kinds)
+        return not unsuited and not all(small for _, _, small in kinds)
+    flops = [_count_flops(op, facts) for op in convolutions]
+    ratios = (
+        _GROUPED if grouped else _SMALL if small else _IN_OUT if narrowing else _DEFAULT
+        for grouped, narrowing, small in kinds
+    )
+    return sum(count * ratio for count, ratio in zip(flops, ratios, strict=True)) <= sum(flops)
 
 
 def _find_image_and_weight(op: OpFacts, facts: GraphFacts) -> tuple[ValueFacts, ValueFacts]:
@@ -72,32 +72,16 @@ def _find_image_and_weight(op: OpFacts, facts: GraphFacts) -> tuple[ValueFacts, 
     return image, weight
 
 
-def _is_grouped(op: OpFacts, facts: GraphFacts) -> bool:
+def _classify_convolution(op: OpFacts, facts: GraphFacts) -> tuple[bool, bool, bool]:
+    """Return True for each of: grouped (not depthwise), with fewer channels out than in, with few channels."""
     groups = op.args[9] if op.operator == "aten.convolution_backward" else op.args[-1]
-    return isinstance(groups, int) and groups > 1 and _find_image_and_weight(op, facts)[1].shape[1] > 1
-
-
-def _is_narrowing(op: OpFacts, facts: GraphFacts) -> bool:
     shape = _find_image_and_weight(op, facts)[1].shape
-    return shape[0] * 2 <= shape[1] and shape[2] > 1
-
-
-def _is_small(op: OpFacts, facts: GraphFacts) -> bool:
-    shape = _find_image_and_weight(op, facts)[1].shape
-    return shape[0] <= _SMALL_CHANNELS and shape[1] <= _SMALL_CHANNELS
-
-
-def _expect_ratio(op: OpFacts, facts: GraphFacts) -> float:
-    if _is_grouped(op, facts):
-        return _GROUPED
-    if _is_small(op, facts):
-        return _SMALL
-    return _IN_OUT if _is_narrowing(op, facts) else _DEFAULT
+    grouped = isinstance(groups, int) and groups > 1 and shape[1] > 1
+    return grouped, shape[0] * 2 <= shape[1] and shape[2] > 1, max(shape[:2]) <= _SMALL_CHANNELS
 
 
 def _count_flops(op: OpFacts, facts: GraphFacts) -> float:
-    """Return the FLOPs of a forward convolution: two per weight and position of the larger image (the input's when
-    transposed)."""
+    """Return the FLOPs of a forward: two per weight and position of the result, or of a transposed one's input."""
     image, weight = _find_image_and_weight(op, facts)
     transposed = len(op.args) > 6 and op.args[6] is True
     places = image if transposed else facts.get_output_values(op)[0]

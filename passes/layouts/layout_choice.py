@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import cast
 
 from frx_graph.facts.layout import Layout
 from frx_graph.passes.layouts.layout_problem import Labels, LayoutProblem, ValueCost
 from frx_graph.passes.solver.problem import Given, Label, Node, Port, Problem, Value
 from frx_graph.passes.solver.solve import solve
+from frx_graph.passes.solver.splitting import find_connected_components
 
 NOISE_SHARE = 0.05
 """A measured gain below this share of the anchors' time counts as noise. Medians of runs of microseconds to
@@ -38,10 +40,20 @@ class LayoutChange:
     entering: tuple[str, ...]
     leaving: tuple[str, ...]
 
+    def __add__(self, other: LayoutChange) -> LayoutChange:
+        """Return both changes as one, which has this one's target and rank."""
+        added = {field.name for field in fields(self)} - {"target", "rank"}
+        return replace(self, **{name: getattr(self, name) + getattr(other, name) for name in added})
+
     @property
     def gain_seconds(self) -> float:
         """Seconds saved per step."""
         return self.before_seconds - self.after_seconds - self.conversion_seconds
+
+    @property
+    def speedup(self) -> float:
+        """How many times as fast the measured anchors are after the change."""
+        return self.before_seconds / self.after_seconds if self.after_seconds else math.inf
 
     @property
     def exceeds_noise(self) -> bool:
@@ -100,40 +112,24 @@ def list_layout_changes(
     """Return the changes from `start`, by default the present layouts, to `chosen` that can be made one by one. Changes
     without a measured anchor are left out."""
     before = problem.current if start is None else start
-    values_of: dict[int, list[ValueCost]] = {}
+    values_of: defaultdict[int, list[ValueCost]] = defaultdict(list)
+    first_of: dict[tuple[str, Layout], int] = {}
+    pairs: list[tuple[int, int]] = []
     for value in problem.values:
-        for index in {value.producer, *value.readers} - {None}:
-            values_of.setdefault(index, []).append(value)  # type: ignore[arg-type]
+        for index in {index for index in (value.producer, *value.readers) if index is not None}:
+            values_of[index].append(value)
+            if chosen[index] is not before[index]:
+                # Operators that change alike and touch a common value change together.
+                pairs.append((first_of.setdefault((value.name, chosen[index]), index), index))
     changes: list[LayoutChange] = []
-    seen: set[int] = set()
-    after = list(before)
-    for first in (index for index in range(len(before)) if chosen[index] is not before[index]):
-        if first in seen:
-            continue
-        together = _find_neighbours(first, chosen, before, values_of)
-        seen |= together
-        if any(index in problem.times for index in together):
-            target = chosen[first]
+    for together in find_connected_components(len(before), pairs):
+        target = chosen[together[0]]
+        if target is not before[together[0]] and any(index in problem.times for index in together):
+            after = list(before)
             for index in together:
                 after[index] = target
-            changes.append(_make_change(problem, target, before, after, sorted(together), values_of))
-            for index in together:
-                after[index] = before[index]
+            changes.append(_make_change(problem, target, before, after, together, values_of))
     return tuple(changes)
-
-
-def _find_neighbours(start: int, chosen: Labels, current: Labels, values_of: dict[int, list[ValueCost]]) -> set[int]:
-    """Return the operators that change with `start`, through values that two of them touch."""
-    together, waiting = {start}, [start]
-    while waiting:
-        for value in values_of.get(waiting.pop(), ()):
-            for index in (value.producer, *value.readers):
-                if index is None or index in together or chosen[index] is current[index]:
-                    continue
-                if chosen[index] is chosen[start]:
-                    together.add(index)
-                    waiting.append(index)
-    return together
 
 
 def _make_change(
@@ -142,9 +138,9 @@ def _make_change(
     before: Labels,
     after: Labels,
     together: list[int],
-    values_of: dict[int, list[ValueCost]],
+    values_of: Mapping[int, list[ValueCost]],
 ) -> LayoutChange:
-    touched = {value.name: value for index in together for value in values_of.get(index, ())}.values()
+    touched = {value.name: value for index in together for value in values_of[index]}.values()
     added = [v for v in touched if problem.is_converted(v, after) and not problem.is_converted(v, before)]
     removed = [v for v in touched if problem.is_converted(v, before) and not problem.is_converted(v, after)]
     conversion_bytes = sum(v.conversion_bytes for v in added) - sum(v.conversion_bytes for v in removed)

@@ -42,7 +42,7 @@ def find_wanted_layouts(
     channels_last = make_ordered_strides(known.shape, CHANNELS_LAST_ORDER[len(known.shape)])
     order = classify_memory_order(known)
     wanted = {order} if visible and order is not None else set()
-    waiting = deque(_StrideRead(reader, value, plain, channels_last) for reader in readers)
+    waiting = deque(_StrideRead(reader, value, (plain, channels_last)) for reader in readers)
     looked_at: set[tuple[str, str]] = set()
     while waiting and len(looked_at) < _MOST_READERS:
         read = waiting.popleft()
@@ -60,28 +60,23 @@ def find_wanted_layouts(
 
 @dataclass(frozen=True, slots=True)
 class _StrideRead:
-    """`reader` reads `value`, which would have one or the other strides under each choice; None if it could not be made
-    without a copy."""
+    """`reader` reads `value`, which would have one or the other strides under each choice, plain and channels-last;
+    None if it could not be made without a copy."""
 
     reader: OpFacts
     value: str
-    plain: Strides | None
-    channels_last: Strides | None
+    strides: tuple[Strides | None, Strides | None]
 
 
 def _follow_view(facts: GraphFacts, read: _StrideRead) -> Iterator[_StrideRead]:
     plain, channels_last = (
         replay_operator(read.reader, facts, {read.value: strides}) if strides is not None else None
-        for strides in (read.plain, read.channels_last)
+        for strides in read.strides
     )
-    for position, name in enumerate(read.reader.outputs):
+    nowhere = (None,) * len(read.reader.outputs)
+    for name, first, second in zip(read.reader.outputs, plain or nowhere, channels_last or nowhere, strict=True):
         for user in facts.get_users(name):
-            yield _StrideRead(
-                user,
-                name,
-                plain[position] if plain is not None else None,
-                channels_last[position] if channels_last is not None else None,
-            )
+            yield _StrideRead(user, name, (first, second))
 
 
 def _follow_pointwise(facts: GraphFacts, read: _StrideRead) -> Iterator[_StrideRead]:
@@ -89,7 +84,7 @@ def _follow_pointwise(facts: GraphFacts, read: _StrideRead) -> Iterator[_StrideR
     for result in facts.get_output_values(read.reader):
         if result.shape == facts.values[read.value].shape:
             for user in facts.get_users(result.name):
-                yield _StrideRead(user, result.name, read.plain, read.channels_last)
+                yield _StrideRead(user, result.name, read.strides)
 
 
 def _find_wanted_by_reader(read: _StrideRead, shape: tuple[int, ...]) -> set[Layout]:
@@ -99,7 +94,7 @@ def _find_wanted_by_reader(read: _StrideRead, shape: tuple[int, ...]) -> set[Lay
     row = find_layout_operator(read.reader)
     if row.role is LayoutRole.REDUCTION or (row.role is LayoutRole.AGNOSTIC and row.joins_images):
         return set()
-    suits_plain, suits_channels_last = (_is_suitable(read.reader, shape, s) for s in (read.plain, read.channels_last))
+    suits_plain, suits_channels_last = (_is_suitable(read.reader, shape, strides) for strides in read.strides)
     if suits_plain == suits_channels_last:
         return set()
     return {Layout.PLAIN} if suits_plain else {Layout.CHANNELS_LAST}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import chain, takewhile
 
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
 from frx_graph.facts.layout import Layout
 from frx_graph.passes import confidence
 from frx_graph.passes.analysis import Analysis
 from frx_graph.passes.copies.view_chain import format_location
-from frx_graph.passes.layouts.layout_choice import NOISE_SHARE
+from frx_graph.passes.layouts.layout_choice import NOISE_SHARE, LayoutChange
 from frx_graph.passes.layouts.layout_fixes import LayoutFix
 from frx_graph.passes.layouts.regions import LayoutGroup, RegionOperator
 from frx_graph.passes.severity import grade_share
@@ -55,11 +56,12 @@ def make_layout_finding(
     assert analysis.device is not None, "changes are only sought if a bandwidth was measured"
     calls = analysis.facts.calls
     step_s = _estimate_step_seconds(analysis, analysis.device.bandwidth_bytes_per_s)
-    share = calls * changes.gain_seconds / step_s
-    sure_share = share - calls * NOISE_SHARE * changes.before_seconds / step_s
+    share = calls * changes.total.gain_seconds / step_s
+    sure_share = share - calls * NOISE_SHARE * changes.total.before_seconds / step_s
     copied = _count_copied_bytes(analysis, changes)
-    saved = copied - calls * changes.conversion_bytes
-    measured = len(changes.anchors) - len(changes.unmeasured)
+    overlap = f"FRX001 lists the layout copies of {format_bytes(copied)} that these operators make inside now"
+    saved = copied - calls * changes.total.conversion_bytes
+    measured = len(changes.anchors) - len(changes.total.unmeasured)
     # The times are of eager's operators; Inductor calls the same libraries, and fuses the operators around them.
     trust = confidence.MODELLED if analysis.inner == "inductor" else confidence.INFERRED
     return Finding(
@@ -73,16 +75,16 @@ def make_layout_finding(
         saving=Saving(
             predicted_pct_min=min(100.0, max(0.0, 100.0 * sure_share)),
             predicted_pct_max=min(100.0, 100.0 * share),
-            measured_pct=100.0 * changes.gain_seconds / changes.before_seconds,
+            measured_pct=100.0 * changes.total.gain_seconds / changes.total.before_seconds,
         ),
         effort=effort,
         risk=risk,
         fix=fix,
         confidence=round(trust * measured / len(changes.anchors), 2),
         evidence=(
-            _describe_times(changes, measured),
-            _describe_conversions(changes, analysis.device.bandwidth_bytes_per_s),
-            *_describe_overlap(copied),
+            _describe_times(changes.total, measured),
+            _describe_conversions(changes.total, analysis.device.bandwidth_bytes_per_s),
+            *([Evidence(overlap, "predicted copies")] if copied else []),
         ),
         graph_id=analysis.facts.graph_id,
         modules=changes.modules,
@@ -90,15 +92,10 @@ def make_layout_finding(
 
 
 def format_modules(changes: LayoutFix) -> str:
-    """Return the module that holds the changed convolutions and no others, if there is one below the root; else all of
-    them, as patterns."""
+    """Return the module below the root that holds just the changed convolutions; else all of these, as patterns."""
     changed = changes.convolutions
-    split = [path.split(".") for path in changed]
-    shared: list[str] = []
-    for parts in zip(*split, strict=False):
-        if len(set(parts)) > 1:
-            break
-        shared.append(parts[0])
+    columns = zip(*(path.split(".") for path in changed), strict=False)
+    shared = [parts[0] for parts in takewhile(lambda parts: len(set(parts)) == 1, columns)]
     holder = ".".join(shared)
     if len(shared) > 1 and not any(f"{path}.".startswith(f"{holder}.") for path in changes.other_convolutions):
         return f"`{holder}`"
@@ -147,11 +144,8 @@ def _estimate_step_seconds(analysis: Analysis, bandwidth_bytes_per_s: float) -> 
             taken = times.plain_seconds if operator.layout is Layout.PLAIN else times.channels_last_seconds
             if taken is not None:
                 anchor_s += taken
-                touched = (
-                    *analysis.facts.get_input_values(operator.op),
-                    *analysis.facts.get_output_values(operator.op),
-                )
-                anchor_bytes += sum(value.bytes for value in touched)
+                names = (*operator.op.inputs, *operator.op.outputs)
+                anchor_bytes += sum(analysis.facts.values[name].bytes for name in names)
     calls = analysis.facts.calls
     return calls * anchor_s + max(0, analysis.step_bytes - calls * anchor_bytes) / bandwidth_bytes_per_s
 
@@ -166,37 +160,29 @@ def _count_copied_bytes(analysis: Analysis, changes: LayoutFix) -> int:
     )
 
 
-def _describe_times(changes: LayoutFix, measured: int) -> Evidence:
-    before, after = ("plain", "channels-last") if changes.target is Layout.CHANNELS_LAST else ("channels-last", "plain")
+def _describe_times(total: LayoutChange, measured: int) -> Evidence:
+    before, after = ("plain", "channels-last") if total.target is Layout.CHANNELS_LAST else ("channels-last", "plain")
     return Evidence(
-        f"run by themselves, {measured} of {len(changes.anchors)} convolutions and poolings take "
-        f"{format_seconds(changes.before_seconds)} {before} and {format_seconds(changes.after_seconds)} "
-        f"{after} per call; "
-        f"the measured percentage is of this time, conversions included, the predicted one of the whole step",
+        f"run by themselves, {measured} of {len(total.anchors)} convolutions and poolings take "
+        f"{format_seconds(total.before_seconds)} {before} and {format_seconds(total.after_seconds)} {after} per "
+        f"call; the measured percentage is of this time, conversions included, the predicted one of the whole step",
         "anchor measurement",
         Basis.OBSERVED,
     )
 
 
-def _describe_conversions(changes: LayoutFix, bandwidth_bytes_per_s: float) -> Evidence:
+def _describe_conversions(total: LayoutChange, bandwidth_bytes_per_s: float) -> Evidence:
     source = "region edges"
-    if changes.conversion_bytes == 0:
+    if total.conversion_bytes == 0:
         return Evidence("conversions at the region's edges: no more than now", source)
-    if changes.conversion_bytes < 0:
-        text = f"conversions of {format_bytes(-changes.conversion_bytes)} at the region's edges are no longer needed"
+    if total.conversion_bytes < 0:
+        text = f"conversions of {format_bytes(-total.conversion_bytes)} at the region's edges are no longer needed"
     else:
-        text = f"conversions at the region's edges add {format_bytes(changes.conversion_bytes)}"
+        text = f"conversions at the region's edges add {format_bytes(total.conversion_bytes)}"
     return Evidence(
-        f"{text}: {format_seconds(abs(changes.conversion_seconds))} at {bandwidth_bytes_per_s / 1e9:.1f} GB/s, counted",
+        f"{text}: {format_seconds(abs(total.conversion_seconds))} at {bandwidth_bytes_per_s / 1e9:.1f} GB/s, counted",
         source,
     )
-
-
-def _describe_overlap(copied: int) -> tuple[Evidence, ...]:
-    if not copied:
-        return ()
-    text = f"FRX001 lists the layout copies of {format_bytes(copied)} that these operators make inside now"
-    return (Evidence(text, "predicted copies"),)
 
 
 _Pattern = tuple[str, ...]
@@ -224,14 +210,10 @@ def _merge_at(patterns: Sequence[_Pattern], position: int, foreign: Sequence[_Pa
         last = position >= len(pattern) - 1
         key = pattern if last else (*pattern[:position], _ANY, *pattern[position + 1 :])
         alike.setdefault(key, []).append(pattern)
-    merged: list[_Pattern] = []
-    for key, members in alike.items():
-        if len(members) > 1 and not any(_matches_pattern(key, path) for path in foreign):
-            merged.append(key)
-        else:
-            merged.extend(members)
-    return merged
 
+    def matches_foreign(pattern: _Pattern) -> bool:
+        pairs = (zip(pattern, path, strict=True) for path in foreign if len(path) == len(pattern))
+        return any(all(part in (_ANY, other) for part, other in pair) for pair in pairs)
 
-def _matches_pattern(pattern: _Pattern, path: _Pattern) -> bool:
-    return len(pattern) == len(path) and all(part in (_ANY, other) for part, other in zip(pattern, path, strict=True))
+    merged = ([key] if len(found) > 1 and not matches_foreign(key) else found for key, found in alike.items())
+    return list(chain.from_iterable(merged))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,15 +19,15 @@ from frx_graph.passes.layouts.layout_choice import LayoutChange
 
 @dataclass(frozen=True)
 class LayoutFix:
-    """Changes that one fix makes, summed up. Never empty."""
+    """Changes that one fix makes, added up."""
 
-    changes: tuple[LayoutChange, ...]
+    total: LayoutChange
     facts: GraphFacts
 
     @cached_property
     def anchors(self) -> tuple[OpFacts, ...]:
         """Convolutions and poolings in execution order."""
-        nodes = {node for change in self.changes for node in change.anchors}
+        nodes = frozenset(self.total.anchors)
         return tuple(op for op in self.facts.ops if op.node in nodes)
 
     @cached_property
@@ -48,55 +50,15 @@ class LayoutFix:
         """The first anchor's line, under the one path that all modules share."""
         return replace(self.anchors[0].site, module_path=merge_module_paths(self.modules))
 
-    @property
-    def rank(self) -> int:
-        """4 for 2-D images, 5 for 3-D ones."""
-        return self.changes[0].rank
-
-    @property
-    def target(self) -> Layout:
-        """The faster layout."""
-        return self.changes[0].target
-
-    @cached_property
-    def unmeasured(self) -> tuple[str, ...]:
-        """Anchors without a time."""
-        return tuple(node for change in self.changes for node in change.unmeasured)
-
-    @cached_property
-    def before_seconds(self) -> float:
-        """Seconds of the measured anchors as they run."""
-        return sum(change.before_seconds for change in self.changes)
-
-    @cached_property
-    def after_seconds(self) -> float:
-        """Seconds of the same anchors in the other layout."""
-        return sum(change.after_seconds for change in self.changes)
-
-    @cached_property
-    def conversion_seconds(self) -> float:
-        """Seconds of conversions added less those removed."""
-        return sum(change.conversion_seconds for change in self.changes)
-
-    @cached_property
-    def conversion_bytes(self) -> int:
-        """Traffic of the conversions added less that of those removed."""
-        return sum(change.conversion_bytes for change in self.changes)
-
-    @property
-    def gain_seconds(self) -> float:
-        """Seconds saved per step."""
-        return self.before_seconds - self.after_seconds - self.conversion_seconds
-
     @cached_property
     def entering(self) -> tuple[ValueFacts, ...]:
         """Values of the forward that have to be converted to the target; autograd converts their gradients."""
-        return self._select_forward(name for change in self.changes for name in change.entering)
+        return self._select_forward(self.total.entering)
 
     @cached_property
     def leaving(self) -> tuple[ValueFacts, ...]:
         """Values of the forward that convolutions left as they are need converted back."""
-        return self._select_forward(name for change in self.changes for name in change.leaving)
+        return self._select_forward(self.total.leaving)
 
     def _select_forward(self, names: Iterable[str]) -> tuple[ValueFacts, ...]:
         made_by = {name: self.facts.get_producer(name) for name in names}
@@ -121,11 +83,11 @@ def are_all_anchors_in(analysis: Analysis, changes: Iterable[LayoutChange], layo
     """Return True if every convolution and pooling of `rank` runs in `layout` once `changes` are made."""
     changed = {node for change in changes for node in change.anchors}
     return all(
-        operator.layout is layout or operator.op.node in changed
+        member.layout is layout or member.op.node in changed
         for group in analysis.layout_groups
         if group.rank == rank
-        for operator in group.operators
-        if operator.anchor
+        for member in group.operators
+        if member.anchor
     )
 
 
@@ -137,12 +99,9 @@ def group_changes_by_fix(analysis: Analysis, changes: Sequence[LayoutChange]) ->
     """
     found: list[tuple[LayoutFix, bool]] = []
     for rank in (4, 5):
-        of_rank = tuple(change for change in changes if change.rank == rank)
-        if not of_rank:
-            continue
-        if are_all_anchors_in(analysis, of_rank, of_rank[0].target, rank):
-            found.append((LayoutFix(of_rank, analysis.facts), True))
-            continue
+        of_rank = [change for change in changes if change.rank == rank]
+        whole = bool(of_rank) and are_all_anchors_in(analysis, of_rank, of_rank[0].target, rank)
         by_line = group_by_place(of_rank, lambda change: analysis.facts.op_by_node[change.anchors[0]].site)
-        found.extend((LayoutFix(tuple(group), analysis.facts), False) for group in by_line)
+        totals = (functools.reduce(operator.add, group) for group in ([of_rank] if whole else by_line))
+        found.extend((LayoutFix(total, analysis.facts), whole) for total in totals)
     return found

@@ -87,14 +87,13 @@ def build_layout_problem(
             readers.setdefault(name, []).append(index)
 
     nodes = {operator.op.node for operator in operators}
-    visible = frozenset(facts.outputs)
     values: list[ValueCost] = []
     for name, reading in readers.items():
         made_by = producer.get(name)
         wanted: tuple[Layout, ...] = ()
         if made_by is not None:
             outside = [reader for reader in facts.get_users(name) if reader.node not in nodes]
-            wanted = find_wanted_layouts(facts, name, outside, visible=name in visible)
+            wanted = find_wanted_layouts(facts, name, outside, visible=name in facts.outputs)
         value = facts.values[name]
         given = classify_memory_order(value) if made_by is None else None
         values.append(ValueCost(name, made_by, given, tuple(reading), wanted, 2 * value.bytes))

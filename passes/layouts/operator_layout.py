@@ -101,8 +101,7 @@ def classify_memory_order(value: ValueFacts) -> Layout | None:
 
 
 def is_converted_once(value: ValueFacts) -> bool:
-    """Return True for parameters and buffers: their layout can be chosen when the model is built, at no cost per
-    step."""
+    """Return True for parameters and buffers, whose layout can be chosen once, when the model is built."""
     return value.kind in (InputKind.PARAMETER, InputKind.BUFFER)
 
 

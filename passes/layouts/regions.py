@@ -116,21 +116,10 @@ def _list_region_operators(facts: GraphFacts, inner: str) -> list[RegionOperator
         operands, results = _select_ordered(operands, rank), _select_ordered(results, rank)
         if not operands and not results:
             continue
-        layout = (
-            Layout.CHANNELS_LAST
-            if rank == 4 and forced[op.phase]
-            else find_current_layout(op, operands, results, facts)
-        )
-        found.append(
-            RegionOperator(
-                op,
-                rank,
-                row.role is LayoutRole.ANCHOR,
-                tuple(value.name for value in operands),
-                tuple(value.name for value in results),
-                layout,
-            )
-        )
+        converted = rank == 4 and forced[op.phase]
+        layout = Layout.CHANNELS_LAST if converted else find_current_layout(op, operands, results, facts)
+        read, made = (tuple(value.name for value in values) for values in (operands, results))
+        found.append(RegionOperator(op, rank, row.role is LayoutRole.ANCHOR, read, made, layout))
     return found
 
 
@@ -179,10 +168,7 @@ def find_current_layout(
 ) -> Layout:
     """Return the layout of the first result that has one. If there is none (the backward of a first convolution has no
     input gradient), return channels-last if any operand or the weight is: torch's rule for convolutions."""
-    for value in results:
-        order = classify_memory_order(value)
-        if order is not None:
-            return order
     weights = facts.get_input_values(op) if op.operator == "aten.convolution_backward" else ()
     orders = {classify_memory_order(value) for value in (*operands, *weights)}
-    return Layout.CHANNELS_LAST if Layout.CHANNELS_LAST in orders else Layout.PLAIN
+    default = Layout.CHANNELS_LAST if Layout.CHANNELS_LAST in orders else Layout.PLAIN
+    return next((order for value in results if (order := classify_memory_order(value)) is not None), default)

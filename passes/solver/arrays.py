@@ -72,14 +72,9 @@ class InstanceArrays:
             asks=RaggedRows.from_rows(asker.asks for asker in askers),
         )
 
-    @property
-    def charges(self) -> int:
-        """The number of charges."""
-        return len(self.payer)
-
     def find_asked_charges(self, asking: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Return for each charge True if one of the askers is `asking`."""
-        found = np.zeros(self.charges, dtype=np.bool_)
+        found = np.zeros(len(self.payer), dtype=np.bool_)
         found[self.asked_charge[asking]] = True
         return found
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,23 +33,16 @@ def solve_by_elimination(instance: Instance) -> tuple[int, ...] | None:
     """
     choices, tables = tabulate(instance)
     order = find_elimination_order(choices, [table.scope for table in tables], _LARGEST_TABLE)
-    if order is None or order.entries > _ALL_TABLES:
+    if order is None or order[1] > _ALL_TABLES:
         return None
-    return _eliminate(choices, tables, order.variables)[: len(instance.variables)]
-
-
-@dataclass(frozen=True, slots=True)
-class EliminationOrder:
-    """`variables` in turn, whose tables have `entries` entries in all."""
-
-    variables: tuple[int, ...]
-    entries: int
+    return _eliminate(choices, tables, order[0])[: len(instance.variables)]
 
 
 def find_elimination_order(
     choices: Sequence[int], scopes: Iterable[Sequence[int]], largest: int
-) -> EliminationOrder | None:
-    """Return the order that always takes the variable whose table is smallest next (the minimum-weight rule).
+) -> tuple[list[int], int] | None:
+    """Return the order that always takes the variable whose table is smallest next (the minimum-weight rule), and the
+    entries of all its tables.
 
     `choices` counts those of each variable, and variables of one of `scopes` share costs. None if a table would have
     more than `largest` entries.
@@ -58,9 +50,7 @@ def find_elimination_order(
     neighbours: list[set[int]] = [set() for _ in choices]
     for scope in scopes:
         for variable in scope:
-            neighbours[variable].update(scope)
-    for variable, around in enumerate(neighbours):
-        around.discard(variable)
+            neighbours[variable] |= {*scope} - {variable}
     entries = [
         own * math.prod(choices[other] for other in around) for own, around in zip(choices, neighbours, strict=True)
     ]
@@ -85,7 +75,7 @@ def find_elimination_order(
             neighbours[other] |= added
             entries[other] = entries[other] // choices[variable] * math.prod(choices[new] for new in added)
             heapq.heappush(queue, (entries[other], other))
-    return EliminationOrder(tuple(order), total)
+    return order, total
 
 
 def _eliminate(choices: Sequence[int], tables: Iterable[Table], order: Sequence[int]) -> tuple[int, ...]:
@@ -94,7 +84,9 @@ def _eliminate(choices: Sequence[int], tables: Iterable[Table], order: Sequence[
     # The axes of every table have the variable that goes first last, so that replies need no transposing.
     waiting: list[list[Table]] = [[] for _ in choices]
     for table in tables:
-        _enqueue_table(waiting, _sort_axes(table, rank))
+        axes = sorted(range(len(table.scope)), key=[-rank[variable] for variable in table.scope].__getitem__)
+        scope = tuple(table.scope[axis] for axis in axes)
+        waiting[scope[-1]].append(Table(scope, table.ticks.transpose(axes)))
     replies: list[tuple[tuple[int, ...], NDArray[np.uint16]]] = []
     for variable in order:
         joint = _sum_tables(waiting[variable], choices, rank)
@@ -103,22 +95,13 @@ def _eliminate(choices: Sequence[int], tables: Iterable[Table], order: Sequence[
         least = joint.ticks.min(axis=-1)
         replies.append((rest, joint.ticks.argmin(axis=-1).astype(np.uint16)))
         if rest:
-            _enqueue_table(waiting, Table(rest, least))
+            waiting[rest[-1]].append(Table(rest, least))
         elif least >= INFINITE:
             raise LabellingError("no labels satisfy all constraints", "some conversion that is impossible is needed")
     chosen = [0] * len(choices)
     for variable, (rest, reply) in zip(reversed(order), reversed(replies), strict=True):
         chosen[variable] = int(reply[tuple(chosen[other] for other in rest)])
     return tuple(chosen)
-
-
-def _enqueue_table(waiting: list[list[Table]], table: Table) -> None:
-    waiting[table.scope[-1]].append(table)
-
-
-def _sort_axes(table: Table, rank: dict[int, int]) -> Table:
-    axes = sorted(range(len(table.scope)), key=lambda axis: -rank[table.scope[axis]])
-    return Table(tuple(table.scope[axis] for axis in axes), table.ticks.transpose(axes))
 
 
 def _sum_tables(parts: Sequence[Table], choices: Sequence[int], rank: dict[int, int]) -> Table:

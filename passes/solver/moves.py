@@ -30,8 +30,7 @@ class Move:
 
 
 def find_best_move(arrays: InstanceArrays, keep: Choices, propose: Choices, *, exact: bool = True) -> Move:
-    """Return `keep` or `propose` for each variable. If `exact` it is never dearer than `keep`, otherwise by rounding
-    only."""
+    """Return `keep` or `propose` for each variable, never dearer than `keep` if `exact`, else by rounding only."""
     kept_price, proposed_price = arrays.prices.pick(keep[arrays.payer]), arrays.prices.pick(propose[arrays.payer])
     asks_kept = arrays.asks.pick(keep[arrays.asker]) > 0
     asks_proposed = arrays.asks.pick(propose[arrays.asker]) > 0
@@ -111,8 +110,7 @@ class CutBuilder:
         self._edges.append((np.broadcast_to(tails, shape), np.broadcast_to(heads, shape), capacities))
 
     def _make_helpers(self, group: Indices, members: Indices, groups: int) -> tuple[Indices, NDArray[np.bool_]]:
-        """Return a vertex for each group, and True for each group with a member. A lone member is its group's
-        vertex."""
+        """Return a vertex for each group, which is a lone member itself, and True for each group with a member."""
         count = np.bincount(group, minlength=groups)
         helper = np.zeros(groups, dtype=np.int64)
         helper[group] = members

@@ -10,6 +10,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+import numpy as np
+from scipy.sparse import coo_matrix
+from scipy.sparse.csgraph import connected_components
+
 from frx_graph.errors import LabellingError
 from frx_graph.passes.solver.instance import INFINITE, Asker, Charge, Instance, Variable
 
@@ -87,8 +91,7 @@ def _fold_decided(instance: Instance) -> Instance:
 
 
 def _drop_decided_askers(charge: Charge) -> Charge | None:
-    """Return the charge with the askers that may or may not ask; without any, it is paid for certain. None if it never
-    is."""
+    """Return the charge with the askers that may or may not ask, none if it is certain; None if it is never paid."""
     if not any(charge.prices):
         return None
     asking = tuple(asker for asker in charge.askers if any(asker.asks))
@@ -111,41 +114,26 @@ def _list_parts(instance: Instance, kept: Sequence[tuple[int, ...]]) -> Iterable
     """Return the connected components, by their first variables."""
     pairs = [(charge.payer, asker.variable) for charge in instance.charges for asker in charge.askers]
     components = find_connected_components(len(instance.variables), pairs)
-    first_of = {variable: members[0] for members in components for variable in members}
-    charges: dict[int, list[Charge]] = {members[0]: [] for members in components}
+    place_of = {v: (part, index) for part, members in enumerate(components) for index, v in enumerate(members)}
+    charges: list[list[Charge]] = [[] for _ in components]
     for charge in instance.charges:
-        charges[first_of[charge.payer]].append(charge)
-    for variables in components:
-        index = {variable: position for position, variable in enumerate(variables)}
+        part, payer = place_of[charge.payer]
+        askers = tuple(Asker(place_of[asker.variable][1], asker.asks) for asker in charge.askers)
+        charges[part].append(Charge(payer, charge.prices, askers))
+    for variables, own in zip(components, charges, strict=True):
         yield InstancePart(
-            instance=Instance(
-                variables=tuple(instance.variables[variable] for variable in variables),
-                charges=tuple(_renumber_charge(charge, index) for charge in charges[variables[0]]),
-            ),
+            instance=Instance(tuple(instance.variables[variable] for variable in variables), tuple(own)),
             variables=tuple(variables),
             choices=tuple(kept[variable] for variable in variables),
         )
 
 
-def _renumber_charge(charge: Charge, index: dict[int, int]) -> Charge:
-    askers = tuple(Asker(index[asker.variable], asker.asks) for asker in charge.askers)
-    return Charge(index[charge.payer], charge.prices, askers)
-
-
 def find_connected_components(count: int, pairs: Iterable[tuple[int, int]]) -> list[list[int]]:
     """Return the members of each component of a graph of `count` vertices, by their first members."""
-    root = list(range(count))
-
-    def find(vertex: int) -> int:
-        while root[vertex] != vertex:
-            root[vertex] = root[root[vertex]]
-            vertex = root[vertex]
-        return vertex
-
-    for pair in pairs:
-        first, second = sorted(map(find, pair))
-        root[second] = first
-    members: dict[int, list[int]] = {}
-    for vertex in range(count):
-        members.setdefault(find(vertex), []).append(vertex)
-    return list(members.values())
+    edges = np.array([*pairs], dtype=np.int64).reshape(-1, 2)
+    graph = coo_matrix((np.ones(len(edges)), (edges[:, 0], edges[:, 1])), shape=(count, count))
+    number, component_of = connected_components(graph, directed=False)
+    members: list[list[int]] = [[] for _ in range(number)]
+    for vertex, component in enumerate(component_of.tolist()):
+        members[component].append(vertex)
+    return members

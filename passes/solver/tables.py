@@ -55,8 +55,7 @@ def _tabulate_whole(charge: Charge, scope: Scope, choices: list[int]) -> Table:
 
 
 def _tabulate_split(charge: Charge, helper: int) -> Iterator[Table]:
-    """Yield the tables of a split charge. The helper's second choice is to pay; if a variable asks, the first is not
-    allowed."""
+    """Yield the tables of a split charge, whose helper's second choice, to pay, is forced if a variable asks."""
     yield Table((charge.payer, helper), np.array([(0, price) for price in charge.prices], dtype=np.int64))
     for asker in charge.askers:
         refused = np.array([(INFINITE * asks, 0) for asks in asker.asks], dtype=np.int64)

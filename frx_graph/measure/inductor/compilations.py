@@ -44,16 +44,11 @@ def count_compiled_frames() -> int:
 
 def describe_compiled_between(begin: Compilations, end: Compilations) -> str | None:
     """Describe what was compiled between two readings; None if nothing was."""
-    grown = {name: _count_new(begin.phases.get(name), now) for name, now in end.phases.items()}
-    grown = {name: count for name, count in grown.items() if count}
-    if not grown:
-        return None
-    said = []
-    if frames := grown.get(_FRAME, 0):
-        said.append(f"{frames} frame{'s' * (frames > 1)}")
-    if backwards := grown.get(_BACKWARD, 0):
-        said.append(f"{backwards} backward graph{'s' * (backwards > 1)}")
-    return " and ".join(said) or ", ".join(sorted(grown)[:3])
+    counts = {name: _count_new(begin.phases.get(name), now) for name, now in end.phases.items()}
+    grown = {name: count for name, count in counts.items() if count}
+    known = ((grown.get(phase, 0), noun) for phase, noun in ((_FRAME, "frame"), (_BACKWARD, "backward graph")))
+    said = [f"{count} {noun}{'s' * (count > 1)}" for count, noun in known if count]
+    return " and ".join(said) or ", ".join(sorted(grown)[:3]) or None
 
 
 def _count_new(before: tuple[list[float], int] | None, now: tuple[list[float], int]) -> int:

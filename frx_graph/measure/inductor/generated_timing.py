@@ -6,19 +6,19 @@ Starting a process that compiles takes seconds, so failures are remembered as lo
 
 from __future__ import annotations
 
-import contextlib
 import os
+import pickle
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
+from typing import Annotated
 
 import torch
+from pydantic import BaseModel, ConfigDict, Field
 
 from frx_graph.facts.operator_signature import GeneratedCall
-from frx_graph.measure.inductor.generated_messages import Answer, CallMessage, Request
 from frx_graph.measure.measurement_cache import (
     get_measured_operators_path,
     make_signature_key,
@@ -41,9 +41,20 @@ class GeneratedTimes:
     """Median seconds of each call; those that could not be timed are missing, `failures` say why. `disturbed` is true
     if other programs used the processors meanwhile."""
 
-    seconds: Mapping[GeneratedCall, float] = field(default_factory=lambda: MappingProxyType({}))
+    seconds: Mapping[GeneratedCall, float] = field(default_factory=dict)
     failures: tuple[str, ...] = ()
     disturbed: bool = False
+
+
+class Answer(BaseModel):
+    """What the process says: the seconds of each group's calls, None for a group with a call that could not be timed;
+    otherwise as in `GeneratedTimes`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    seconds: tuple[tuple[Annotated[float, Field(ge=0, allow_inf_nan=False)], ...] | None, ...]
+    failures: tuple[str, ...]
+    disturbed: bool
 
 
 def time_generated(
@@ -57,18 +68,13 @@ def time_generated(
     The process has this one's threads, environment and Inductor cache. It is ended with its children after `limit_s`
     seconds, and when this call is interrupted. Never raises for errors in that process.
     """
-    asked: list[tuple[GeneratedCall, ...]] = []
-    messages: list[tuple[CallMessage, ...]] = []
-    for group in dict.fromkeys(map(tuple, groups)):
-        with contextlib.suppress(TypeError):
-            messages.append(tuple(CallMessage.from_call(call) for call in group))
-            asked.append(group)
+    asked = list(dict.fromkeys(map(tuple, groups)))
     if not asked:
         return GeneratedTimes()
-    request = Request(threads=torch.get_num_threads(), groups=tuple(messages))
+    request = pickle.dumps((torch.get_num_threads(), asked))
     limit = _START_SECONDS + _CALL_SECONDS * sum(map(len, asked)) if limit_s is None else limit_s
     try:
-        answer = Answer.model_validate_json(_run_worker(worker, request.model_dump_json().encode(), limit))
+        answer = Answer.model_validate_json(_run_worker(worker, request, limit))
         pairs = zip(asked, answer.seconds, strict=True)
         times = [dict(zip(group, seconds, strict=True)) for group, seconds in pairs if seconds is not None]
     except (OSError, ValueError) as error:

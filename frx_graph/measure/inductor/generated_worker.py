@@ -1,16 +1,18 @@
 """Compile operator calls with Inductor, each as a separate graph, and time them.
 
-The program reads a request from standard input and writes the answer to standard output. It is a separate process,
+The program reads a pickled request, torch's number of threads and groups of calls to compare, from standard input, and
+writes the answer as JSON to standard output. It is a separate process,
 since compiling within a compilation would disturb Inductor's counters and locks. Gathers read the same places as
 upsampling by the ratio of the sizes, since those places decide the contents of the caches.
 """
 
 from __future__ import annotations
 
+import pickle
 import statistics
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -20,7 +22,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from frx_graph.errors import summarize_error
 from frx_graph.facts.operator_families import GATHERS
 from frx_graph.facts.operator_signature import GeneratedCall
-from frx_graph.measure.inductor.generated_messages import Answer, Request
+from frx_graph.measure.inductor.generated_timing import Answer
 from frx_graph.measure.machine.disturbance import watch_disturbance
 from frx_graph.measure.operators.operator_call import make_argument_sets
 from frx_graph.measure.operators.operator_inputs import OperandPool, find_own_overload
@@ -35,11 +37,10 @@ _ATTEMPTS = 3
 """Timing is short, compared with compiling, so a disturbance may be over at the next attempt."""
 
 
-def answer_request(request: Request) -> Answer:
+def answer_request(threads: int, groups: Sequence[Sequence[GeneratedCall]]) -> Answer:
     """Median seconds of each call, groups taking turns within; all are compiled before the first is timed."""
-    torch.set_num_threads(request.threads)
+    torch.set_num_threads(threads)
     pool = OperandPool()
-    groups = [[message.to_call() for message in group] for group in request.groups]
     failures: list[str] = []
     compiled: list[list[Callable[[], object]] | None] = []
     for group in groups:
@@ -99,10 +100,10 @@ def _compile_call(call: GeneratedCall, pool: OperandPool) -> Callable[[], object
     module = make_fx(program, decomposition_table=select_decomp_table(), tracing_mode="fake")(*example)
     inputs = [node.meta["val"] for node in module.graph.find_nodes(op="placeholder")]
     run: Any = compile_fx_inner(module, inputs)
-    in_turn = _collect_tensors(sets, places)
 
     def run_once() -> object:
-        return run(next(in_turn))
+        leaves = pytree.tree_leaves(next(sets))
+        return run([leaves[place] for place in places])
 
     run_once()
     return run_once
@@ -111,12 +112,6 @@ def _compile_call(call: GeneratedCall, pool: OperandPool) -> Callable[[], object
 def _force_strides(call: GeneratedCall, results: Sequence[Tensor]) -> list[Tensor]:
     force = torch.ops.prims.inductor_force_stride_order.default
     return [force(results[read.position], list(read.strides)) for read in call.results]
-
-
-def _collect_tensors(sets: Iterator[tuple[list[Any], dict[str, Any]]], places: Sequence[int]) -> Iterator[list[Tensor]]:
-    for given in sets:
-        leaves = pytree.tree_leaves(given)
-        yield [leaves[place] for place in places]
 
 
 def _sum_gathers(overload: Any, image: Tensor, indices: Sequence[Tensor | None], times: int) -> Tensor:
@@ -139,8 +134,7 @@ def _sum_gathers(overload: Any, image: Tensor, indices: Sequence[Tensor | None],
 
 
 def _make_gather_indices(had: int, wanted: int, step: int, inner: int, device: torch.device) -> Tensor:
-    """Return the indices that `wanted` outputs read of `had` inputs, `step` further, followed by `inner` dimensions of
-    size 1."""
+    """Return the indices that `wanted` outputs read of `had` inputs, `step` further, with `inner` more dimensions."""
     places = (torch.arange(wanted, device=device) * (had / wanted)).to(torch.int64)
     return (places + step).clamp(max=had - 1).reshape(-1, *(1,) * inner)
 
@@ -149,10 +143,10 @@ def main() -> None:
     """Answer one request. Only the answer goes to the original standard output, since compilers write there, too."""
     answers = claim_stdout()
     warnings.simplefilter("ignore")
-    request = Request.model_validate_json(sys.stdin.buffer.read())
+    threads, groups = pickle.load(sys.stdin.buffer)
     # Processes that compile in parallel take longer to start than these few kernels take to compile.
     with torch.no_grad(), inductor_config.patch(compile_threads=1):
-        text = answer_request(request).model_dump_json()
+        text = answer_request(threads, groups).model_dump_json()
     with answers:
         answers.write(text.encode())
 

@@ -13,7 +13,7 @@ from frx_graph.capture.call_site import UNKNOWN_SITE
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.measure.inductor.inductor_graph import ExternCall, read_schedule
 from frx_graph.measure.operators.copy_recorder import CopyRecorder
-from frx_graph.measure.operators.operator_measurement import OUTSIDE, Mechanism, ObservedCopy, SeenCopy
+from frx_graph.measure.operators.operator_measurement import OUTSIDE, Mechanism, ObservedCopy, ObservedKind, SeenCopy
 from frx_graph.support.torch_internals import (
     CompiledFxGraph,
     OpOverload,
@@ -143,14 +143,5 @@ class _ExternTagger(TorchDispatchMode):
 
 
 def _make_observed_copy(seen: SeenCopy, call: ExternCall, phase: Phase) -> ObservedCopy:
-    return ObservedCopy(
-        operator=call.operator,
-        kind="operator" if seen.mechanism is Mechanism.ATEN else "reorder",
-        role="weight" if seen.role == "weight" else "output" if seen.role == "output" else "input",
-        site=call.site,
-        phase=phase,
-        shape=seen.shape,
-        bytes=seen.bytes,
-        source=seen.source,
-        target=seen.target,
-    )
+    kind: ObservedKind = "operator" if seen.mechanism is Mechanism.ATEN else "reorder"
+    return ObservedCopy.from_seen(seen, call.operator, kind, seen.role, call.site, phase)

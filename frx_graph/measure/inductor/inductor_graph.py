@@ -7,6 +7,7 @@ that is fused with the source's writer, or with another reader, costs only the w
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -68,10 +69,9 @@ def read_schedule(groups: Sequence[Any], phase: Phase) -> GeneratedGraph:
         for node in nodes:
             if isinstance(node, SchedulerNode):
                 copies.update(_find_copy(node, nodes, makers, phase))
-    externs = {
-        name: _make_extern_call(node) for name, node in makers.items() if isinstance(node, ExternKernelSchedulerNode)
-    }
-    return GeneratedGraph(copies, externs)
+    externs = {name: _find_origin(node) for name, node in makers.items() if isinstance(node, ExternKernelSchedulerNode)}
+    calls = {name: ExternCall(_get_operator_name(origin), find_call_site(origin)) for name, origin in externs.items()}
+    return GeneratedGraph(copies, calls)
 
 
 def _split_kernels(group: Any) -> Iterator[Sequence[Any]]:
@@ -93,7 +93,8 @@ def _find_copy(
     read, written = body.indexing_exprs[loads[0].index_name], body.indexing_exprs[stores[0].index_name]
     ranges = {var: _resolve_size(size) for var, size in body.var_ranges.items()}
     asked = _find_origin(node, _ASKED_FOR)
-    consumer = _find_extern_user(node)
+    users = (user.node for output in node.get_outputs() for user in output.users)
+    consumer = next((user for user in users if isinstance(user, ExternKernelSchedulerNode)), None)
     if asked is None and _is_same_order(read, written, ranges):
         return
     names = {member.get_name() for member in kernel}
@@ -105,11 +106,8 @@ def _find_copy(
         if _is_local(maker, names):
             return
         passes = 1
-    elif any(other is not node and source in _get_read_buffers(other) for other in kernel):
+    elif any(source == read.name for other in kernel if other is not node for read in other.read_writes.reads):
         passes = 1
-    elements = 1
-    for size in ranges.values():
-        elements *= size
     operator, kind, role, origin = _classify_copy(node, asked, consumer, maker, source)
     yield (
         target,
@@ -120,7 +118,7 @@ def _find_copy(
             site=find_call_site(origin),
             phase=phase,
             shape=tuple(_resolve_size(size) for size in V.graph.get_buffer(target).get_size()),
-            bytes=passes * elements * node.node.get_dtype().itemsize,
+            bytes=passes * math.prod(ranges.values()) * node.node.get_dtype().itemsize,
             source=_format_strides(source),
             target=_format_strides(target),
         ),
@@ -140,12 +138,8 @@ def _is_same_order(read: Any, written: Any, ranges: Mapping[Any, int]) -> bool:
     from_steps, to_steps = _get_steps(read, ranges), _get_steps(written, ranges)
     if from_steps is None or to_steps is None:
         return bool(read == written)
-    moving = [var for var, size in ranges.items() if size > 1 and from_steps[var] != 0]
-
-    def sort_by_step(steps: Mapping[Any, int]) -> list[Any]:
-        return sorted(moving, key=lambda var: (-steps[var], str(var)))
-
-    return sort_by_step(from_steps) == sort_by_step(to_steps)
+    moving = sorted((var for var, size in ranges.items() if size > 1 and from_steps[var] != 0), key=str)
+    return sorted(moving, key=lambda var: -from_steps[var]) == sorted(moving, key=lambda var: -to_steps[var])
 
 
 def _get_steps(index: Any, ranges: Mapping[Any, int]) -> dict[Any, int] | None:
@@ -161,15 +155,6 @@ def _is_local(node: Any, names: set[str]) -> bool:
     return all(not isinstance(user, OutputNode) and user.get_name() in names for user in users)
 
 
-def _get_read_buffers(node: Any) -> set[str]:
-    return {dependency.name for dependency in node.read_writes.reads}
-
-
-def _find_extern_user(node: Any) -> Any | None:
-    users = (user.node for output in node.get_outputs() for user in output.users)
-    return next((user for user in users if isinstance(user, ExternKernelSchedulerNode)), None)
-
-
 def _classify_copy(
     node: Any, asked: fx.Node | None, consumer: Any | None, maker: Any | None, source: str
 ) -> tuple[str, ObservedKind, ObservedRole, fx.Node | None]:
@@ -182,7 +167,8 @@ def _classify_copy(
         operator = _get_operator_name(origin)
         position = _find_position(consumer, node)
         weight = WEIGHT_OPERAND.get(operator.replace(".", "::"))
-        return operator, "operator", "weight" if _is_input(source) and position == weight else "input", origin
+        is_weight = source in V.graph.graph_inputs and position == weight
+        return operator, "operator", "weight" if is_weight else "input", origin
     if isinstance(maker, ExternKernelSchedulerNode):
         origin = _find_origin(maker)
         return _get_operator_name(origin), "operator", "output", origin
@@ -192,36 +178,28 @@ def _classify_copy(
 
 def _classify_explicit_copy(clone: fx.Node) -> tuple[str, ObservedKind]:
     """Decompositions write a copying reshape as a clone with `_unsafe_view` behind it."""
-    if len(clone.users) != 1:
+    view = next(iter(clone.users)) if len(clone.users) == 1 else None
+    if view is None or str(view.meta.get("original_aten", "")) != "aten._unsafe_view.default":
         return "aten.clone", "explicit"
-    view = next(iter(clone.users))
-    if str(view.meta.get("original_aten", "")) != "aten._unsafe_view.default":
-        return "aten.clone", "explicit"
-    products = [
-        user
+    folded = any(
+        _get_operator_name(user) in FOLDED_PRODUCTS and find_call_site(user) == find_call_site(clone)
         for user in view.users
-        if _get_operator_name(user) in FOLDED_PRODUCTS and find_call_site(user) == find_call_site(clone)
-    ]
-    return ("aten.matmul", "operator") if products else ("aten.reshape", "reshape")
+    )
+    return ("aten.matmul", "operator") if folded else ("aten.reshape", "reshape")
 
 
 def _find_origin(node: Any, operators: frozenset[str] | None = None) -> fx.Node | None:
     """Return the graph node of a scheduled one; if several were folded into it, the last to run."""
     if node.node is None:
         return None
+
+    def is_wanted(origin: fx.Node) -> bool:
+        return origin.op == "call_function" and (operators is None or _get_operator_name(origin) in operators)
+
     exact = node.node.get_origin_node()
-    if (
-        exact is not None
-        and exact.op == "call_function"
-        and (operators is None or _get_operator_name(exact) in operators)
-    ):
-        return exact if isinstance(exact, fx.Node) else None
-    found = [
-        origin
-        for origin in node.node.origins
-        if origin.op == "call_function" and (operators is None or _get_operator_name(origin) in operators)
-    ]
-    return max(found) if found else None
+    if isinstance(exact, fx.Node) and is_wanted(exact):
+        return exact
+    return max(filter(is_wanted, node.node.origins), default=None)
 
 
 def _get_operator_name(node: fx.Node | None) -> str:
@@ -234,15 +212,6 @@ def _find_position(extern: Any, argument: Any) -> int | None:
     names = [operand.get_name() for operand in extern.node.inputs if hasattr(operand, "get_name")]
     made = {output.get_name() for output in argument.get_outputs()}
     return next((position for position, name in enumerate(names) if name in made), None)
-
-
-def _is_input(buffer: str) -> bool:
-    return buffer in V.graph.graph_inputs
-
-
-def _make_extern_call(node: Any) -> ExternCall:
-    origin = _find_origin(node)
-    return ExternCall(_get_operator_name(origin), find_call_site(origin))
 
 
 def find_call_site(node: fx.Node | None) -> CallSite:

@@ -66,8 +66,7 @@ def _read_group_memory(cgroups: Path, own: Path) -> Iterator[int]:
 
 
 def read_quota_processors(cgroups: Path = CGROUPS, own: Path = OWN_CGROUP) -> float | None:
-    """Return how many processors' time the control groups of this process leave it (`cpu.max`); None without a quota,
-    or if it is unknown."""
+    """Return how many processors' time the own control groups allow (`cpu.max`); None without a known quota."""
     quotas = (_read_quota(group / "cpu.max") for group in find_own_groups(cgroups, own))
     return min((quota for quota in quotas if quota is not None), default=None)
 

@@ -61,8 +61,7 @@ def get_device_profile(device: torch.device | str, *, cache: Path | None = None,
     """
     resolved = _resolve(device)
     path = _get_entry_path(resolved, cache)
-    stored = _read_entry(path)
-    if stored is not None:
+    if (stored := _read_entry(path)) is not None:
         return stored
     if not measure:
         raise EvidenceError(f"{get_device_name(resolved)} was not measured yet", "let it be measured once")
@@ -209,33 +208,24 @@ def _read_free_memory() -> int:
 
 
 def _time_fastest(call: Callable[[], object], device: torch.device, clock: Clock, repeats: int) -> float:
-    return min(_time_call(call, device, clock) for _ in range(repeats))
+    def read_synchronized() -> float:
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        return clock()
 
-
-def _time_call(call: Callable[[], object], device: torch.device, clock: Clock) -> float:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    start = clock()
-    call()
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return max(clock() - start, 1e-9)
+    seconds = []
+    for _ in range(repeats):
+        start = read_synchronized()
+        call()
+        seconds.append(read_synchronized() - start)
+    return max(min(seconds), 1e-9)
 
 
 @contextlib.contextmanager
 def _use_ieee_matmuls(device_type: str) -> Iterator[None]:
     """Run fp32 products in fp32 arithmetic, even if the program allows TF32 or bf16."""
     backend: Any = torch.backends.cuda if device_type == "cuda" else torch.backends.mkldnn
-    matmul: Any = getattr(backend, "matmul", None)
-    if not hasattr(matmul, "fp32_precision"):
-        # The older switch, of versions of torch without the newer one; it holds for all devices.
-        precision = torch.get_float32_matmul_precision()
-        torch.set_float32_matmul_precision("highest")
-        try:
-            yield
-        finally:
-            torch.set_float32_matmul_precision(precision)
-        return
+    matmul = backend.matmul
     before = matmul.fp32_precision
     matmul.fp32_precision = "ieee"
     try:

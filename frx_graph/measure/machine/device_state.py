@@ -29,12 +29,10 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Any, Final, TypeVar
-
-Found = TypeVar("Found")
+from typing import Any, Final
 
 _REASONS: Final = (
     "GpuIdle",
@@ -98,22 +96,24 @@ class NvidiaDevice:
 
     def driver(self) -> str | None:
         """The version of the driver."""
-        found = self._query(self.nvml.nvmlSystemGetDriverVersion)
-        return found.decode() if isinstance(found, bytes) else found
+        try:
+            found = self.nvml.nvmlSystemGetDriverVersion()
+        except (self.nvml.NVMLError, AttributeError):
+            return None
+        return found.decode() if isinstance(found, bytes) else str(found)
 
     def state(self) -> DeviceState:
         """Takes about a dozen calls into the driver."""
-        nvml, handle = self.nvml, self.handle
-        power = self._query(lambda: nvml.nvmlDeviceGetPowerUsage(handle))
-        limit = self._query(lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle))
+        ask, nvml = self._ask, self.nvml
+        power, limit = ask("nvmlDeviceGetPowerUsage"), ask("nvmlDeviceGetEnforcedPowerLimit")
         return DeviceState(
-            sm_clock_mhz=self._query(lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)),
-            sm_clock_limit_mhz=self._query(lambda: nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM)),
-            memory_clock_mhz=self._query(lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM)),
-            temperature_celsius=self._query(lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)),
+            sm_clock_mhz=ask("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM),
+            sm_clock_limit_mhz=ask("nvmlDeviceGetMaxClockInfo", nvml.NVML_CLOCK_SM),
+            memory_clock_mhz=ask("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_MEM),
+            temperature_celsius=ask("nvmlDeviceGetTemperature", nvml.NVML_TEMPERATURE_GPU),
             power_watts=None if power is None else power / 1000,
             power_limit_watts=None if limit is None else limit / 1000,
-            utilization_percent=self._query(lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu),
+            utilization_percent=getattr(ask("nvmlDeviceGetUtilizationRates"), "gpu", None),
             clock_reasons=self._read_reasons(),
         )
 
@@ -128,13 +128,11 @@ class NvidiaDevice:
         None if unknown: on a partitioned device (MIG), and in a container with a separate PID namespace, where NVML's
         ids differ from those inside. NVML samples once in 1/6 to 1 s.
         """
-        nvml, handle = self.nvml, self.handle
-        mine = os.getpid()
-        running = self._query(lambda: nvml.nvmlDeviceGetComputeRunningProcesses(handle))
-        if running is None or mine not in {process.pid for process in running}:
+        nvml, mine = self.nvml, os.getpid()
+        if mine not in {process.pid for process in self._ask("nvmlDeviceGetComputeRunningProcesses") or ()}:
             return None
         try:
-            samples = nvml.nvmlDeviceGetProcessUtilization(handle, since_microseconds)
+            samples = nvml.nvmlDeviceGetProcessUtilization(self.handle, since_microseconds)
         except nvml.NVMLError as error:
             # No process has used it since then.
             return 0.0 if error.value == nvml.NVML_ERROR_NOT_FOUND else None
@@ -145,38 +143,30 @@ class NvidiaDevice:
                 percent[sample.pid] = max(percent.get(sample.pid, 0), sample.smUtil)
         return min(1.0, sum(used for pid, used in percent.items() if pid != mine and pid not in ours) / 100)
 
-    def _query(self, ask: Callable[[], Found]) -> Found | None:
-        """None for what a device, its driver, or this version of the library does not support."""
+    def _ask(self, function: str, *arguments: Any) -> Any:
+        """Return None for what a device, its driver, or this version of the library does not support."""
         try:
-            return ask()
+            return getattr(self.nvml, function)(self.handle, *arguments)
         except (self.nvml.NVMLError, AttributeError):
             return None
 
     def _read_reasons(self) -> tuple[str, ...] | None:
-        nvml, handle = self.nvml, self.handle
         # The same function and constants under the names that they had before CUDA 12.2.
-        mask = self._query(lambda: nvml.nvmlDeviceGetCurrentClocksEventReasons(handle))
+        mask = self._ask("nvmlDeviceGetCurrentClocksEventReasons")
         if mask is None:
-            mask = self._query(lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
-        if mask is None:
-            return None
-        return tuple(name for name in _REASONS if mask & self._get_reason_bit(name))
+            mask = self._ask("nvmlDeviceGetCurrentClocksThrottleReasons")
+        return None if mask is None else tuple(name for name in _REASONS if mask & self._get_reason_bit(name))
 
     def _get_reason_bit(self, reason: str) -> int:
         old = getattr(self.nvml, f"nvmlClocksThrottleReason{reason}", 0)
         return int(getattr(self.nvml, f"nvmlClocksEventReason{reason}", old))
 
     def _read_counters(self) -> dict[str, int]:
-        fields = {name: getattr(self.nvml, constant, None) for name, constant in _COUNTERS.items()}
-        known = {name: number for name, number in fields.items() if number is not None}
-        if not known:
-            return {}
-        values = self._query(lambda: self.nvml.nvmlDeviceGetFieldValues(self.handle, list(known.values())))
-        if values is None:
-            return {}
+        known = {name: getattr(self.nvml, field) for name, field in _COUNTERS.items() if hasattr(self.nvml, field)}
+        values = self._ask("nvmlDeviceGetFieldValues", list(known.values())) if known else None
         return {
             name: value.value.ullVal
-            for name, value in zip(known, values, strict=True)
+            for name, value in zip(known, values or (), strict=bool(values))
             if value.nvmlReturn == self.nvml.NVML_SUCCESS
         }
 

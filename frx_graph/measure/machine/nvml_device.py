@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
 from types import ModuleType
 from typing import Any
 
@@ -23,22 +23,15 @@ def find_nvidia_device(device: torch.device, nvml: ModuleType | None = None) -> 
     nvml = nvml or load_nvml()
     if nvml is None:
         return None
-    properties = torch.cuda.get_device_properties(device)
-    for ask, name in _list_queries(nvml, properties):
-        try:
-            return NvidiaDevice(nvml, ask(name))
-        except nvml.NVMLError:
-            continue
-    return None
-
-
-def _list_queries(nvml: ModuleType, properties: Any) -> list[tuple[Callable[[str], Any], str]]:
-    """Return the queries for a device, most certain first."""
-    names = []
+    properties: Any = torch.cuda.get_device_properties(device)
+    queries = []
     if (uuid := getattr(properties, "uuid", None)) is not None:
         bare = str(uuid).removeprefix("GPU-").removeprefix("MIG-")
-        names += [(nvml.nvmlDeviceGetHandleByUUID, f"{kind}-{bare}") for kind in ("GPU", "MIG")]
+        queries += [(nvml.nvmlDeviceGetHandleByUUID, f"{kind}-{bare}") for kind in ("GPU", "MIG")]
     if (bus := getattr(properties, "pci_bus_id", None)) is not None:
         address = f"{properties.pci_domain_id:08x}:{bus:02x}:{properties.pci_device_id:02x}.0"
-        names.append((nvml.nvmlDeviceGetHandleByPciBusId, address))
-    return names
+        queries.append((nvml.nvmlDeviceGetHandleByPciBusId, address))
+    for ask, name in queries:
+        with contextlib.suppress(nvml.NVMLError):
+            return NvidiaDevice(nvml, ask(name))
+    return None

@@ -66,7 +66,7 @@ def read_cpu_throttling(cpus: Path = _CPUS, cgroups: Path = CGROUPS, own: Path =
     """The counters now."""
     events = [
         count
-        for file in _find_thermal_files(cpus, _get_allowed_processors())
+        for file in _find_thermal_files(cpus, frozenset(os.sched_getaffinity(0)))
         if (count := read_number(file)) is not None
     ]
     tables = (read_numbers(file) for file in _find_cpu_files(cgroups, own))
@@ -91,10 +91,6 @@ def describe_throttling_between(begin: CpuThrottling, end: CpuThrottling) -> str
 
 def _count_growth(before: int | None, now: int | None) -> int:
     return 0 if before is None or now is None else max(0, now - before)
-
-
-def _get_allowed_processors() -> frozenset[int]:
-    return frozenset(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else frozenset()
 
 
 @cache

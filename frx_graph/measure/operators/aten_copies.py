@@ -18,13 +18,15 @@ Materialising an expanded tensor is a layout copy, since its strides cause the m
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
+from typing import TypeAlias
 
 from frx_graph.facts.layout import is_dense, is_reordering_copy
 from frx_graph.facts.operator_families import EXPLICIT_COPIES, LAYOUT_COPIES, get_profiler_names
 from frx_graph.measure.operators.operator_events import OperatorEvent, TensorUse
-from frx_graph.measure.operators.operator_measurement import Mechanism, SeenCopy
+from frx_graph.measure.operators.operator_measurement import Mechanism, ObservedRole, SeenCopy
 
 WEIGHT_OPERAND: Mapping[str, int] = MappingProxyType(
     {
@@ -45,21 +47,11 @@ WEIGHT_OPERAND: Mapping[str, int] = MappingProxyType(
 _CALLED_FOR_THE_COPY = get_profiler_names(EXPLICIT_COPIES) | {"aten::to", "aten::reshape"}
 _ACCUMULATION = "torch::autograd::AccumulateGrad"
 _COPYING = get_profiler_names(LAYOUT_COPIES)
-_CHANGES_ONLY_THE_VIEW = frozenset(
-    f"aten::{name}_"
-    for name in (
-        "as_strided",
-        "detach",
-        "resize",
-        "set",
-        "squeeze",
-        "swapaxes",
-        "swapdims",
-        "t",
-        "transpose",
-        "unsqueeze",
-    )
+_CHANGES_ONLY_THE_VIEW = re.compile(
+    r"aten::(as_strided|detach|resize|set|squeeze|swapaxes|swapdims|t|transpose|unsqueeze)_"
 )
+_Caller: TypeAlias = tuple[OperatorEvent, OperatorEvent | None] | None
+"""The caller of a `copy_`, and that one's caller."""
 
 
 def find_layout_copies(calls: Sequence[OperatorEvent]) -> tuple[SeenCopy, ...]:
@@ -67,7 +59,7 @@ def find_layout_copies(calls: Sequence[OperatorEvent]) -> tuple[SeenCopy, ...]:
     return tuple(copy for call in calls for copy in _find_copies_below(call))
 
 
-def get_operand_role(operator: str, operand: int | None) -> str:
+def get_operand_role(operator: str, operand: int | None) -> ObservedRole:
     """Return `weight`, `input`, or `output` for a tensor that is none of the operands."""
     if operand is None:
         return "output"
@@ -75,13 +67,14 @@ def get_operand_role(operator: str, operand: int | None) -> str:
 
 
 def _find_copies_below(call: OperatorEvent) -> Iterator[SeenCopy]:
-    operands = {tensor.storage: position for position, tensor in reversed(list(enumerate(call.tensors)))}
-    exact = {_get_identity(tensor): position for position, tensor in reversed(list(enumerate(call.tensors)))}
+    numbered = list(enumerate(call.tensors))[::-1]
+    operands = {tensor.storage: position for position, tensor in numbered}
+    exact = {(tensor.storage, tensor.sizes, tensor.strides): position for position, tensor in numbered}
     for copy, caller in _walk_copy_calls(call, None):
         if not _is_layout_copy(copy, caller, call):
             continue
         target, source = copy.tensors[0], copy.tensors[1]
-        operand = exact.get(_get_identity(source), operands.get(source.storage))
+        operand = exact.get((source.storage, source.sizes, source.strides), operands.get(source.storage))
         if operand is not None:
             # What is made from the copy (a copy of a copy) is still that operand.
             operands[target.storage] = operand
@@ -96,10 +89,7 @@ def _find_copies_below(call: OperatorEvent) -> Iterator[SeenCopy]:
         )
 
 
-def _walk_copy_calls(
-    event: OperatorEvent, caller: tuple[OperatorEvent, OperatorEvent | None] | None
-) -> Iterator[tuple[OperatorEvent, tuple[OperatorEvent, OperatorEvent | None] | None]]:
-    """Every `copy_` with its caller and its caller's caller."""
+def _walk_copy_calls(event: OperatorEvent, caller: _Caller) -> Iterator[tuple[OperatorEvent, _Caller]]:
     if event.name == "aten::copy_":
         yield event, caller
         return
@@ -107,9 +97,7 @@ def _walk_copy_calls(
         yield from _walk_copy_calls(child, (event, caller[0] if caller is not None else None))
 
 
-def _is_layout_copy(
-    copy: OperatorEvent, caller: tuple[OperatorEvent, OperatorEvent | None] | None, call: OperatorEvent
-) -> bool:
+def _is_layout_copy(copy: OperatorEvent, caller: _Caller, call: OperatorEvent) -> bool:
     if len(copy.tensors) < 2:
         return False
     target, source = copy.tensors[0], copy.tensors[1]
@@ -126,18 +114,11 @@ def _is_layout_copy(
 
 
 def _is_written_later(result: TensorUse, clone: OperatorEvent, parent: OperatorEvent | None) -> bool:
-    """True if `parent` called `clone` itself and then an in-place operator on the result."""
-    if parent is None:
-        return False
+    """Return True if `parent` called `clone` itself and then an in-place operator on the result."""
     return any(
         sibling.start_ns > clone.start_ns
         and sibling.name.endswith("_")
-        and sibling.name not in _CHANGES_ONLY_THE_VIEW
-        and sibling.tensors[:1] != ()
-        and (sibling.tensors[0].tensor, sibling.tensors[0].storage) == (result.tensor, result.storage)
-        for sibling in parent.children
+        and not _CHANGES_ONLY_THE_VIEW.fullmatch(sibling.name)
+        and [(t.tensor, t.storage) for t in sibling.tensors[:1]] == [(result.tensor, result.storage)]
+        for sibling in (() if parent is None else parent.children)
     )
-
-
-def _get_identity(tensor: TensorUse) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
-    return (tensor.storage, tensor.sizes, tensor.strides)

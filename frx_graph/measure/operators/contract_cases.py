@@ -78,8 +78,7 @@ def make_representatives(shape: Sequence[int]) -> Iterator[tuple[StridePattern, 
     found = [
         make_contiguous_strides(shape),
         *(make_ordered_strides(shape, order) for order in orders),
-        *_make_sliced_strides(shape),
-        *_make_expanded_strides(shape),
+        *_make_sparse_strides(shape),
     ]
     for strides in dict.fromkeys(found):
         yield classify_strides(shape, strides), strides
@@ -103,8 +102,9 @@ _ORDERS = (
 with another innermost dimension."""
 
 
-def _make_sliced_strides(shape: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """A slice along the last dimension, one along the dimension before it, a step of 2, and a transposed slice."""
+def _make_sparse_strides(shape: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Yield a slice of the last dimension, a transposed one, a slice of the dimension before it, a step of 2, and
+    broadcasts along the first and the last dimension."""
     rank = len(shape)
     if rank >= 2:
         yield make_contiguous_strides((*shape[:-1], 2 * shape[-1]))
@@ -113,12 +113,6 @@ def _make_sliced_strides(shape: Sequence[int]) -> Iterator[tuple[int, ...]]:
         yield make_contiguous_strides((*shape[:-2], 2 * shape[-2], shape[-1]))
     if rank >= 1:
         yield tuple(2 * stride for stride in make_contiguous_strides(shape))
-
-
-def _make_expanded_strides(shape: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Broadcast along the first and along the last dimension."""
-    rank = len(shape)
-    if rank >= 1:
         yield (0, *make_contiguous_strides(shape[1:]))
         yield (*make_contiguous_strides(shape[:-1]), 0)
 

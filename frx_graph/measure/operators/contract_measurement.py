@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -18,6 +19,7 @@ from frx_graph.measure.operators.operator_contract import (
     ContractRow,
     OperatorContract,
     make_contract_name,
+    merge_entries,
 )
 from frx_graph.measure.operators.operator_inputs import run_on_meta
 from frx_graph.measure.operators.operator_measurement import Mechanism, OperatorMeasurement, SeenCopy
@@ -53,9 +55,8 @@ def plan_trials(
                     continue
                 for pattern, strides in make_representatives(operand.shape):
                     signature = case.make_signature(dtype, device, number, strides)
-                    found.append(ContractTrial(case, dtype, number, pattern, signature))
-                    if number == 0:
-                        found.append(ContractTrial(case, dtype, None, pattern, signature))
+                    examined = (number, None) if number == 0 else (number,)
+                    found.extend(ContractTrial(case, dtype, which, pattern, signature) for which in examined)
     return tuple(found)
 
 
@@ -106,17 +107,10 @@ def build_contract_rows(
             rank=ranks[case, operand],
             pattern=pattern,
             dtype=dtype,
-            entry=_merge_entries(entries),
+            entry=merge_entries(entries),
         )
         for (case, dtype, operand, pattern), entries in groups.items()
     )
-
-
-def _merge_entries(entries: Sequence[ContractEntry | None]) -> ContractEntry | None:
-    first = entries[0]
-    if first is None or any(entry is None or not first.agrees(entry) for entry in entries):
-        return None
-    return first
 
 
 def _make_entry(trial: ContractTrial, copies: Sequence[SeenCopy]) -> ContractEntry | None:
@@ -129,12 +123,12 @@ def _make_entry(trial: ContractTrial, copies: Sequence[SeenCopy]) -> ContractEnt
     )
     if not size:
         return None
-    by_mechanism: dict[Mechanism, int] = {}
+    by_mechanism: Counter[Mechanism] = Counter()
     for copy in seen:
-        by_mechanism[copy.mechanism] = by_mechanism.get(copy.mechanism, 0) + copy.bytes
+        by_mechanism[copy.mechanism] += copy.bytes
     return ContractEntry(
         copied=True,
-        bytes_ratio=sum(by_mechanism.values()) / (2 * size),
+        bytes_ratio=by_mechanism.total() / (2 * size),
         count=len(seen),
         # On a tie, the copy caused by the strides comes before a copy that contiguous operands also have.
         mechanism=max(by_mechanism, key=lambda mechanism: (by_mechanism[mechanism], mechanism is Mechanism.ATEN)),

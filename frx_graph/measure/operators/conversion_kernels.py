@@ -9,21 +9,24 @@ from __future__ import annotations
 
 import math
 import re
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from frx_graph.measure.operators.operator_measurement import Mechanism, SeenCopy
+from frx_graph.measure.operators.operator_measurement import Mechanism, ObservedRole, SeenCopy
 
-_CONVERSION = re.compile(r"(nchw|nhwc|ncdhw|ndhwc)to(nchw|nhwc|ncdhw|ndhwc)", re.IGNORECASE)
+_CONVERSION = re.compile(r"(nchw|nhwc|ncdhw|ndhwc)to(nchw|nhwc|ncdhw|ndhwc)")
 _CHANNELS_LAST = frozenset({"nhwc", "ndhwc"})
-_FORWARD_READS = ((0, "input"), (1, "weight"))
+_Operands = tuple[tuple[int, ObservedRole], ...]
+"""Argument positions, `_RESULT` for the result, with their roles."""
+_FORWARD_READS: _Operands = ((0, "input"), (1, "weight"))
 """Argument positions of `convolution(input, weight)`; the order was read off cuDNN 8 traces (input, weight, result)."""
-_BACKWARD_READS = ((0, "input"), (2, "weight"), (1, "input"), (0, "input"))
+_BACKWARD_READS: _Operands = ((0, "input"), (2, "weight"), (1, "input"), (0, "input"))
 """Argument positions of `convolution_backward(grad_output, input, weight)`: gradient and weight for the input's
 gradient, then input and gradient for the weight's. No trace at hand confirms this order."""
-_BACKWARD_WRITES: tuple[tuple[int | tuple[int, ...] | None, str], ...] = ((1, "output"), (2, "weight"))
+_RESULT, _UNKNOWN = -1, -2
+_FORWARD_WRITES: _Operands = ((_RESULT, "output"),)
+_BACKWARD_WRITES: _Operands = ((1, "output"), (2, "weight"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,45 +41,24 @@ class ConvolutionOperands:
 
 def is_conversion(name: str) -> bool:
     """Return True for a kernel that converts between channels-first and channels-last."""
-    found = _CONVERSION.search(name)
-    return found is not None and found[1].lower() != found[2].lower()
+    found = _CONVERSION.search(name.lower())
+    return found is not None and (found[1] in _CHANNELS_LAST) != (found[2] in _CHANNELS_LAST)
 
 
 def find_conversions(kernels: Sequence[str], call: ConvolutionOperands) -> tuple[SeenCopy, ...]:
     """Return the conversions among the kernels of one convolution call, which are given by name, in order."""
     backward = call.operator.endswith("convolution_backward")
-    reads = deque(_BACKWARD_READS if backward else _FORWARD_READS)
-    writes = deque(_BACKWARD_WRITES if backward else [(call.output, "output")])
+    shapes = dict(enumerate(call.shapes)) | {_RESULT: call.output}
+    reads = iter(_BACKWARD_READS if backward else _FORWARD_READS)
+    writes = iter(_BACKWARD_WRITES if backward else _FORWARD_WRITES)
     seen: list[SeenCopy] = []
-    for kernel in kernels:
-        found = _CONVERSION.search(kernel)
-        if found is None or not is_conversion(kernel):
-            continue
-        operand: int | None = None
-        shape: tuple[int, ...] | None = None
-        role = "output"
-        if found[2].lower() in _CHANNELS_LAST and reads:
-            operand, role = reads.popleft()
-            shape = call.shapes[operand] if operand < len(call.shapes) else None
-        elif found[1].lower() in _CHANNELS_LAST and writes:
-            written, role = writes.popleft()
-            if isinstance(written, int):
-                shape = call.shapes[written] if written < len(call.shapes) else None
-            else:
-                shape = written
-        if shape is None or math.prod(shape) == 0:
-            continue
-        seen.append(
-            SeenCopy(
-                mechanism=Mechanism.KERNEL,
-                shape=shape,
-                itemsize=call.itemsize,
-                source=found[1].lower(),
-                target=found[2].lower(),
-                role=role,
-                operand=operand,
-            )
-        )
+    for kernel in filter(is_conversion, kernels):
+        source, target = _CONVERSION.findall(kernel.lower())[0]
+        reading = target in _CHANNELS_LAST
+        place, role = next(reads if reading else writes, (_UNKNOWN, "input"))
+        shape, operand = shapes.get(place), place if reading else None
+        if shape is not None and math.prod(shape) > 0:
+            seen.append(SeenCopy(Mechanism.KERNEL, shape, call.itemsize, source, target, role, operand))
     return tuple(seen)
 
 
@@ -91,22 +73,15 @@ def compute_convolution_output(shapes: Sequence[Sequence[int]], arguments: Seque
     if rank < 1 or len(weight) != rank + 2:
         return None
 
-    def get_axis(values: Sequence[int], axis: int) -> int:
-        return int(values[axis if len(values) > 1 else 0]) if values else 0
-
-    sizes: list[int] = []
-    for axis in range(rank):
-        reach = get_axis(dilation, axis) * (weight[axis + 2] - 1)
-        if transposed:
-            size = (
-                (source[axis + 2] - 1) * get_axis(stride, axis)
-                - 2 * get_axis(padding, axis)
-                + reach
-                + get_axis(extra, axis)
-                + 1
-            )
-        else:
-            size = (source[axis + 2] + 2 * get_axis(padding, axis) - reach - 1) // get_axis(stride, axis) + 1
-        sizes.append(size)
+    # One number may stand for all axes.
+    by_axis = (
+        [*values] if len(values) > 1 else [*values, 0][:1] * rank for values in (stride, padding, dilation, extra)
+    )
+    sizes = [
+        (size - 1) * step - 2 * pad + apart * (window - 1) + more + 1
+        if transposed
+        else (size + 2 * pad - apart * (window - 1) - 1) // step + 1
+        for size, window, step, pad, apart, more in zip(source[2:], weight[2:], *by_axis, strict=True)
+    ]
     channels = weight[1] * int(groups) if transposed else weight[0]
     return (source[0], channels, *sizes)

@@ -17,27 +17,19 @@ appears afterwards. The profiler's messages on standard error are dropped.
 from __future__ import annotations
 
 import contextlib
-import inspect
 import re
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from types import MappingProxyType, TracebackType
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Self
 
 import torch
-from torch.profiler import ProfilerActivity, profile
+from torch.profiler import profile
 
 from frx_graph.errors import EvidenceError
 from frx_graph.evidence.onednn import is_log_line, list_implementations, parse_log
-from frx_graph.measure.console_capture import (
-    STDERR,
-    STDOUT,
-    CapturedText,
-    capture_output,
-    drop_kineto_chatter,
-    load_c_library,
-)
+from frx_graph.measure.console_capture import STDOUT, CapturedText, capture_output, load_c_library
 from frx_graph.measure.operators.aten_copies import find_layout_copies
 from frx_graph.measure.operators.conversion_kernels import (
     ConvolutionOperands,
@@ -46,15 +38,14 @@ from frx_graph.measure.operators.conversion_kernels import (
     is_conversion,
 )
 from frx_graph.measure.operators.onednn_reorders import LayoutReorder, find_layout_reorders
-from frx_graph.measure.operators.operator_events import OperatorEvent, convert_events
-from frx_graph.measure.operators.operator_measurement import Mechanism, SeenCopy
-from frx_graph.support.torch_internals import (
-    DeviceType,
-    RecordFunctionFast,
-    has_onednn,
-    is_profiler_enabled,
-    mkldnn_set_verbose,
+from frx_graph.measure.operators.operator_events import (
+    OperatorEvent,
+    convert_events,
+    get_kineto_results,
+    run_profiler,
 )
+from frx_graph.measure.operators.operator_measurement import Mechanism, SeenCopy
+from frx_graph.support.torch_internals import DeviceType, RecordFunctionFast, has_onednn, mkldnn_set_verbose
 
 _BEGIN, _END = "frx::region#", "frx::outside"
 _MARKER = re.compile(rf"(?:{_BEGIN}(?P<region>\d+)|{_END})\r?\n?$")
@@ -68,11 +59,6 @@ _OPERAND_OF: Mapping[str, Mapping[str, int]] = MappingProxyType(
 """Operator → oneDNN's argument name → position among the operator's tensor arguments."""
 
 _running = threading.Lock()
-
-
-def keep_events_option(profiler: Callable[..., Any]) -> Mapping[str, Any]:
-    """The argument that keeps the profiler quiet about discarded events, where this version of torch has it."""
-    return {"acc_events": True} if "acc_events" in inspect.signature(profiler).parameters else {}
 
 
 class CopyRecorder:
@@ -95,29 +81,16 @@ class CopyRecorder:
             raise EvidenceError(
                 "a copy recorder is already running in this process", "leave it before another one is started"
             )
-        self._stack.callback(_running.release)
-        try:
-            if is_profiler_enabled():
-                raise EvidenceError("a torch profiler is already running", "stop it before copies are recorded")
-            activities = [ProfilerActivity.CPU]
-            if torch.cuda.is_available():
-                activities.append(ProfilerActivity.CUDA)
-            self._profile = profile(activities=activities, record_shapes=True, **keep_events_option(profile))
-            self._stack.callback(self._stop_profiler)
-            with capture_output(STDERR, drop_kineto_chatter):
-                self._profile.start()
-            self._log = self._stack.enter_context(capture_output(STDOUT, _drop_own_output))
-            if has_onednn() and mkldnn_set_verbose(_LOG_EXECUTION):
-                self._stack.callback(mkldnn_set_verbose, _LOG_NOTHING)
-        except BaseException:
-            self._stack.close()
-            raise
+        with contextlib.ExitStack() as stack:
+            stack.callback(_running.release)
+            profiler = run_profiler("copies are recorded", on_gpu=torch.cuda.is_available(), record_shapes=True)
+            self._profile = stack.enter_context(profiler)
+            self._log, _ = stack.enter_context(capture_onednn_log(_drop_own_output))
+            self._stack = stack.pop_all()
         self._recording = True
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._recording = False
         self._stack.close()
         self._collect()
@@ -133,11 +106,6 @@ class CopyRecorder:
     def get_implementations(self, key: Hashable) -> tuple[str, ...]:
         """The libraries' names for the kernels that ran: oneDNN's on the CPU, device kernels on a GPU."""
         return self._implementations.get(key, ())
-
-    def _stop_profiler(self) -> None:
-        if self._profile is not None and is_profiler_enabled():
-            with capture_output(STDERR, drop_kineto_chatter):
-                self._profile.stop()
 
     def _begin(self, key: Hashable) -> str:
         if not self._recording:
@@ -155,12 +123,12 @@ class CopyRecorder:
         self._inside = False
 
     def _collect(self) -> None:
-        results = None if self._profile is None else self._profile.profiler
-        if results is None or results.kineto_results is None:
+        results = None if self._profile is None else get_kineto_results(self._profile)
+        if results is None:
             return
-        calls = _group_calls(convert_events(results.kineto_results.experimental_event_tree()))
+        calls = _group_calls(convert_events(results.experimental_event_tree()))
         logs = _split_log(self._log.text)
-        kernels = _group_kernels(results.kineto_results.events()) if torch.cuda.is_available() else {}
+        kernels, arguments = _group_kernels(results.events()) if torch.cuda.is_available() else ({}, {})
         copies: defaultdict[Hashable, list[SeenCopy]] = defaultdict(list)
         names: defaultdict[Hashable, list[str]] = defaultdict(list)
         for number, key in enumerate(self._keys):
@@ -171,9 +139,9 @@ class CopyRecorder:
             copies[key].extend(_make_seen_copy(reorder, operator) for reorder in find_layout_reorders(primitives))
             names[key].extend(list_implementations(primitives))
             for call in made:
-                launched, output = _list_launched(call, kernels)
-                copies[key].extend(_find_conversions(call, launched, output))
-                names[key].extend(kernel for kernel in launched if not is_conversion(kernel))
+                launched = [name for event in call.walk_subtree() for name in kernels.get(event.correlation, ())]
+                copies[key].extend(_find_conversions(call, launched, arguments.get(call.correlation)))
+                names[key].extend(name for name in launched if not is_conversion(name))
         self._copies = {key: tuple(found) for key, found in copies.items()}
         self._implementations = {key: tuple(dict.fromkeys(found)) for key, found in names.items()}
 
@@ -232,11 +200,10 @@ def _split_log(text: str) -> Mapping[int, Sequence[str]]:
         if marker is not None:
             number = marker["region"]
             current = None if number is None else regions.setdefault(int(number), list(headers))
-        elif "template:" in line and is_log_line(line):
+            continue
+        if "template:" in line and is_log_line(line):
             headers.append(line)
-            if current is not None:
-                current.append(line)
-        elif current is not None:
+        if current is not None:
             current.append(line)
     return regions
 
@@ -253,9 +220,8 @@ def _make_seen_copy(reorder: LayoutReorder, operator: str) -> SeenCopy:
     )
 
 
-def _group_kernels(events: Sequence[Any]) -> Mapping[int, tuple[list[str], Any]]:
-    """Correlation id of an operator call → the names of the device kernels that it launched itself, and its concrete
-    arguments."""
+def _group_kernels(events: Sequence[Any]) -> tuple[Mapping[int, list[str]], Mapping[int, Any]]:
+    """By correlation id of an operator call: the device kernels that it launched itself, a convolution's arguments."""
     found: defaultdict[int, list[str]] = defaultdict(list)
     arguments: dict[int, Any] = {}
     for event in sorted(events, key=lambda e: e.start_ns()):
@@ -264,29 +230,28 @@ def _group_kernels(events: Sequence[Any]) -> Mapping[int, tuple[list[str], Any]]
                 arguments[event.correlation_id()] = event.concrete_inputs()
         elif event.linked_correlation_id() > 0:
             found[event.linked_correlation_id()].append(event.name())
-    return {key: (found.get(key, []), arguments.get(key)) for key in found.keys() | arguments.keys()}
+    return found, arguments
 
 
-def _list_launched(
-    call: OperatorEvent, kernels: Mapping[int, tuple[list[str], Any]]
-) -> tuple[list[str], tuple[int, ...] | None]:
-    """Return the kernels of a call and everything below it, and the shape of a convolution's result."""
-    if not kernels:
-        return [], None
-    launched = [kernel for event in call.walk_subtree() for kernel in kernels.get(event.correlation, ([], None))[0]]
-    arguments = kernels.get(call.correlation, ([], None))[1]
-    output = None if arguments is None else compute_convolution_output([t.sizes for t in call.tensors], arguments)
-    return launched, output
-
-
-def _find_conversions(
-    call: OperatorEvent, launched: Sequence[str], output: tuple[int, ...] | None
-) -> tuple[SeenCopy, ...]:
+def _find_conversions(call: OperatorEvent, launched: Sequence[str], arguments: Any) -> tuple[SeenCopy, ...]:
     if not launched or not call.tensors:
         return ()
     shapes = tuple(tensor.sizes for tensor in call.tensors)
-    operands = ConvolutionOperands(call.name, shapes, call.tensors[0].dtype.itemsize, output)
-    return find_conversions(launched, operands)
+    output = None if arguments is None else compute_convolution_output(shapes, arguments)
+    return find_conversions(launched, ConvolutionOperands(call.name, shapes, call.tensors[0].dtype.itemsize, output))
+
+
+@contextlib.contextmanager
+def capture_onednn_log(foreign: Callable[[str], str]) -> Iterator[tuple[CapturedText, bool]]:
+    """Capture standard output with oneDNN's log, `foreign` as in `capture_output`; False where this build of torch is
+    without it or without its log."""
+    with capture_output(STDOUT, foreign) as log:
+        logging = has_onednn() and bool(mkldnn_set_verbose(_LOG_EXECUTION))
+        try:
+            yield log, logging
+        finally:
+            if logging:
+                mkldnn_set_verbose(_LOG_NOTHING)
 
 
 def drop_onednn_log(line: str) -> str:

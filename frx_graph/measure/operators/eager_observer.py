@@ -7,7 +7,7 @@ same step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 
 from torch import nn
 
@@ -40,24 +40,11 @@ def observe_eager(step: Callable[[], object], module: nn.Module | None) -> tuple
         tagger = OperatorTagger(recorder, modules, state.parameters)
         with recorder, modules, tagger:
             step()
-    return tuple(_make_observed_copies(tagger.calls, recorder))
-
-
-def _make_observed_copies(calls: Sequence[TaggedCall], recorder: CopyRecorder) -> Iterator[ObservedCopy]:
-    for index, call in enumerate(calls):
-        for seen in recorder.get_copies(index):
-            operator, kind = _classify_kind(call, seen)
-            yield ObservedCopy(
-                operator=operator,
-                kind=kind,
-                role=_classify_role(call, seen),
-                site=call.site,
-                phase=call.phase,
-                shape=seen.shape,
-                bytes=seen.bytes,
-                source=seen.source,
-                target=seen.target,
-            )
+    return tuple(
+        ObservedCopy.from_seen(seen, *_classify_kind(call, seen), _classify_role(call, seen), call.site, call.phase)
+        for index, call in enumerate(tagger.calls)
+        for seen in recorder.get_copies(index)
+    )
 
 
 def _classify_kind(call: TaggedCall, seen: SeenCopy) -> tuple[str, ObservedKind]:
@@ -74,4 +61,4 @@ def _classify_role(call: TaggedCall, seen: SeenCopy) -> ObservedRole:
         return "weight"
     if seen.operand is not None and seen.operand < len(call.parameters):
         return "weight" if call.parameters[seen.operand] else "input"
-    return "weight" if seen.role == "weight" else "output" if seen.role == "output" else "input"
+    return seen.role

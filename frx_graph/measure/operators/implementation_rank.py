@@ -64,25 +64,13 @@ _SPECIAL = re.compile(r"(jit|brg|brdgmm)")
 _WRAPPER = "conv:any+"
 """Prefix of a transposed convolution that is computed as a convolution's gradient; the rest names the algorithm."""
 
-_ATEN = {
-    "aten::_slow_conv2d_forward": (Work.CONVOLUTION, Rank.GENERAL),
-    "aten::_slow_conv2d_backward": (Work.CONVOLUTION, Rank.GENERAL),
-    "aten::slow_conv3d_forward": (Work.CONVOLUTION, Rank.GENERAL),
-    "aten::slow_conv_dilated2d": (Work.CONVOLUTION, Rank.GENERAL),
-    "aten::slow_conv_dilated3d": (Work.CONVOLUTION, Rank.GENERAL),
-    "aten::slow_conv_transpose2d": (Work.CONVOLUTION, Rank.GENERAL),
-    "aten::slow_conv_transpose3d": (Work.CONVOLUTION, Rank.GENERAL),
-    "aten::cudnn_convolution": (Work.CONVOLUTION, Rank.SPECIAL),
-    "aten::cudnn_convolution_transpose": (Work.CONVOLUTION, Rank.SPECIAL),
-    "aten::cudnn_convolution_relu": (Work.CONVOLUTION, Rank.SPECIAL),
-    "aten::cudnn_convolution_add_relu": (Work.CONVOLUTION, Rank.SPECIAL),
-    "aten::_scaled_dot_product_attention_math": (Work.ATTENTION, Rank.REFERENCE),
-    "aten::_scaled_dot_product_flash_attention": (Work.ATTENTION, Rank.SPECIAL),
-    "aten::_scaled_dot_product_flash_attention_for_cpu": (Work.ATTENTION, Rank.SPECIAL),
-    "aten::_scaled_dot_product_efficient_attention": (Work.ATTENTION, Rank.SPECIAL),
-    "aten::_scaled_dot_product_cudnn_attention": (Work.ATTENTION, Rank.SPECIAL),
-}
-"""`aten::mkldnn_convolution` is left out: oneDNN's log says which implementation it was."""
+_ATEN = (
+    (r"_?slow_conv(2d_forward|2d_backward|3d_forward|_dilated[23]d|_transpose[23]d)", Work.CONVOLUTION, Rank.GENERAL),
+    (r"cudnn_convolution(_transpose|_relu|_add_relu)?", Work.CONVOLUTION, Rank.SPECIAL),
+    (r"_scaled_dot_product_attention_math", Work.ATTENTION, Rank.REFERENCE),
+    (r"_scaled_dot_product_(flash|efficient|cudnn)_attention(_for_cpu)?", Work.ATTENTION, Rank.SPECIAL),
+)
+"""Patterns of ATen's names. `mkldnn_convolution` is left out: oneDNN's log says which implementation it was."""
 
 _CONVOLUTION_KERNEL = re.compile(r"fprop|dgrad|wgrad|convolve|conv2d|conv3d|winograd|im2col|vol2col|col2im|col2vol")
 _MATMUL_KERNEL = re.compile(r"gemm")
@@ -100,8 +88,9 @@ def rank_implementation(kernel: Kernel) -> Implementation | None:
     if kernel.source is Source.ONEDNN:
         return _rank_onednn(kernel)
     if kernel.source is Source.ATEN:
-        found = _ATEN.get(kernel.name)
-        return None if found is None else Implementation(*found)
+        name = kernel.name.removeprefix("aten::")
+        found = (Implementation(work, rank) for pattern, work, rank in _ATEN if re.fullmatch(pattern, name))
+        return next(found, None)
     if kernel.source is Source.DEVICE:
         return _rank_device(kernel.name)
     return None

@@ -15,22 +15,19 @@ import enum
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.profiler import ProfilerActivity, profile
+from torch.profiler import ProfilerActivity
 
-from frx_graph.errors import EvidenceError
 from frx_graph.evidence.kernel_name import normalize_kernel_name, strip_serial_number
 from frx_graph.evidence.onednn import Primitive, parse_log
-from frx_graph.measure.console_capture import STDERR, STDOUT, CapturedText, capture_output, drop_kineto_chatter
-from frx_graph.measure.operators.copy_recorder import drop_onednn_log, keep_events_option
-from frx_graph.measure.operators.operator_events import OperatorEvent, convert_events
-from frx_graph.support.torch_internals import DeviceType, has_onednn, is_profiler_enabled, mkldnn_set_verbose
+from frx_graph.measure.operators.copy_recorder import capture_onednn_log, drop_onednn_log
+from frx_graph.measure.operators.operator_events import convert_events, get_kineto_results, run_profiler
+from frx_graph.support.torch_internals import DeviceType
 
-_LOG_NOTHING, _LOG_EXECUTION = 0, 1
 _OPERATOR = re.compile(r"^\w+::\w+$")
 """Dynamo, Inductor and autograd mark their regions as operators, too: without a namespace, or with more than one."""
 
@@ -92,58 +89,31 @@ def observe_kernels(step: Callable[[], object]) -> KernelIdentities:
     While it runs, the process's standard output goes to a temporary file, as oneDNN logs there; what others print
     appears afterwards. Raises what `step` raises, and `EvidenceError` where a torch profiler is running already.
     """
-    if is_profiler_enabled():
-        raise EvidenceError("a torch profiler is already running", "stop it before kernels are listed")
-    activities = [ProfilerActivity.CPU]
     on_gpu = torch.cuda.is_available()
-    if on_gpu:
-        activities.append(ProfilerActivity.CUDA)
-    profiler = profile(activities=activities, **keep_events_option(profile))
-    untold: list[Source] = []
-    with count_loops() as loops, _capture_onednn_log(untold) as log:
-        with capture_output(STDERR, drop_kineto_chatter):
-            profiler.start()
-        try:
-            step()
-            if on_gpu:
-                torch.cuda.synchronize()
-        finally:
-            with capture_output(STDERR, drop_kineto_chatter):
-                profiler.stop()
-    results = profiler.profiler
-    assert results is not None
-    assert results.kineto_results is not None
-    found: Counter[Kernel] = Counter()
-    for event in convert_events(results.kineto_results.experimental_event_tree()):
-        found.update(_collect_operators(event))
+    with (
+        count_loops() as loops,
+        capture_onednn_log(drop_onednn_log) as (log, logged),
+        run_profiler("kernels are listed", on_gpu=on_gpu) as profiler,
+    ):
+        step()
+        if on_gpu:
+            torch.cuda.synchronize()
+    untold = [] if logged else [Source.ONEDNN]
+    results = get_kineto_results(profiler)
+    calls = (call for root in convert_events(results.experimental_event_tree()) for call in root.walk_subtree())
+    found = Counter(Kernel(Source.ATEN, call.name) for call in calls if _OPERATOR.match(call.name))
     found.update(map(_make_primitive_kernel, parse_log(log.text)))
     found.update({Kernel(Source.GENERATED, name): count for name, count in loops.items()})
     if on_gpu:
-        found.update(_count_device_kernels(results.kineto_results.events()))
+        found.update(
+            Kernel(Source.DEVICE, normalize_kernel_name(event.name()))
+            for event in results.events()
+            # A record_function's shadow on the device's timeline carries no operator's kernel.
+            if event.device_type() == DeviceType.CUDA and not getattr(event, "is_user_annotation", bool)()
+        )
         if ProfilerActivity.CUDA not in torch.profiler.supported_activities():
             untold.append(Source.DEVICE)
-    return KernelIdentities(
-        kernels=tuple(KernelCount(kernel, found[kernel]) for kernel in sorted(found)), untold=tuple(untold)
-    )
-
-
-@contextlib.contextmanager
-def _capture_onednn_log(untold: list[Source]) -> Iterator[CapturedText]:
-    with capture_output(STDOUT, drop_onednn_log) as log:
-        logging = has_onednn() and bool(mkldnn_set_verbose(_LOG_EXECUTION))
-        if not logging:
-            untold.append(Source.ONEDNN)
-        try:
-            yield log
-        finally:
-            if logging:
-                mkldnn_set_verbose(_LOG_NOTHING)
-
-
-def _collect_operators(root: OperatorEvent) -> Iterator[Kernel]:
-    for event in root.walk_subtree():
-        if _OPERATOR.match(event.name):
-            yield Kernel(Source.ATEN, event.name)
+    return KernelIdentities(tuple(KernelCount(kernel, found[kernel]) for kernel in sorted(found)), tuple(untold))
 
 
 def _make_primitive_kernel(primitive: Primitive) -> Kernel:
@@ -157,19 +127,6 @@ def _make_primitive_kernel(primitive: Primitive) -> Kernel:
     return Kernel(Source.ONEDNN, primitive.implementation, " ".join((primitive.kind, direction, *arguments)))
 
 
-def _count_device_kernels(events: Sequence[Any]) -> Counter[Kernel]:
-    found: Counter[Kernel] = Counter()
-    for event in events:
-        # A record_function's shadow on the device's timeline carries no operator's kernel.
-        if event.device_type() == DeviceType.CUDA and not getattr(event, "is_user_annotation", bool)():
-            name = event.name()
-            found[Kernel(Source.DEVICE, normalize_kernel_name(name))] += 1
-    return found
-
-
-_PREFIX = "cpp_"
-
-
 @contextlib.contextmanager
 def count_loops() -> Iterator[Counter[str]]:
     """Count the calls of every loop compiled so far inside the block, by what it fuses: `cpp_fused_relu` → 2.
@@ -180,25 +137,20 @@ def count_loops() -> Iterator[Counter[str]]:
     Loops of graphs that are compiled inside are not counted.
     """
     counts: Counter[str] = Counter()
-    replaced: list[tuple[Any, str, Any]] = []
+
+    def count_calls(loop: Callable[..., Any], name: str) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            counts[name] += 1
+            return loop(*args, **kwargs)
+
+        return call
+
     # Where nothing has imported Inductor, nothing has been generated.
     cache = sys.modules.get("torch._inductor.codecache")
-    modules = () if cache is None else tuple(cache.PyCodeCache.modules)
-    try:
-        for module in modules:
+    with contextlib.ExitStack() as stack:
+        for module in () if cache is None else tuple(cache.PyCodeCache.modules):
             for name, loop in list(vars(module).items()):
-                if name.startswith(_PREFIX) and callable(loop):
-                    setattr(module, name, _wrap_loop(loop, strip_serial_number(name), counts))
-                    replaced.append((module, name, loop))
+                if name.startswith("cpp_") and callable(loop):
+                    stack.callback(setattr, module, name, loop)
+                    setattr(module, name, count_calls(loop, strip_serial_number(name)))
         yield counts
-    finally:
-        for module, name, loop in replaced:
-            setattr(module, name, loop)
-
-
-def _wrap_loop(loop: Callable[..., Any], name: str, counts: Counter[str]) -> Callable[..., Any]:
-    def call(*args: Any, **kwargs: Any) -> Any:
-        counts[name] += 1
-        return loop(*args, **kwargs)
-
-    return call

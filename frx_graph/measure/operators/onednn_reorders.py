@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from frx_graph.evidence.onednn import MemoryDescriptor, Primitive
+from frx_graph.measure.operators.operator_measurement import ObservedRole
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +22,7 @@ class LayoutReorder:
     itemsize: int
     source: str
     target: str
-    role: str
+    role: ObservedRole
     argument: str
     result: bool
     """True if the primitive wrote the tensor, false if it read it."""
@@ -48,20 +49,9 @@ def find_layout_reorders(primitives: Sequence[Primitive]) -> tuple[LayoutReorder
         itemsize, shape = source.itemsize, source.dims
         if itemsize is None or shape is None or math.prod(shape) == 0:
             continue
-        argument, role, result, served = _find_served(primitives, position, source, target, taken)
-        found.append(
-            LayoutReorder(
-                shape=shape,
-                itemsize=itemsize,
-                source=source.format,
-                target=target.format,
-                role=role,
-                argument=argument,
-                result=result,
-                reorder=primitive,
-                served=served,
-            )
-        )
+        role, argument, result, served = _find_served(primitives, position, source, target, taken)
+        formats = source.format, target.format
+        found.append(LayoutReorder(shape, itemsize, *formats, role, argument, result, reorder=primitive, served=served))
     return tuple(found)
 
 
@@ -71,8 +61,8 @@ def _find_served(
     source: MemoryDescriptor,
     target: MemoryDescriptor,
     taken: set[tuple[int, str]],
-) -> tuple[str, str, bool, Primitive | None]:
-    """Return argument name, role, True if it was written, and the primitive that wrote or read it.
+) -> tuple[ObservedRole, str, bool, Primitive | None]:
+    """Return role, argument name, True if it was written, and the primitive that wrote or read it.
 
     The tensor is the result of the primitive before, else an operand of the one after. Every argument is converted
     once, so the order distinguishes two of equal shape and format.
@@ -88,9 +78,9 @@ def _find_served(
         for used in served.outputs if is_result else served.inputs:
             if (place, used.argument) not in taken and _is_same_tensor(served, used, reordered):
                 taken.add((place, used.argument))
-                role = "weight" if used.argument.startswith("wei") else "output" if is_result else "input"
-                return used.argument, role, is_result, served
-    return "src", "input", False, None
+                role: ObservedRole = "output" if is_result else "input"
+                return "weight" if used.argument.startswith("wei") else role, used.argument, is_result, served
+    return "input", "src", False, None
 
 
 def _is_same_tensor(primitive: Primitive, argument: MemoryDescriptor, reordered: MemoryDescriptor) -> bool:

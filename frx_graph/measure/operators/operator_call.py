@@ -28,18 +28,10 @@ FailureReport = Callable[[OperatorSignature, str], None]
 Progress = Callable[[OperatorSignature], None]
 """Called before a signature is run."""
 
-
 _MOST_SETS = 16
 """More sets of small operands would not matter, since small operands are soon fetched."""
 _JUST_COMPUTED = {"aten.addmm.default": 1}
 """The operand that an operator finds in the caches, if it is not the first."""
-
-
-def make_callable(signature: OperatorSignature) -> Callable[[], Any]:
-    """Return the call on made-up arguments. Raises what `build_arguments` and `find_own_overload` raise."""
-    overload = find_own_overload(signature.target)
-    args, kwargs = build_arguments(signature)
-    return lambda: overload(*args, **kwargs)
 
 
 def make_argument_sets(signature: OperatorSignature, pool: OperandPool) -> Iterator[tuple[list[Any], dict[str, Any]]]:
@@ -60,11 +52,11 @@ def make_argument_sets(signature: OperatorSignature, pool: OperandPool) -> Itera
 def make_cold_callable(signature: OperatorSignature, pool: OperandPool) -> Callable[[], Any]:
     """Return the call on the operands of `make_argument_sets`."""
     overload = find_own_overload(signature.target)
-    in_turn = make_argument_sets(signature, pool)
+    sets = make_argument_sets(signature, pool)
 
     def call() -> Any:
-        positional, named = next(in_turn)
-        return overload(*positional, **named)
+        args, kwargs = next(sets)
+        return overload(*args, **kwargs)
 
     return call
 
@@ -110,21 +102,18 @@ def measure_operators(
         return {}
     ran: list[OperatorSignature] = []
     recorder = CopyRecorder()
-
-    def record(signature: OperatorSignature) -> None:
-        call = make_callable(signature)
-        if any(tensor.device != "cpu" for tensor in signature.tensors):
-            call()
-        with recorder.open_region(signature):
-            call()
-        ran.append(signature)
-
     try:
         with isolate_calls(distinct), recorder:
             for signature in distinct:
                 progress(signature)
                 with report_failures(signature, on_failure):
-                    record(signature)
+                    overload = find_own_overload(signature.target)
+                    args, kwargs = build_arguments(signature)
+                    if any(tensor.device != "cpu" for tensor in signature.tensors):
+                        overload(*args, **kwargs)
+                    with recorder.open_region(signature):
+                        overload(*args, **kwargs)
+                    ran.append(signature)
     except EvidenceError as error:
         for signature in distinct:
             on_failure(signature, str(error))

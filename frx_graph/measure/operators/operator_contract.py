@@ -8,7 +8,8 @@ is unknown.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import resources
@@ -86,23 +87,23 @@ class OperatorContract:
         An operator measured in several forms (convolution in 1, 2 and 3 dimensions, grouped or not) has an entry if its
         forms agree; `rank`, the operand's number of dimensions, leaves out those of another rank.
         """
-        rows = [
-            row for row in self._index.get((target, operand, pattern, dtype), ()) if rank is None or row.rank == rank
-        ]
-        first = rows[0].entry if rows else None
-        if first is None or any(row.entry is None or not first.agrees(row.entry) for row in rows):
-            return None
-        return first
+        rows = self._index.get((target, operand, pattern, dtype), ())
+        return merge_entries([row.entry for row in rows if rank is None or row.rank == rank])
 
     @cached_property
-    def _index(
-        self,
-    ) -> Mapping[tuple[str, int | None, StridePattern, torch.dtype], tuple[ContractRow, ...]]:
-        index: dict[tuple[str, int | None, StridePattern, torch.dtype], tuple[ContractRow, ...]] = {}
+    def _index(self) -> Mapping[tuple[str, int | None, StridePattern, torch.dtype], Sequence[ContractRow]]:
+        index = defaultdict(list)
         for row in self.rows:
-            key = (row.target, row.operand, row.pattern, row.dtype)
-            index[key] = (*index.get(key, ()), row)
+            index[row.target, row.operand, row.pattern, row.dtype].append(row)
         return index
+
+
+def merge_entries(entries: Sequence[ContractEntry | None]) -> ContractEntry | None:
+    """Return the first entry if all agree with it; None if they do not, or one is unknown, or there are none."""
+    first = entries[0] if entries else None
+    if first is None or any(entry is None or not first.agrees(entry) for entry in entries):
+        return None
+    return first
 
 
 def load_contract(device: str, torch_version: str, *, own: Path | None = None) -> OperatorContract | None:
@@ -112,17 +113,13 @@ def load_contract(device: str, torch_version: str, *, own: Path | None = None) -
     version before the nearest one, for which `exact` is then false. Raises `ContractError` for a malformed file.
     """
     wanted = _parse_minor(torch_version)
-    folders = (own or get_own_contracts(), _SHIPPED)
     found = [
         (abs(version[0] - wanted[0]), abs(version[1] - wanted[1]), place, path)
-        for place, folder in enumerate(folders)
-        for path in sorted(folder.glob(f"{device}-*.yaml"))
+        for place, folder in enumerate((own or get_own_contracts(), _SHIPPED))
+        for path in folder.glob(f"{device}-*.yaml")
         if (version := _parse_minor(path.stem.removeprefix(f"{device}-"))) != (0, 0)
     ]
-    if not found:
-        return None
-    *_, path = min(found)
-    return read_contract(path, wanted=torch_version)
+    return read_contract(min(found)[-1], wanted=torch_version) if found else None
 
 
 def get_own_contracts() -> Path:
@@ -154,11 +151,12 @@ def read_contract(path: Path, *, wanted: str | None = None) -> OperatorContract:
 
 def dump_contract(contract: OperatorContract) -> str:
     """Return the contract as YAML, in the order of the rows."""
-    calls: dict[tuple[str, str], dict[tuple[int | None, int], dict[str, dict[str, Any]]]] = {}
+    calls: dict[tuple[str, str], dict[tuple[int | str, int], dict[str, dict[str, Any]]]] = {}
     for row in contract.rows:
-        operands = calls.setdefault((row.target, row.case), {})
-        dtypes = operands.setdefault((row.operand, row.rank), {})
-        outcome = dtypes.setdefault(_format_dtype(row.dtype), {"not_copied": [], "copied": {}, "varies": []})
+        place = (RESULT if row.operand is None else row.operand, row.rank)
+        dtypes = calls.setdefault((row.target, row.case), {}).setdefault(place, {})
+        dtype = str(row.dtype).removeprefix("torch.")
+        outcome = dtypes.setdefault(dtype, {"not_copied": [], "copied": {}, "varies": []})
         if row.entry is None:
             outcome["varies"].append(str(row.pattern))
         elif row.entry.copied:
@@ -169,6 +167,10 @@ def dump_contract(contract: OperatorContract) -> str:
             }
         else:
             outcome["not_copied"].append(str(row.pattern))
+
+    def list_known(dtypes: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+        return {dtype: {key: value for key, value in found.items() if value} for dtype, found in dtypes.items()}
+
     document = {
         "schema": SCHEMA,
         "device": contract.device,
@@ -179,14 +181,7 @@ def dump_contract(contract: OperatorContract) -> str:
                 "target": target,
                 "case": case,
                 "operands": [
-                    {
-                        "operand": RESULT if operand is None else operand,
-                        "rank": rank,
-                        **{
-                            dtype: {key: value for key, value in outcome.items() if value}
-                            for dtype, outcome in dtypes.items()
-                        },
-                    }
+                    {"operand": operand, "rank": rank, **list_known(dtypes)}
                     for (operand, rank), dtypes in operands.items()
                 ],
             }
@@ -197,7 +192,6 @@ def dump_contract(contract: OperatorContract) -> str:
 
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_DTYPES: Mapping[str, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 class _ContractModel(BaseModel):
@@ -238,10 +232,6 @@ class _OperandModel(_ContractModel):
     bfloat16: _OutcomeModel | None = None
     float16: _OutcomeModel | None = None
 
-    def list_outcomes(self) -> Iterable[tuple[torch.dtype, _OutcomeModel]]:
-        named = {"float32": self.float32, "bfloat16": self.bfloat16, "float16": self.float16}
-        return ((_DTYPES[name], outcome) for name, outcome in named.items() if outcome is not None)
-
 
 class _CallModel(_ContractModel):
     target: Annotated[str, Field(pattern=r"^\w+(\.\w+)+$")]
@@ -269,7 +259,8 @@ class _ContractDocument(_ContractModel):
             )
             for call in self.calls
             for operand in call.operands
-            for dtype, outcome in operand.list_outcomes()
+            for dtype in (torch.float32, torch.bfloat16, torch.float16)
+            if (outcome := getattr(operand, str(dtype).removeprefix("torch."))) is not None
             for pattern, entry in outcome.list_entries()
         )
         return OperatorContract(
@@ -286,7 +277,3 @@ class _ContractDocument(_ContractModel):
 def _parse_minor(version: str) -> tuple[int, int]:
     found = re.match(r"(\d+)\.(\d+)", version)
     return (0, 0) if found is None else (int(found[1]), int(found[2]))
-
-
-def _format_dtype(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")

@@ -1,14 +1,47 @@
-"""Read the profiler's record of operator calls as a tree, with the tensors of each call."""
+"""Run torch's profiler, and read its record of operator calls as a tree, with the tensors of each call."""
 
 from __future__ import annotations
 
+import contextlib
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.profiler import ProfilerActivity, profile
 
-from frx_graph.support.torch_internals import EventType, TensorMetadata
+from frx_graph.errors import EvidenceError
+from frx_graph.measure.console_capture import STDERR, capture_output, drop_kineto_chatter
+from frx_graph.support.torch_internals import EventType, TensorMetadata, is_profiler_enabled
+
+
+@contextlib.contextmanager
+def run_profiler(
+    stop_before: str, *, on_gpu: bool = False, record_shapes: bool = False, profile_memory: bool = False
+) -> Iterator[profile]:
+    """Run torch's profiler in the block, without its messages on standard error. Raises `EvidenceError` if one is
+    running already, which is to be stopped before `stop_before`."""
+    if is_profiler_enabled():
+        raise EvidenceError("a torch profiler is already running", f"stop it before {stop_before}")
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]
+    # Without `acc_events` the profiler warns of discarded events.
+    profiler = profile(
+        activities=activities, record_shapes=record_shapes, profile_memory=profile_memory, acc_events=True
+    )
+    with capture_output(STDERR, drop_kineto_chatter):
+        profiler.start()
+    try:
+        yield profiler
+    finally:
+        if is_profiler_enabled():
+            with capture_output(STDERR, drop_kineto_chatter):
+                profiler.stop()
+
+
+def get_kineto_results(profiler: profile) -> Any:
+    """Return what the profiler recorded; None if something else has stopped it."""
+    return None if profiler.profiler is None else profiler.profiler.kineto_results
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +59,7 @@ class TensorUse:
     @property
     def numel(self) -> int:
         """Number of elements."""
-        count = 1
-        for size in self.sizes:
-            count *= size
-        return count
+        return math.prod(self.sizes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +81,7 @@ class OperatorEvent:
 
 
 def convert_events(roots: Sequence[Any]) -> tuple[OperatorEvent, ...]:
-    """Convert the profiler's `experimental_event_tree()`; events other than operator calls are skipped, their children
-    kept."""
+    """Convert the profiler's `experimental_event_tree()`; events other than operator calls leave their children."""
     return tuple(event for root in roots for event in _convert(root))
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from frx_graph.facts.layout import compute_storage_extent
 from frx_graph.facts.operator_overload import find_overload
-from frx_graph.facts.operator_signature import OperatorSignature, SpecArgument, TensorSpec
+from frx_graph.facts.operator_signature import OperatorSignature, TensorSpec
 from frx_graph.support.torch_internals import OpOverload
 
 _NAMESPACES = frozenset({"aten", "prims", "mkl", "mkldnn", "frx_graph"})
@@ -23,6 +23,11 @@ PACKED_BY_MKL = "mkl._mkl_linear.default"
 PACKED_CONVOLUTION = "mkldnn._convolution_pointwise.default"
 PACKED_TRANSPOSED = "mkldnn._convolution_transpose_pointwise.default"
 PACKED_PRODUCT = "mkldnn._linear_pointwise.default"
+_PACKERS = {
+    PACKED_CONVOLUTION: "_reorder_convolution_weight",
+    PACKED_TRANSPOSED: "_reorder_convolution_transpose_weight",
+    PACKED_PRODUCT: "_reorder_linear_weight",
+}
 """Signatures hold the weight of these three as it is before it is packed."""
 _BLOCK = 1 << 16
 """Random numbers are drawn once for this many elements and repeated: no kernel's speed or layout depends on more."""
@@ -53,21 +58,12 @@ def build_arguments(
     if signature.target.rpartition(".")[0] in _WITH_WORKSPACE:
         raise LookupError(f"{signature.target} needs a workspace that only its forward call makes")
     generator = torch.Generator().manual_seed(0)
-    made = tensor or (lambda spec: make_tensor(spec, generator))
-    args = [_make_value(argument, made) for argument in signature.args]
+    args, kwargs = signature.make_arguments(tensor or (lambda spec: make_tensor(spec, generator)))
     if signature.target == PACKED_BY_MKL:
         args[1] = torch.ops.mkl._mkl_reorder_linear_weight(args[2], args[4])
     elif signature.target in _PACKERS:
         args[1] = find_packer(signature.target)(args[1], *get_packing_arguments(signature.target, args))
-    kwargs = {name: _make_value(argument, made) for name, argument in signature.kwargs}
     return args, kwargs
-
-
-_PACKERS = {
-    PACKED_CONVOLUTION: "_reorder_convolution_weight",
-    PACKED_TRANSPOSED: "_reorder_convolution_transpose_weight",
-    PACKED_PRODUCT: "_reorder_linear_weight",
-}
 
 
 def find_packer(target: str) -> OpOverload:
@@ -89,18 +85,11 @@ def run_on_meta(signature: OperatorSignature) -> Any:
     """Return the results of the call with shapes and strides but without values. Raises what torch raises, also if it
     has no shape function for the operator."""
 
-    def convert_to_meta(argument: SpecArgument) -> Any:
-        if isinstance(argument, TensorSpec):
-            return torch.empty_strided(argument.shape, argument.strides, dtype=argument.dtype, device="meta")
-        if isinstance(argument, tuple):
-            return [convert_to_meta(item) for item in argument]
-        return argument
+    def make(spec: TensorSpec) -> Tensor:
+        return torch.empty_strided(spec.shape, spec.strides, dtype=spec.dtype, device="meta")
 
-    overload = find_own_overload(signature.target)
-    return overload(
-        *(convert_to_meta(argument) for argument in signature.args),
-        **{name: convert_to_meta(argument) for name, argument in signature.kwargs},
-    )
+    args, kwargs = signature.make_arguments(make)
+    return find_own_overload(signature.target)(*args, **kwargs)
 
 
 def make_tensor(spec: TensorSpec, generator: torch.Generator) -> Tensor:
@@ -153,11 +142,3 @@ def _make_memory(extent: int, spec: TensorSpec, generator: torch.Generator) -> T
     if spec.dtype is torch.bool:
         return torch.ones(extent, dtype=spec.dtype, device=spec.device)
     return torch.zeros(extent, dtype=spec.dtype, device=spec.device)
-
-
-def _make_value(argument: SpecArgument, tensor: Callable[[TensorSpec], Tensor]) -> Any:
-    if isinstance(argument, TensorSpec):
-        return tensor(argument)
-    if isinstance(argument, tuple):
-        return [_make_value(item, tensor) for item in argument]
-    return argument

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+import math
+from dataclasses import astuple, dataclass
 from typing import Literal, TypeAlias
 
 from frx_graph.capture.call_site import CallSite
 from frx_graph.capture.captured_graph import Phase
+
+ObservedKind: TypeAlias = Literal["explicit", "reshape", "operator", "reorder"]
+"""Causes of a copy: the program asked for it, a reshape could not be a view, an operator copied an operand, a library
+converted to its own format."""
+ObservedRole: TypeAlias = Literal["input", "weight", "output"]
 
 
 class Mechanism(enum.StrEnum):
@@ -31,18 +37,15 @@ class SeenCopy:
     itemsize: int
     source: str
     target: str
-    role: str
-    """`input`, `weight` or `output`: what the copied tensor is to the operator."""
+    role: ObservedRole
+    """What the copied tensor is to the operator."""
     operand: int | None = None
     """Position of the copied tensor among the operator's tensor arguments; None for a result or where it is unknown."""
 
     @property
     def bytes(self) -> int:
         """Traffic: each element is read once and written once."""
-        count = 2 * self.itemsize
-        for size in self.shape:
-            count *= size
-        return count
+        return 2 * self.itemsize * math.prod(self.shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +73,8 @@ class LayoutTimes:
 
     def __add__(self, other: LayoutTimes) -> LayoutTimes:
         """The times of both calls together; unknown where one of them is."""
-        return LayoutTimes(
-            _sum(self.plain_seconds, other.plain_seconds), _sum(self.channels_last_seconds, other.channels_last_seconds)
-        )
+        pairs = zip(astuple(self), astuple(other), strict=True)
+        return LayoutTimes(*(None if None in pair else sum(pair) for pair in pairs))
 
     @property
     def gain_seconds(self) -> float | None:
@@ -82,14 +84,6 @@ class LayoutTimes:
         return self.plain_seconds - self.channels_last_seconds
 
 
-def _sum(first: float | None, second: float | None) -> float | None:
-    return None if first is None or second is None else first + second
-
-
-ObservedKind: TypeAlias = Literal["explicit", "reshape", "operator", "reorder"]
-"""Causes of a copy: the program asked for it, a reshape could not be a view, an operator copied an operand, a library
-converted to its own format."""
-ObservedRole: TypeAlias = Literal["input", "weight", "output"]
 OUTSIDE = "<outside of compiled graphs>"
 """The operator name for copies that a compiled program makes outside of the graphs."""
 
@@ -109,3 +103,10 @@ class ObservedCopy:
     bytes: int
     source: str
     target: str
+
+    @staticmethod
+    def from_seen(
+        seen: SeenCopy, operator: str, kind: ObservedKind, role: ObservedRole, site: CallSite, phase: Phase
+    ) -> ObservedCopy:
+        """Return the copy that the profiler or the oneDNN log showed, with its place in the program."""
+        return ObservedCopy(operator, kind, role, site, phase, seen.shape, seen.bytes, seen.source, seen.target)

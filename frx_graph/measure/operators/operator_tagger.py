@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Self
 
 import torch
@@ -75,7 +76,8 @@ class OperatorTagger(TorchDispatchMode):
             str(getattr(func, "overloadpacket", func)),
             *self._sites.attribute(tensors, self._modules),
             tuple(self._is_parameter(t) for t in tensors),
-            part_of=ACCUMULATION if is_accumulating() else None,
+            # Only the node that adds a gradient to its parameter's has a variable.
+            part_of=ACCUMULATION if getattr(get_autograd_node(), "variable", None) is not None else None,
         )
         clone = self._find_reshaped_clone(call, tensors)
         self.calls.append(call)
@@ -104,11 +106,6 @@ class OperatorTagger(TorchDispatchMode):
         clone = self._last_clone[1]
         clone.part_of = "aten.reshape"
         return clone
-
-
-def is_accumulating() -> bool:
-    """True while autograd adds a gradient to its parameter's."""
-    return getattr(get_autograd_node(), "variable", None) is not None
 
 
 class _SiteAttribution:
@@ -184,26 +181,20 @@ class ModuleStack:
 
     def __enter__(self) -> Self:
         for name, child in () if self._module is None else self._module.named_modules():
-            path = f"{self._root}.{name}" if name else self._root
-            self._handles.append(
-                child.register_forward_pre_hook(self._make_enter_hook(path, type(child).__name__), prepend=True)
-            )
+            entered = (f"{self._root}.{name}" if name else self._root, type(child).__name__)
+            enter = functools.partial(self._enter_module, entered)
+            self._handles.append(child.register_forward_pre_hook(enter, prepend=True))
             self._handles.append(child.register_forward_hook(self._leave_module, always_call=True))
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
         self._entered.clear()
 
-    def _make_enter_hook(self, path: str, kind: str) -> Callable[..., None]:
-        def hook(*_: object) -> None:
-            self._entered.append((path, kind))
-
-        return hook
+    def _enter_module(self, entered: tuple[str, str], *_: object) -> None:
+        self._entered.append(entered)
 
     def _leave_module(self, *_: object) -> None:
         self._entered.pop()

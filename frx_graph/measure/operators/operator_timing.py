@@ -118,7 +118,9 @@ def take_turns(
         if repetition >= least_repetitions and spent >= budget_s * (1 if enough else _MOST_BUDGETS):
             break
         for call, taken in zip(calls, samples, strict=True):
-            taken.append(_time_call(call, clock))
+            begin = clock()
+            call()
+            taken.append(clock() - begin)
             spent += taken[-1]
     return samples
 
@@ -142,9 +144,3 @@ def choose_clock(signature: OperatorSignature) -> Clock:
         return time.perf_counter()
 
     return read_synchronized
-
-
-def _time_call(call: Callable[[], object], clock: Clock) -> float:
-    begin = clock()
-    call()
-    return clock() - begin

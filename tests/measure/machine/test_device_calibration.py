@@ -118,14 +118,6 @@ def test_precision_settings_survive_a_calibration() -> None:
     assert read_torch_settings() == before
 
 
-def test_without_the_newer_precision_switch_the_older_one_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.backends.mkldnn, "matmul", object(), raising=False)
-    before = torch.get_float32_matmul_precision()
-    with device_calibration._use_ieee_matmuls("cpu"):
-        assert torch.get_float32_matmul_precision() == "highest"
-    assert torch.get_float32_matmul_precision() == before
-
-
 def test_bandwidth_counts_bytes_read_and_written_of_the_fastest_copy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device_calibration, "_choose_buffer_bytes", lambda _device: 4000)
     ticks = itertools.chain.from_iterable((0.0, seconds) for seconds in (9.0, 2.0, 1.0, 2.0, 7.0, 3.0, 3.0))

@@ -10,7 +10,6 @@ from torch.profiler import profile
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from frx_graph.errors import EvidenceError
-from frx_graph.measure.operators import copy_recorder
 from frx_graph.measure.operators.copy_recorder import CopyRecorder
 from frx_graph.measure.operators.operator_measurement import Mechanism
 
@@ -212,18 +211,3 @@ def test_conversion_kernels_of_a_gpu_convolution() -> None:
     converted = [c for c in recorder.get_copies("plain") if c.mechanism is Mechanism.KERNEL]
     assert all(c.shape in {tuple(image.shape), tuple(weight.shape), (2, 64, 28, 28)} for c in converted)
     assert recorder.get_implementations("plain")
-
-
-def test_a_profiler_that_cannot_keep_events_is_started_without(monkeypatch: pytest.MonkeyPatch) -> None:
-    started: list[bool] = []
-    real = profile
-
-    def older(*, activities: Any, record_shapes: bool) -> Any:
-        started.append(record_shapes)
-        return real(activities=activities, record_shapes=record_shapes)
-
-    monkeypatch.setattr(copy_recorder, "profile", older)
-    with CopyRecorder() as recorder, recorder.open_region("copy"):
-        torch.randn(4, 6).t().contiguous()
-    assert started == [True]
-    assert len(recorder.get_copies("copy")) == 1
