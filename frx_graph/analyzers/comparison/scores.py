@@ -23,10 +23,10 @@ from frx_graph.analyzers.kernels.gpu_view import count_dram_bytes
 from frx_graph.analyzers.kernels.kernel_totals import KernelSummary
 from frx_graph.analyzers.kernels.labels import (
     COALESCED_SECTORS,
-    VECTOR_SECTORS,
     compute_issue_utilization,
-    count_load_sectors,
+    count_sectors,
     is_matrix_product,
+    is_whole_vector,
 )
 from frx_graph.analyzers.kernels.occupancy_model import compute_most_registers
 from frx_graph.analyzers.kernels.speed_of_light import compute_warp_stalls
@@ -41,7 +41,6 @@ https://docs.nvidia.com/cuda/cuda-c-programming-guide/"""
 _WORD = 4
 _LEAST_TRAFFIC = 1e6
 """Bytes. Less traffic proves nothing: such data stays in L2."""
-_WITHIN = 0.02
 _COMPUTE_LABELS = frozenset({"ptx_fp64_usage", "ptx_branch_divergence_risk"})
 
 
@@ -179,12 +178,10 @@ def _sum_traffic(layer: NcuLayer | None) -> float | None:
 
 
 def _score_coalescing(kernel: KernelSummary) -> float | None:
-    sectors = count_load_sectors(kernel.values)
+    sectors = count_sectors(kernel.values, "load")
     if sectors is None:
         return None
-    if sectors <= 0 or any(abs(sectors - vector) <= _WITHIN * vector for vector in VECTOR_SECTORS):
-        return 1.0
-    return min(1.0, COALESCED_SECTORS / sectors)
+    return 1.0 if sectors <= 0 or is_whole_vector(sectors) else min(1.0, COALESCED_SECTORS / sectors)
 
 
 def _score_reached_occupancy(kernel: KernelSummary) -> float | None:

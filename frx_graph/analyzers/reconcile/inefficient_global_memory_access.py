@@ -19,12 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from frx_graph.analyzers.kernels.analysis import LabelledKernel
-from frx_graph.analyzers.kernels.labels import (
-    COALESCED_SECTORS,
-    VECTOR_SECTORS,
-    count_load_sectors,
-    count_store_sectors,
-)
+from frx_graph.analyzers.kernels.labels import COALESCED_SECTORS, SECTORS_WITHIN, count_sectors, is_whole_vector
 from frx_graph.analyzers.kernels.ptx_analysis import StaticKernel
 from frx_graph.analyzers.kernels.speed_of_light import Bound, judge_speed_of_light
 from frx_graph.analyzers.reconcile.matched_kernels import SourceKernel
@@ -43,8 +38,6 @@ _WIDE = {
 }
 """Bytes of types whose words need more than four sectors per warp."""
 _KINDS = (Kind.GLOBAL_LOAD, Kind.GLOBAL_STORE, Kind.ATOMIC)
-_WITHIN = 0.02
-"""Ratio of sectors, as for the label `uncoalesced_access`."""
 
 
 def _inspect_source(source: SourceKernel) -> Iterator[Signal]:
@@ -69,7 +62,7 @@ def _inspect_ptx(kernel: StaticKernel) -> Iterator[Signal]:
 
 def _inspect_counters(labelled: LabelledKernel, source: SourceKernel | None) -> Iterator[Signal]:
     values = labelled.summary.values
-    counts = {LOADS: count_load_sectors(values), STORES: count_store_sectors(values)}
+    counts = {LOADS: count_sectors(values, "load"), STORES: count_sectors(values, "store")}
     counted = [
         _judge_sectors(source, labelled, about, sectors) for about, sectors in counts.items() if sectors is not None
     ]
@@ -84,7 +77,7 @@ def _judge_sectors(source: SourceKernel | None, labelled: LabelledKernel, about:
     said = f"{sectors:.1f} sectors for each global {about.removesuffix('s')} of a warp"
     word = _find_word_bytes(source, about) or _parse_word_bytes(labelled.summary.kernel)
     whole = max(COALESCED_SECTORS, word or 0)
-    if sectors <= whole * (1 + _WITHIN):
+    if sectors <= whole * (1 + SECTORS_WITHIN):
         if about == LOADS and any(
             one.use is Use.READ and one.stride.kind is StrideKind.BROADCAST for one in _list_global_accesses(source)
         ):
@@ -92,13 +85,13 @@ def _judge_sectors(source: SourceKernel | None, labelled: LabelledKernel, about:
             said += ", an average with those that are the same for all threads"
             return Signal(Layer.NCU, label, False, Grade.HINT, said, about)
         return signal_counter(label, said, supports=False, about=about)
-    if sectors <= whole + 1 + _WITHIN:
+    if sectors <= whole + 1 + SECTORS_WITHIN:
         said += f", one more than {whole:.0f} at most: rows of words that do not begin with a sector"
         return Signal(Layer.NCU, label, True, Grade.HINT, said, about)
     if judge_speed_of_light(labelled.summary.values).bound is Bound.COMPUTE:
         said += ", but arithmetic is what the kernel waits for"
         return Signal(Layer.NCU, label, True, Grade.HINT, said, about)
-    told = word is not None or not any(abs(sectors - wide) <= _WITHIN * wide for wide in VECTOR_SECTORS)
+    told = word is not None or not is_whole_vector(sectors)
     return signal_counter(label, said, supports=True, about=about, alone=told)
 
 
