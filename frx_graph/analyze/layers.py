@@ -64,10 +64,12 @@ def analyze_ptx(path: Path, gpu: GpuProfile | None = None) -> tuple[PtxModule, P
     device = resolve_target_gpu(module.target, gpu)
     if gpu is not None and device is None:
         raise OptionError(f"{path} is for {module.target}, which {gpu.name} cannot run", "name a later GPU")
+    assembled: Mapping[str, Assembled] = {}
+    reason = None
     try:
-        assembled, reason = _assemble_parts(path, module.target if device is None else device.target), None
+        assembled = _assemble_parts(path, module.target if device is None else device.target)
     except EvidenceError as error:
-        assembled, reason = {}, str(error)
+        reason = str(error)
     return module, analyze_ptx_module(module, assembled, device), reason
 
 

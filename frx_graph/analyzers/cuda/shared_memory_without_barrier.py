@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from frx_graph.analyzers.cuda.finding import CudaDetector, Occurrence, find_launches, group_by_loop
 from frx_graph.analyzers.cuda.first_threads import FirstThreads
+from frx_graph.analyzers.cuda.windows import leads_to_neighbours
 from frx_graph.evidence.cuda.polynomial import Polynomial, make_constant, make_symbol
 from frx_graph.evidence.cuda.source import (
     Access,
@@ -196,7 +197,7 @@ def _reads_others(
             return False
         return _is_by_place(apart) or (reads == 0 and read.offset == _LAST)
     bordered = all(one.ragged or "x" not in one.varies for one in (*write.step.conditions, *read.step.conditions))
-    if loop is None and abs(own) == 1 and bordered and threads.windows.lead_to_neighbours(write, read, apart):
+    if loop is None and abs(own) == 1 and bordered and leads_to_neighbours(threads, write, read, apart):
         return True
     ((name, times), *more) = apart.terms.items()
     if abs(own) != 1 or more or len(name) != 1 or not name[0].startswith("loop:") or abs(times) >= WARP:
