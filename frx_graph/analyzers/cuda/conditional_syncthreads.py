@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from frx_graph.analyzers.cuda.finding import CudaDetector, Occurrence, find_launches
+from frx_graph.analyzers.cuda.finding import Occurrence, find_launches
 from frx_graph.evidence.cuda.source import BarrierKind, Condition, CudaSource, Kernel
 
 
@@ -43,6 +43,3 @@ def _holds_for_block(source: CudaSource, kernel: Kernel, condition: Condition) -
     return bool(widths) and all(
         width is not None and condition.width is not None and width <= condition.width for width in widths
     )
-
-
-DETECTOR = CudaDetector("conditional_syncthreads", detect)

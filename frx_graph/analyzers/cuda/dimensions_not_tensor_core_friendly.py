@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from frx_graph.analyzers.cuda.finding import CudaDetector, Occurrence
+from frx_graph.analyzers.cuda.finding import Occurrence
 from frx_graph.evidence.cuda.constants import TYPE_BYTES
 from frx_graph.evidence.cuda.source import Call, CudaSource
 
@@ -32,6 +32,3 @@ def detect(source: CudaSource) -> Iterator[Occurrence]:
 
 def _format_message(call: Call, leading: int, size: int) -> str:
     return f"`{call.name}` with rows {leading} elements of {size} bytes apart, no multiple of {ALIGNMENT} bytes"
-
-
-DETECTOR = CudaDetector("dimensions_not_tensor_core_friendly", detect)

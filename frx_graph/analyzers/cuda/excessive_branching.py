@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from frx_graph.analyzers.cuda.finding import CudaDetector, Occurrence
+from frx_graph.analyzers.cuda.finding import Occurrence
 from frx_graph.evidence.cuda.source import Branch, CudaSource
 
 MANY = 4
@@ -31,6 +31,3 @@ def detect(source: CudaSource) -> Iterator[Occurrence]:
                 continue
             said = f"`{event.condition.text}` and what follows: {event.arms} arms that threads of one warp take"
             yield Occurrence(kernel.name, event.step.line, said)
-
-
-DETECTOR = CudaDetector("excessive_branching", detect)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from frx_graph.evidence.cuda.source import Access, CudaSource, Event, Kernel, Launch, Product, Space
@@ -69,22 +69,6 @@ class Occurrence:
     line: int
     seen: str
     access: Access | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class CudaDetector:
-    """A rule's code, which names its card, and the function that detects it."""
-
-    rule: str
-    detect: Callable[[CudaSource], Iterable[Occurrence]]
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceDetector:
-    """A detector that depends on the GPU; None means that the source may run on any."""
-
-    rule: str
-    detect: Callable[[CudaSource, GpuProfile | None], Iterable[Occurrence]]
 
 
 def group_by_loop(events: Iterable[Event]) -> Mapping[int, Sequence[Event]]:

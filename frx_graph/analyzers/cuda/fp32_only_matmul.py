@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from frx_graph.analyzers.cuda.finding import CudaDetector, Occurrence, find_matrix_products, uses_tensor_cores
+from frx_graph.analyzers.cuda.finding import Occurrence, find_matrix_products, uses_tensor_cores
 from frx_graph.evidence.cuda.source import CudaSource
 
 
@@ -25,6 +25,3 @@ def detect(source: CudaSource) -> Iterator[Occurrence]:
                 )
                 yield Occurrence(kernel.name, product.step.line, said, product.left)
                 break
-
-
-DETECTOR = CudaDetector("fp32_only_matmul", detect)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from frx_graph.analyzers.cuda.finding import DeviceDetector, Occurrence
+from frx_graph.analyzers.cuda.finding import Occurrence
 from frx_graph.evidence.cuda.source import CudaSource, Space
 from frx_graph.rules.gpu_profile import GpuProfile
 
@@ -34,6 +34,3 @@ def _choose_limit(gpu: GpuProfile | None) -> int:
         return LARGE
     limits = gpu.architecture.limits
     return limits.shared_bytes // FEW - limits.reserved_shared_bytes
-
-
-DETECTOR = DeviceDetector("large_static_shared_memory", detect)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from frx_graph.analyzers.cuda.finding import CudaDetector, Occurrence
+from frx_graph.analyzers.cuda.finding import Occurrence
 from frx_graph.evidence.cuda.source import Access, CudaSource, Kernel, Space, Use
 
 WIDEST = 16
@@ -67,6 +67,3 @@ def _is_looped_over(kernel: Kernel, read: Access, width: int) -> bool:
         return False
     ones = [name for name, times in read.offset.terms.items() if times % width]
     return len(ones) == 1 and ones[0] == (f"loop:{loop.step.line}",) and read.offset.terms[ones[0]] == 1
-
-
-DETECTOR = CudaDetector("missing_vectorized_loads", detect)

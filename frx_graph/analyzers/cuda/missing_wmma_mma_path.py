@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from frx_graph.analyzers.cuda.finding import CudaDetector, Occurrence, find_matrix_products, uses_tensor_cores
+from frx_graph.analyzers.cuda.finding import Occurrence, find_matrix_products, uses_tensor_cores
 from frx_graph.evidence.cuda.source import CudaSource
 
 _HALVES = frozenset(["half", "__half", "nv_bfloat16", "__nv_bfloat16", "half2", "__half2", "__nv_bfloat162"])
@@ -26,6 +26,3 @@ def detect(source: CudaSource) -> Iterator[Occurrence]:
                 )
                 yield Occurrence(kernel.name, product.step.line, said, product.left)
                 break
-
-
-DETECTOR = CudaDetector("missing_wmma_mma_path", detect)

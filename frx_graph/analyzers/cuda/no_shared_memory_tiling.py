@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from frx_graph.analyzers.cuda.finding import CudaDetector, Occurrence, find_matrix_products, uses_tensor_cores
+from frx_graph.analyzers.cuda.finding import Occurrence, find_matrix_products, uses_tensor_cores
 from frx_graph.evidence.cuda.source import CudaSource, Space
 
 
@@ -27,6 +27,3 @@ def detect(source: CudaSource) -> Iterator[Occurrence]:
             )
             yield Occurrence(kernel.name, product.step.line, said, product.left)
             break
-
-
-DETECTOR = CudaDetector("no_shared_memory_tiling", detect)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from frx_graph.analyzers.cuda.finding import CudaDetector, Occurrence, find_launches
+from frx_graph.analyzers.cuda.finding import Occurrence, find_launches
 from frx_graph.evidence.cuda.source import CudaSource, Kernel, Space, Use
 
 _PLACES = frozenset(
@@ -35,6 +35,3 @@ def detect(source: CudaSource) -> Iterator[Occurrence]:
 def _may_hide(kernel: Kernel) -> bool:
     """Return True if an unknown macro or function may ask for the thread's place."""
     return any(not call.pure for call in kernel.calls) or any(name.isupper() and len(name) > 1 for name in kernel.read)
-
-
-DETECTOR = CudaDetector("no_thread_indexing_detected", detect)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from frx_graph.analyzers.cuda.finding import CudaDetector, Occurrence
+from frx_graph.analyzers.cuda.finding import Occurrence
 from frx_graph.evidence.cuda.source import CudaSource
 
 WARP = 32
@@ -21,6 +21,3 @@ def detect(source: CudaSource) -> Iterator[Occurrence]:
             yield Occurrence(
                 launch.kernel, launch.line, f"{threads} of the {WARP} threads of each block's warp have work"
             )
-
-
-DETECTOR = CudaDetector("poor_block_size_subwarp", detect)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from frx_graph.analyzers.cuda.finding import CudaDetector, Occurrence
+from frx_graph.analyzers.cuda.finding import Occurrence
 from frx_graph.analyzers.cuda.uncoalesced_access import is_stepping_by_one
 from frx_graph.evidence.cuda.source import Access, CudaSource, Space, StrideKind
 
@@ -100,6 +100,3 @@ def _is_partial_warp(access: Access) -> bool:
     below = access.step.conditions
     few = (access.conflict or 0) < 4 and access.stride.kind is not StrideKind.SYMBOLIC
     return any(one.single or one.lane or (few and one.thread and "block" not in one.varies) for one in below)
-
-
-DETECTOR = CudaDetector("possible_shared_memory_bank_conflict", detect)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 
-from frx_graph.analyzers.cuda.finding import CudaDetector, Occurrence, find_launches, group_by_loop
+from frx_graph.analyzers.cuda.finding import Occurrence, find_launches, group_by_loop
 from frx_graph.analyzers.cuda.first_threads import FirstThreads
 from frx_graph.analyzers.cuda.windows import leads_to_neighbours
 from frx_graph.evidence.cuda.polynomial import Polynomial, make_constant, make_symbol
@@ -278,6 +278,3 @@ def _is_excluded(one: Step, other: Step) -> bool:
     """Return True for two arms of the same branch."""
     arms = dict(one.arms)
     return any(arms.get(branch, arm) != arm for branch, arm in other.arms)
-
-
-DETECTOR = CudaDetector("shared_memory_without_barrier", detect)

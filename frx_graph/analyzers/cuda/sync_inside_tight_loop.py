@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from frx_graph.analyzers.cuda.finding import CudaDetector, Occurrence, group_by_loop
+from frx_graph.analyzers.cuda.finding import Occurrence, group_by_loop
 from frx_graph.evidence.cuda.source import Access, Barrier, BarrierKind, Call, CudaSource, Event, Kernel, Loop, Space
 
 FEW = 4
@@ -42,6 +42,3 @@ def _check_loop(kernel: Kernel, loop: Loop, inside: Sequence[Event]) -> Iterator
         f"for {len(shared)} accesses of shared memory"
     )
     yield Occurrence(kernel.name, barriers[0].step.line, said)
-
-
-DETECTOR = CudaDetector("sync_inside_tight_loop", detect)

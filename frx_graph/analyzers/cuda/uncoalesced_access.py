@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from frx_graph.analyzers.cuda.finding import CudaDetector, Occurrence
+from frx_graph.analyzers.cuda.finding import Occurrence
 from frx_graph.evidence.cuda.source import Access, CudaSource, Kernel, Space, StrideKind
 
 SECTOR = 32
@@ -96,6 +96,3 @@ def _format_message(access: Access) -> str:
     )
     verb = "written" if access.use.value == "write" else "read" if access.use.value == "read" else "updated"
     return f"`{access.text}` is {verb} by neighbouring threads {stride.text} elements{size} apart{bytes_apart}"
-
-
-DETECTOR = CudaDetector("uncoalesced_access", detect)

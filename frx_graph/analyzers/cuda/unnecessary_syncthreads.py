@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from frx_graph.analyzers.cuda.finding import CudaDetector, Occurrence
+from frx_graph.analyzers.cuda.finding import Occurrence
 from frx_graph.evidence.cuda.source import (
     Access,
     Barrier,
@@ -67,6 +67,3 @@ def _shares_nothing(kernel: Kernel) -> bool:
     written = {one.base for one in accesses if one.use is not Use.READ}
     read = {one.base for one in accesses if one.use is not Use.WRITE}
     return not written & read
-
-
-DETECTOR = CudaDetector("unnecessary_syncthreads", detect)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from frx_graph.analyzers.cuda.finding import CudaDetector, Occurrence
+from frx_graph.analyzers.cuda.finding import Occurrence
 from frx_graph.analyzers.cuda.shared_memory_without_barrier import find_races
 from frx_graph.evidence.cuda.source import CudaSource, WarpOperation
 
@@ -49,6 +49,3 @@ def _has_masked_alternative(legacy: WarpOperation, operations: Sequence[WarpOper
     """Return True if the other arm of an `#if` or `if` has a call with a mask, for the devices that need it."""
     other = {(branch, 1 - arm) for branch, arm in legacy.step.arms}
     return any(one.mask is not None and other & set(one.step.arms) for one in operations)
-
-
-DETECTOR = CudaDetector("warp_level_sync_misuse", detect)
