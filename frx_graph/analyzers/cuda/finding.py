@@ -1,4 +1,4 @@
-"""Define detectors of CUDA source, and their shared helpers."""
+"""Define what detectors of CUDA source find, and share their helpers."""
 
 from __future__ import annotations
 
@@ -15,16 +15,18 @@ _TENSOR = ("wmma", "mma", "asm", "tcgen05", "cute::", "cutlass")
 
 def find_matrix_products(kernel: Kernel) -> Iterator[Product]:
     """Yield sums of products in which a whole row or column of threads uses each factor. Both factors advance with the
-    same loop, and are in the same kind of memory."""
-    for event in kernel.events:
+    same loop, and are in the same kind of memory. There are none in a kernel that uses tensor cores."""
+    for event in kernel.events if not uses_tensor_cores(kernel) else ():
         if not isinstance(event, Product) or event.left.space is not event.right.space:
             continue
-        if event.left.space not in (Space.GLOBAL, Space.SHARED) or not _shares_loop(event):
-            continue
-        for row, column in ((event.left, event.right), (event.right, event.left)):
-            if _moves_along(row, "y", "x") and _moves_along(column, "x", "y"):
-                yield event
-                break
+        left, right = event.left, event.right
+        loops = {symbol for symbol in left.offset.iterate_symbols() if symbol.startswith("loop:")}
+        if (
+            left.space in (Space.GLOBAL, Space.SHARED)
+            and not loops.isdisjoint(right.offset.iterate_symbols())
+            and {"x", "y"} == {_find_axis(left), _find_axis(right)}
+        ):
+            yield event
 
 
 def uses_tensor_cores(kernel: Kernel) -> bool:
@@ -34,16 +36,10 @@ def uses_tensor_cores(kernel: Kernel) -> bool:
     )
 
 
-def _moves_along(access: Access, moves: str, stays: str) -> bool:
-    return moves in access.varies and stays not in access.varies and "data" not in access.varies
-
-
-def _shares_loop(product: Product) -> bool:
-    loops = [
-        {symbol for symbol in access.offset.iterate_symbols() if symbol.startswith("loop:")}
-        for access in (product.left, product.right)
-    ]
-    return bool(loops[0] & loops[1])
+def _find_axis(access: Access) -> str | None:
+    """Return the only axis of threads along which the element changes; None if data choose it."""
+    axes = access.varies & {"x", "y", "data"}
+    return next(iter(axes)) if len(axes) == 1 else None
 
 
 def list_target_limits(gpu: GpuProfile | None) -> Mapping[str, SmLimits]:

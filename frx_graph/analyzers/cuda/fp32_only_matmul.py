@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from frx_graph.analyzers.cuda.finding import Occurrence, find_matrix_products, uses_tensor_cores
+from frx_graph.analyzers.cuda.finding import Occurrence, find_matrix_products
 from frx_graph.evidence.cuda.source import CudaSource
 
 
 def detect(source: CudaSource) -> Iterator[Occurrence]:
     """Yield one occurrence per kernel."""
     for kernel in source.kernels:
-        if uses_tensor_cores(kernel):
-            continue
         for product in find_matrix_products(kernel):
             if product.left.element == product.right.element == "float":
                 said = (

@@ -73,16 +73,15 @@ def _advise_on_launch(launch: Launch, kernel: Kernel | None, gpu: GpuProfile | N
 @functools.lru_cache(maxsize=1024)
 def _list_residencies(gpu: GpuProfile | None, threads: int, shared: int) -> tuple[Residency, ...]:
     """Return residencies without `waves`; cached, since most launches have one of a few block sizes."""
-    return tuple(_compute_residency(name, limits, threads, shared) for name, limits in list_target_limits(gpu).items())
-
-
-def _compute_residency(name: str, limits: SmLimits, threads: int, shared: int) -> Residency:
-    by_resource = dict(compute_block_limits(limits, threads, 0, shared))
-    del by_resource[Limiter.REGISTERS]
-    limiter = min(by_resource, key=lambda one: by_resource[one])
-    blocks = by_resource[limiter]
-    occupancy = blocks * -(-threads // WARP) / (limits.threads // WARP)
-    return Residency(name, blocks, occupancy, limiter if occupancy < 1 else None, None)
+    found = []
+    for name, limits in list_target_limits(gpu).items():
+        by_resource = dict(compute_block_limits(limits, threads, 0, shared))
+        del by_resource[Limiter.REGISTERS]
+        limiter = min(by_resource, key=lambda one: by_resource[one])
+        blocks = by_resource[limiter]
+        occupancy = blocks * -(-threads // WARP) / (limits.threads // WARP)
+        found.append(Residency(name, blocks, occupancy, limiter if occupancy < 1 else None, None))
+    return tuple(found)
 
 
 def _count_waves(launch: Launch, blocks: int, gpu: GpuProfile) -> float | None:

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from frx_graph.analyzers.cuda.finding import Occurrence, find_matrix_products, uses_tensor_cores
+from frx_graph.analyzers.cuda.finding import Occurrence, find_matrix_products
 from frx_graph.evidence.cuda.source import CudaSource, Space
 
 
 def detect(source: CudaSource) -> Iterator[Occurrence]:
     """Yield one occurrence per kernel."""
     for kernel in source.kernels:
-        if any(array.space is Space.SHARED for array in kernel.arrays) or uses_tensor_cores(kernel):
-            continue
-        if any(access.space is Space.SHARED for access in kernel.accesses):
+        if any(one.space is Space.SHARED for one in (*kernel.arrays, *kernel.accesses)):
             continue
         for product in find_matrix_products(kernel):
             said = (
