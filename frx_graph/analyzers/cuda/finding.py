@@ -42,16 +42,11 @@ def _find_axis(access: Access) -> str | None:
     return next(iter(axes)) if len(axes) == 1 else None
 
 
+@functools.lru_cache
 def list_target_limits(gpu: GpuProfile | None) -> Mapping[str, SmLimits]:
     """Return limits by GPU name, or by compute capability in order. Empty for a GPU without CUDA."""
-    if gpu is None:
-        return _list_capability_limits()
-    limits = gpu.architecture.limits
-    return {} if limits is None else {gpu.name: limits}
-
-
-@functools.cache
-def _list_capability_limits() -> Mapping[str, SmLimits]:
+    if gpu is not None:
+        return {} if gpu.architecture.limits is None else {gpu.name: gpu.architecture.limits}
     cards = load_architectures().values()
     known = {card.architecture: card.limits for card in cards if card.limits is not None}
     return {name: known[name] for name in sorted(known, key=lambda one: int(one.removeprefix("sm_")))}

@@ -63,10 +63,10 @@ def _advise_on_launch(launch: Launch, kernel: Kernel | None, gpu: GpuProfile | N
     threads, shared = launch.block.count, count_shared_bytes(kernel, launch)
     found: tuple[Residency, ...] = ()
     if threads is not None and 0 < threads <= MOST_THREADS and shared is not None:
-        found = tuple(
-            replace(one, waves=_count_waves(launch, one.blocks, gpu)) if gpu is not None else one
-            for one in _list_residencies(gpu, threads, shared)
-        )
+        found = _list_residencies(gpu, threads, shared)
+        sms, grid = None if gpu is None or gpu.product is None else gpu.product.sms, launch.grid.count
+        if sms is not None and grid is not None and grid > 0:
+            found = tuple(replace(one, waves=grid / (one.blocks * sms) if one.blocks else None) for one in found)
     return LaunchAdvice(launch, threads, shared, found, _suggest_block(launch, threads, shared, gpu))
 
 
@@ -82,11 +82,6 @@ def _list_residencies(gpu: GpuProfile | None, threads: int, shared: int) -> tupl
         occupancy = blocks * -(-threads // WARP) / (limits.threads // WARP)
         found.append(Residency(name, blocks, occupancy, limiter if occupancy < 1 else None, None))
     return tuple(found)
-
-
-def _count_waves(launch: Launch, blocks: int, gpu: GpuProfile) -> float | None:
-    sms, grid = None if gpu.product is None else gpu.product.sms, launch.grid.count
-    return None if sms is None or grid is None or grid <= 0 or not blocks else grid / (blocks * sms)
 
 
 def _suggest_block(launch: Launch, threads: int | None, shared: int | None, gpu: GpuProfile | None) -> str | None:

@@ -32,9 +32,8 @@ def _check_loop(kernel: Kernel, loop: Loop, inside: Sequence[Event]) -> Iterator
     barriers = [one for one in inside if isinstance(one, Barrier) and one.kind is BarrierKind.BLOCK]
     accesses = [one for one in inside if isinstance(one, Access)]
     shared = [one for one in accesses if one.space is Space.SHARED]
-    if not 0 < len(barriers) <= MOST or not shared or len(shared) != len(accesses) or len(shared) > FEW * len(barriers):
-        return
-    if any(isinstance(one, Call) and not one.pure for one in inside):
+    little = 0 < len(shared) == len(accesses) <= FEW * len(barriers)
+    if not 0 < len(barriers) <= MOST or not little or any(isinstance(one, Call) and not one.pure for one in inside):
         return
     times = "once" if len(barriers) == 1 else f"{len(barriers)} times"
     said = (
