@@ -17,9 +17,7 @@ def detect(source: CudaSource) -> Iterator[Occurrence]:
     for kernel in source.kernels:
         for product in find_matrix_products(kernel):
             if product.left.element == product.right.element == "float":
-                said = (
-                    f"`{product.left.text}` times `{product.right.text}` is added up in FP32, a multiplication at a "
-                    "time"
-                )
+                factors = f"`{product.left.text}` times `{product.right.text}`"
+                said = f"{factors} is added up in FP32, a multiplication at a time"
                 yield Occurrence(kernel.name, product.step.line, said, product.left)
                 break

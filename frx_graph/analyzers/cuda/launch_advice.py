@@ -48,19 +48,18 @@ def advise_on_launches(source: CudaSource, gpu: GpuProfile | None) -> tuple[Laun
     return tuple(_advise_on_launch(launch, kernels.get(launch.name), gpu) for launch in source.launches)
 
 
-def count_shared_bytes(kernel: Kernel | None, launch: Launch | None) -> int | None:
+def _count_shared_bytes(kernel: Kernel | None, launch: Launch) -> int | None:
     """Return the shared memory of a block in bytes; None if a size is not a number."""
     if kernel is None:
         return None
-    static = [array.bytes for array in kernel.arrays if array.space is Space.SHARED and not array.dynamic]
-    if launch is None or any(size is None for size in static):
-        return None
-    dynamic = 0 if launch.shared is None else launch.shared_bytes
-    return None if dynamic is None else sum(size for size in static if size is not None) + dynamic
+    sizes = [array.bytes for array in kernel.arrays if array.space is Space.SHARED and not array.dynamic]
+    sizes.append(0 if launch.shared is None else launch.shared_bytes)
+    known = [size for size in sizes if size is not None]
+    return sum(known) if len(known) == len(sizes) else None
 
 
 def _advise_on_launch(launch: Launch, kernel: Kernel | None, gpu: GpuProfile | None) -> LaunchAdvice:
-    threads, shared = launch.block.count, count_shared_bytes(kernel, launch)
+    threads, shared = launch.block.count, _count_shared_bytes(kernel, launch)
     found: tuple[Residency, ...] = ()
     if threads is not None and 0 < threads <= MOST_THREADS and shared is not None:
         found = _list_residencies(gpu, threads, shared)

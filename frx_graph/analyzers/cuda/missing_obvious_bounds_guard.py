@@ -28,9 +28,8 @@ def detect(source: CudaSource) -> Iterator[Occurrence]:
         write = next((access for access in kernel.accesses if _is_by_place(access)), None)
         why = _explain_risk(source, kernel)
         if write is not None and why is not None:
-            yield Occurrence(
-                kernel.name, write.step.line, f"`{write.text}` is written whatever its index: {why}", write
-            )
+            said = f"`{write.text}` is written whatever its index: {why}"
+            yield Occurrence(kernel.name, write.step.line, said, write)
 
 
 def _has_guard(kernel: Kernel) -> bool:

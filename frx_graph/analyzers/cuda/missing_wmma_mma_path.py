@@ -18,9 +18,7 @@ def detect(source: CudaSource) -> Iterator[Occurrence]:
     for kernel in source.kernels:
         for product in find_matrix_products(kernel):
             if product.left.element in _HALVES and product.right.element in _HALVES:
-                said = (
-                    f"`{product.left.text}` times `{product.right.text}`, both {product.left.element}, is added up a "
-                    "multiplication at a time"
-                )
+                factors = f"`{product.left.text}` times `{product.right.text}`, both {product.left.element}"
+                said = f"{factors}, is added up a multiplication at a time"
                 yield Occurrence(kernel.name, product.step.line, said, product.left)
                 break

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 
 from frx_graph.analyzers.cuda.finding import Occurrence
 from frx_graph.evidence.cuda.source import CudaSource
-
-WARP = 32
+from frx_graph.evidence.cuda.values import WARP
 
 
 def detect(source: CudaSource) -> Iterator[Occurrence]:
