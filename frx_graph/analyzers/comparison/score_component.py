@@ -40,8 +40,8 @@ def compare_score(
 ) -> Component:
     """Score both sides by the same evidence. Scores are limited to 0..1, since Nsight Compute reports hit rates of
     100.39 %."""
-    scores = (None if found is None else min(1.0, max(0.0, found)) for found in map(score, (a, b)))
-    return Component(name, *scores, evidence, evidence)
+    score_a, score_b = (None if found is None else min(1.0, max(0.0, found)) for found in (score(a), score(b)))
+    return Component(name, score_a, score_b, evidence, evidence)
 
 
 def compute_mean(values: Iterable[float | None]) -> float | None:

@@ -16,7 +16,7 @@ from frx_graph.evidence.cuda.source import CudaSource, Space
 def detect(source: CudaSource) -> Iterator[Occurrence]:
     """Yield one occurrence per kernel."""
     for kernel in source.kernels:
-        if any(one.space is Space.SHARED for one in (*kernel.arrays, *kernel.accesses)):
+        if Space.SHARED in {one.space for one in kernel.arrays} | {one.space for one in kernel.accesses}:
             continue
         for product in find_matrix_products(kernel):
             said = (

@@ -112,7 +112,8 @@ def view_gpu(kernel: KernelSummary, given: GpuProfile | None) -> GpuView | None:
             by = compute_block_limits(limits, *needs)
             limiters = tuple(limiter for limiter, blocks in by.items() if blocks == min(by.values()))
     counted = count_arithmetic(kernel.kernel, kernel.values)
-    operations, flops = ({}, None) if counted is None else (counted.operations, counted.whole)
+    operations: Mapping[str, float] = {} if counted is None else counted.operations
+    flops = None if counted is None else counted.whole
     by_format = {of: done / peak for of, done in operations.items() if (peak := profile.get_peak_flops(of)) is not None}
     at_peak = sum(by_format.values()) if flops is not None and len(by_format) == len(operations) else None
     seconds, moved, bandwidth = kernel.seconds, count_dram_bytes(kernel.values), profile.bandwidth_bytes_per_s

@@ -129,7 +129,7 @@ def _summarize_kernel(kernel: _LaunchTotals) -> KernelSummary:
     }
     first = kernel.first
     seconds = kernel.seconds if kernel.timed == kernel.launches else None
-    limited, whole = (kernel.limited_seconds, seconds) if seconds else (kernel.limited, kernel.launches)
+    limited: Mapping[Limiter, float] = kernel.limited_seconds if seconds else kernel.limited
     return KernelSummary(
         kernel=first.kernel,
         device=first.device,
@@ -140,6 +140,6 @@ def _summarize_kernel(kernel: _LaunchTotals) -> KernelSummary:
         values=values,
         grid=first.grid if kernel.same_shape else None,
         block=first.block if kernel.same_shape else None,
-        limiters={limiter: amount / whole for limiter, amount in limited.items()},
+        limiters={limiter: amount / (seconds or kernel.launches) for limiter, amount in limited.items()},
         rules=tuple(kernel.rules.values()),
     )

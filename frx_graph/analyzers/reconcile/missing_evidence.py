@@ -59,8 +59,9 @@ def find_missing_evidence(
         for layer in wanted:
             grade = Grade.MEASURED if layer is Layer.NCU else Grade.CERTAIN
             then = judge((*signals, Signal(layer, rule.name, True, grade, "")))
-            if then is not None and (then.confidence or 0) > (judgement.confidence or 0):
-                found[layer] = then.confidence
+            confidence = None if then is None else then.confidence
+            if confidence is not None and confidence > (judgement.confidence or 0):
+                found[layer] = confidence
         return found
 
     known = {Layer.SOURCE: kernel.source, Layer.PTX: kernel.ptx, Layer.PROFILER: kernel.runs}
