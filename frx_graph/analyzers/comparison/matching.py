@@ -173,8 +173,8 @@ def compare_findings(
     for key in ours.keys() | theirs.keys():
         if ours[key] != theirs[key]:
             place, code, defect = key
-            names = (None, None) if place is None else (matching.pairs[place].a, matching.pairs[place].b)
-            changes.append(FindingChange(layer, code, *names, ours[key], theirs[key], defect))
+            in_a, in_b = (None, None) if place is None else (matching.pairs[place].a, matching.pairs[place].b)
+            changes.append(FindingChange(layer, code, in_a, in_b, ours[key], theirs[key], defect))
     return tuple(sorted(changes, key=_sort_change))
 
 
