@@ -65,7 +65,7 @@ class Signal:
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """Weight of a finding or label in a diagnosis; the fields are those of its signal."""
+    """Weight of a finding or label in a diagnosis, with the same fields as a signal."""
 
     grade: Grade
     about: str = EVERYTHING
