@@ -119,7 +119,7 @@ def match_kernels(layers: Layers) -> tuple[MatchedKernel, ...]:
         by_function[one.signature.function].append(one)
     owners = [_find_owner(group, by_function.get(group[0].signature.function, ())) for group in groups]
     instances = Counter(owner.signature for owner in owners if owner is not None)
-    found = [MatchedKernel(one.name, one) for one in source if one.signature not in instances]
+    found: list[MatchedKernel] = []
     for group, owner in zip(groups, owners, strict=True):
         names = [name.text for name in group]
         # The best known name is a profiler's, or the source's; else the mangled one.
@@ -133,6 +133,7 @@ def match_kernels(layers: Layers) -> tuple[MatchedKernel, ...]:
                 runs=tuple(runs[name] for name in names if name in runs),
             )
         )
+    found += [MatchedKernel(one.name, one) for one in source if one.signature not in instances]
     return tuple(sorted(found, key=lambda kernel: (-(kernel.runtime_share or 0.0), kernel.name)))
 
 
@@ -154,7 +155,7 @@ def _group_alike(names: Sequence[_LayerName]) -> Iterator[_NameGroup]:
         known[name.arguments].append(name)
     for arguments in [one for one, alike in known.items() if len(alike) > _MOST]:
         yield from ([name] for name in known.pop(arguments))
-    groups: dict[Texts | None, list[_NameGroup]] = defaultdict(list)
+    groups: dict[Texts | None, list[_NameGroup]] = {arguments: [] for arguments in known}
     for name in sorted(chain.from_iterable(known.values()), key=lambda name: -name.signature.told):
         fitting = [group for group in _find_near(groups, name) if _can_take(group, name.signature)]
         if (
