@@ -12,8 +12,8 @@ from frx_graph.analyzers.kernels.analysis import KernelAnalysis, analyze_kernels
 from frx_graph.analyzers.kernels.kernel_totals import KernelTotals
 from frx_graph.analyzers.kernels.ptx_analysis import PtxAnalysis, analyze_ptx_module, resolve_target_gpu
 from frx_graph.analyzers.layers import Layers, NcuLayer, PtxLayer, SourceLayer, TraceLayer
-from frx_graph.analyzers.timeline.analysis import RunAnalysis, analyze_timeline
-from frx_graph.analyzers.trace.analysis import TraceAnalysis, prepare_trace
+from frx_graph.analyzers.timeline.analysis import analyze_timeline
+from frx_graph.analyzers.trace.analysis import prepare_trace
 from frx_graph.analyzers.trace.findings import find_layout_copies
 from frx_graph.errors import EvidenceError, OptionError
 from frx_graph.evidence.cuda.parsing import read_cuda
@@ -34,11 +34,9 @@ from frx_graph.support.garbage_collection import pause_gc
 
 
 @dataclass(frozen=True)
-class TraceEvidence:
+class TraceEvidence(TraceLayer):
     """A trace and its analysis. `findings` are the ranked findings on layout copies."""
 
-    trace: TraceAnalysis
-    run: RunAnalysis
     findings: tuple[Finding, ...]
 
 
@@ -138,6 +136,5 @@ def read_layers(paths: Sequence[Path], gpu: GpuProfile | None = None) -> Layers:
             case FileKind.NCU_CSV | FileKind.NCU_REPORT:
                 ncu = NcuLayer(*analyze_ncu(path, gpu, kind))
             case FileKind.TRACE:
-                evidence = analyze_run(path)
-                trace = TraceLayer(evidence.trace, evidence.run)
+                trace = analyze_run(path)
     return Layers(source, ptx, ncu, trace)

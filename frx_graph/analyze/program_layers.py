@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import shlex
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from frx_graph.analyze.layers import analyze_cuda, analyze_ncu, analyze_ptx
+from frx_graph.analyze.layers import analyze_ncu, analyze_ptx
 from frx_graph.analyzers.kernels.analysis import KernelAnalysis
-from frx_graph.analyzers.layers import NcuLayer, PtxLayer, SourceLayer
+from frx_graph.analyzers.layers import NcuLayer, PtxLayer
 from frx_graph.errors import EvidenceError, FrxError, OptionError
 from frx_graph.evidence.ncu.launch import NcuExport
 from frx_graph.evidence.ncu.presets import Preset, build_ncu_arguments, get_preset
@@ -23,7 +22,7 @@ from frx_graph.support.atomic_file import replace_on_success
 from frx_graph.support.supervisor.process import unwind_on_termination
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Filters:
     """Launches to measure; None measures all."""
 
@@ -75,15 +74,12 @@ def measure_kernels(
             export, analysis = analyze_ncu(path, gpu)
         except OptionError as error:
             # The measurement took minutes, so it is shown anyway, judged by its own device.
-            said_nothing = (
-                f"--gpu-model {gpu.name} says nothing about these kernels" if gpu is not None else error.message
-            )
-            failed = failed or OptionError(said_nothing, error.hint)
+            named = "" if gpu is None else gpu.name
+            failed = failed or OptionError(f"--gpu-model {named} says nothing about these kernels", error.hint)
             export, analysis = analyze_ncu(path)
-    return dataclasses.replace(export, source=shlex.join(command) if out is None else str(out)), analysis, failed
+    return replace(export, source=shlex.join(command) if out is None else str(out)), analysis, failed
 
 
-_PRESET = "full"
 _STDERR = 2
 _NO_PROGRAM = "measure it elsewhere, and give the exports: --ncu-a a.csv --ncu-b b.csv"
 
@@ -100,11 +96,6 @@ class Build:
     def architecture(self) -> str | None:
         """`sm_90`."""
         return None if self.gpu is None else self.gpu.architecture.architecture
-
-
-def read_source_layer(source: Path, gpu: GpuProfile | None) -> SourceLayer:
-    """Analyse a source. Raises `EvidenceError` if the file is not CUDA source."""
-    return SourceLayer(*analyze_cuda(source, gpu))
 
 
 def compile_ptx_layer(source: Path, build: Build, name: str) -> PtxLayer:
@@ -145,7 +136,7 @@ def measure_program(source: Path, program: Path, ncu: str, gpu: GpuProfile | Non
     """Measure a whole run of `program` with `ncu`, without arguments, in this folder. Its output goes to standard
     error. Raises `EvidenceError` unless everything was measured."""
     export, analysis, failed = measure_kernels(
-        ncu, [str(program)], get_preset(_PRESET), Filters(), None, gpu=gpu, program_output=_STDERR
+        ncu, [str(program)], get_preset("full"), Filters(), None, gpu=gpu, program_output=_STDERR
     )
     if failed is not None:
         raise EvidenceError(f"{source}: {failed.message}", failed.hint)

@@ -7,7 +7,7 @@ its files is used unchanged.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,17 +45,12 @@ def analyze_bundle(path: Path) -> RunAdvice:
     """Analyse the bundle at `path`, a folder or a zip. Raises `EvidenceError` if it is not a bundle, or nothing in it
     can be read."""
     with open_bundle(path) as bundle:
-        return advise_on_run(bundle)
-
-
-def advise_on_run(bundle: OpenBundle) -> RunAdvice:
-    """Analyse an open bundle."""
-    kept, why_not = load_summary(bundle)
-    if kept is not None:
-        return RunAdvice(RunDocument(result=kept), f"{bundle_layout.SUMMARY}{why_not}")
-    if why_not and not any(find_raw_files(bundle)):
-        raise EvidenceError(f"{bundle_layout.SUMMARY}: {why_not}", _COLLECT)
-    document = analyze_files(bundle)
+        kept, why_not = load_summary(bundle)
+        if kept is not None:
+            return RunAdvice(RunDocument(result=kept), f"{bundle_layout.SUMMARY}{why_not}")
+        if why_not and not any(find_raw_files(bundle)):
+            raise EvidenceError(f"{bundle_layout.SUMMARY}: {why_not}", _COLLECT)
+        document = analyze_files(bundle)
     read = ", ".join(source.path for source in document.result.sources)
     return RunAdvice(document, f"{read} ({why_not})" if why_not else read)
 
@@ -88,10 +83,13 @@ def analyze_files(bundle: OpenBundle) -> RunDocument:
     if not sources and errors:
         raise EvidenceError(_strip_root(bundle, errors[0]), errors[0].hint)
     record = analyze_record(stream.events, samples, None if traced is None else traced.run)
-    there = {role for role, _ in find_raw_files(bundle)}
-    missing = [*_list_stream_gaps(stream), *_list_step_gaps(record), *_list_missing_sources(there)]
+    missing = _list_gaps(stream, record, {role for role, _ in find_raw_files(bundle)})
     warnings = tuple(dict.fromkeys(event.message for event in stream.events if isinstance(event, RunWarning)))
-    trace = _build_trace_result(bundle, traced)
+    trace: TraceResult | None = None
+    if traced is not None:
+        document = build_trace_document(traced.trace, traced.run, traced.findings, find_checkout_root(Path.cwd()))
+        source = bundle.get_relative_name(Path(document.result.source))
+        trace = document.result.model_copy(update={"source": source})
     return build_run_document(bundle.name, record, trace, sources, missing, unread, warnings[:_MOST_WARNINGS])
 
 
@@ -100,48 +98,27 @@ def _strip_root(bundle: OpenBundle, error: EvidenceError) -> str:
     return error.message.replace(f"{bundle.root}/", "")
 
 
-def _build_trace_result(bundle: OpenBundle, traced: TraceEvidence | None) -> TraceResult | None:
-    if traced is None:
-        return None
-    document = build_trace_document(traced.trace, traced.run, traced.findings, find_checkout_root(Path.cwd()))
-    return document.result.model_copy(update={"source": bundle.get_relative_name(Path(document.result.source))})
-
-
-def _list_stream_gaps(stream: EventStream) -> Iterator[MissingPart]:
-    if stream.unreadable:
-        yield MissingPart(
-            subject="events",
-            reason=f"{format_count(stream.unreadable, 'line')} could not be read: {stream.first_problem}",
-        )
-    if stream.torn:
-        yield MissingPart(subject="events", reason="the last line is torn: the program was ended while it wrote")
-    if stream.left_out:
-        yield MissingPart(subject="events", reason=f"{stream.left_out:,} at the end exceed the limit")
-    if stream.foreign:
-        yield MissingPart(subject="events", reason=f"{stream.foreign:,} have types that frx does not know")
+def _list_gaps(stream: EventStream, record: RunRecord, there: Set[Role]) -> list[MissingPart]:
+    """List what the events, the steps and the files of the bundle lack."""
+    unreadable, steps = format_count(stream.unreadable, "line"), record.run.figures.steps
     dropped = sum(event.dropped or 0 for event in stream.events if isinstance(event, RunWarning))
-    if dropped:
-        yield MissingPart(subject="events", reason=f"{dropped:,} were dropped by the program")
-
-
-def _list_step_gaps(record: RunRecord) -> Iterator[MissingPart]:
-    if record.clock_changes:
-        yield MissingPart(subject="time", reason=f"the clock went back {format_count(record.clock_changes, 'time')}")
-    if record.unfinished:
-        yield MissingPart(subject="steps", reason=f"{format_count(record.unfinished, 'step')} began and did not end")
-    if not record.run.figures.steps:
-        yield MissingPart(subject="steps", reason="no step is marked: use `frx.step_context` or `profiler.step()`")
-    elif Activity.LOADER not in record.run.figures.means:
-        yield MissingPart(
-            subject="waits for input", reason="not recorded: use `frx_graph.instrument_dataloader(loader)`"
-        )
-    if record.from_trace and record.run.figures.steps:
-        yield MissingPart(subject="whole run", reason="only the profiled steps are known: the program wrote no events")
-
-
-def _list_missing_sources(there: Set[Role]) -> Iterator[MissingPart]:
-    """List the files that the bundle lacks."""
-    if "samples" not in there:
-        yield MissingPart(subject="samples of devices", reason=f"no {bundle_layout.GPU_METRICS}")
-    if "trace" not in there:
-        yield MissingPart(subject="profiler's trace", reason="none, so kernels, launches and conversions are not seen")
+    loads = Activity.LOADER in record.run.figures.means
+    gaps = (
+        (stream.unreadable, "events", f"{unreadable} could not be read: {stream.first_problem}"),
+        (stream.torn, "events", "the last line is torn: the program was ended while it wrote"),
+        (stream.left_out, "events", f"{stream.left_out:,} at the end exceed the limit"),
+        (stream.foreign, "events", f"{stream.foreign:,} have types that frx does not know"),
+        (dropped, "events", f"{dropped:,} were dropped by the program"),
+        (record.clock_changes, "time", f"the clock went back {format_count(record.clock_changes, 'time')}"),
+        (record.unfinished, "steps", f"{format_count(record.unfinished, 'step')} began and did not end"),
+        (not steps, "steps", "no step is marked: use `frx.step_context` or `profiler.step()`"),
+        (steps and not loads, "waits for input", "not recorded: use `frx_graph.instrument_dataloader(loader)`"),
+        (
+            record.from_trace and steps,
+            "whole run",
+            "only the profiled steps are known: the program wrote no events",
+        ),
+        ("samples" not in there, "samples of devices", f"no {bundle_layout.GPU_METRICS}"),
+        ("trace" not in there, "profiler's trace", "none, so kernels, launches and conversions are not seen"),
+    )
+    return [MissingPart(subject=subject, reason=reason) for missing, subject, reason in gaps if missing]

@@ -54,15 +54,13 @@ def load_summary(bundle: OpenBundle) -> tuple[RunResult | None, str]:
 
 def list_raw_files(sizes: Mapping[str, int]) -> tuple[tuple[Role, str], ...]:
     """List the same files for a bundle that is not open, from sizes in bytes by file name."""
+    events, samples = str(bundle_layout.EVENTS), str(bundle_layout.GPU_METRICS)
     first = (str(bundle_layout.PROFILER_TRACE), _ROOT_TRACE)
     traces = [name for name in first if name in sizes]
     traces += sorted(name for name in sizes if name not in first and _PROFILE.fullmatch(name))
-    found: list[tuple[Role, str]] = [("trace", name) for name in traces]
-    if sizes.get(str(bundle_layout.EVENTS)):
-        found.insert(0, ("events", str(bundle_layout.EVENTS)))
-    if sizes.get(str(bundle_layout.GPU_METRICS)):
-        found.append(("samples", str(bundle_layout.GPU_METRICS)))
-    return tuple(found)
+    found: list[tuple[Role, str]] = [("events", events)] if sizes.get(events) else []
+    found += [("trace", name) for name in traces]
+    return (*found, ("samples", samples)) if sizes.get(samples) else tuple(found)
 
 
 def parse_summary(

@@ -13,17 +13,11 @@ from typing import Annotated
 
 import typer
 
-from frx_graph.analyze.layers import read_layers
-from frx_graph.analyze.program_layers import (
-    Build,
-    compile_program,
-    compile_ptx_layer,
-    measure_program,
-    read_source_layer,
-)
+from frx_graph.analyze.layers import analyze_cuda, read_layers
+from frx_graph.analyze.program_layers import Build, compile_program, compile_ptx_layer, measure_program
 from frx_graph.analyzers.comparison.comparison import Comparison, compare_layers
 from frx_graph.analyzers.comparison.matching import Winner
-from frx_graph.analyzers.layers import Layers
+from frx_graph.analyzers.layers import Layers, SourceLayer
 from frx_graph.cli.options.evidence_options import BuildFlags, GpuModel, split_flags
 from frx_graph.cli.printing.output import QuietOption, print_notice, show_stages
 from frx_graph.cli.printing.report_output import format_document, write_report
@@ -137,7 +131,7 @@ class _SourceSide:
     ) -> _PreparedSide:
         """Read everything about a side that needs no run."""
         progress(f"reading {self.path}")
-        source = read_source_layer(self.path, gpu)
+        source = SourceLayer(*analyze_cuda(self.path, gpu))
         given = Layers() if self.export is None else read_layers([self.export], gpu)
         if self.export is not None and given.ncu is None:
             said = f"--ncu-{self.name} {self.export} was not written by Nsight Compute"

@@ -6,13 +6,13 @@ from pathlib import Path
 
 from cuda_judged import _share, findings, judgments
 
-from frx_graph.analyzers.cuda import CUDA_DETECTORS
+from frx_graph.rules.cuda_card import load_cuda_cards
 
 
 def test_every_judgment_names_a_rule_and_a_place() -> None:
     rows = list(judgments())
     assert {one.how for one in rows} == {"blind", "found", "planted"}
-    assert {one.rule for one in rows} <= {detector.rule for detector in CUDA_DETECTORS}
+    assert {one.rule for one in rows} <= load_cuda_cards().keys()
     assert all(len(one.commit) == 40 and one.line > 0 and one.kernel and one.reason for one in rows)
     places = [
         (one.how, one.rule, one.repository, one.path, one.kernel, one.line if one.how == "planted" else 0)

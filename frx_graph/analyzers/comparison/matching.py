@@ -112,12 +112,10 @@ def match_kernels(
     return Matching(tuple(pairs[i] for i in sorted(pairs)), tuple(left.values()), tuple(right.values()))
 
 
-def _find_unique(kernels: dict[int, T], key: Callable[[T], Hashable]) -> dict[Hashable, int]:
-    found: dict[Hashable, int | None] = {}
-    for number, kernel in kernels.items():
-        of = key(kernel)
-        found[of] = None if of in found else number
-    return {of: number for of, number in found.items() if number is not None}
+def _find_unique(kernels: Mapping[int, T], key: Callable[[T], Hashable]) -> dict[Hashable, int]:
+    keys = {number: key(kernel) for number, kernel in kernels.items()}
+    counts = Counter(keys.values())
+    return {one: number for number, one in keys.items() if counts[one] == 1}
 
 
 Layer = Literal["source", "ptx", "ncu"]
@@ -173,12 +171,10 @@ def compare_findings(
     theirs = _count_findings(b, [pair.b for pair in matching.pairs], matching.only_b)
     changes = []
     for key in ours.keys() | theirs.keys():
-        if ours[key] == theirs[key]:
-            continue
-        place, code, defect = key
-        pair = None if place is None else matching.pairs[place]
-        names = (None, None) if pair is None else (pair.a, pair.b)
-        changes.append(FindingChange(layer, code, names[0], names[1], ours[key], theirs[key], defect))
+        if ours[key] != theirs[key]:
+            place, code, defect = key
+            in_a, in_b = (None, None) if place is None else (matching.pairs[place].a, matching.pairs[place].b)
+            changes.append(FindingChange(layer, code, in_a, in_b, ours[key], theirs[key], defect))
     return tuple(sorted(changes, key=_sort_change))
 
 
@@ -191,21 +187,27 @@ def _sort_change(change: FindingChange) -> tuple[str, bool, list[tuple[str, str]
 def _count_findings(
     found: Iterable[KernelFinding], paired: Sequence[KnownKernel], others: Sequence[KnownKernel]
 ) -> Counter[tuple[int | None, str, bool]]:
-    places = _index_places(paired, others)
-    return Counter((_look_up_place(places, one.kernel), one.code, one.defect) for one in found)
-
-
-def _index_places(paired: Sequence[KnownKernel], others: Sequence[KnownKernel]) -> Mapping[KnownKernel, int | None]:
-    """Map each kernel to its pair, and each base name that only one kernel has."""
+    """Count findings by the number of their pair. A launch's name has template arguments, such as `scale<float>`; it
+    belongs to the only kernel with that base name."""
     exact: dict[KnownKernel, int | None] = dict.fromkeys(others)
     exact.update((kernel, place) for place, kernel in enumerate(paired))
-    bases: dict[KnownKernel, int | None] = {}
+    places: dict[KnownKernel, int | None] = {}
     for kernel, place in exact.items():
-        base = KnownKernel(parse_kernel_signature(kernel.name).function)
-        bases[base] = None if base in bases else place
-    return {**bases, **exact}
+        base = _get_base(kernel)
+        places[base] = None if base in places else place
+    places.update(exact)
+    return Counter(
+        (places.get(one.kernel if one.kernel in exact else _get_base(one.kernel)), one.code, one.defect)
+        for one in found
+    )
 
 
-def _look_up_place(places: Mapping[KnownKernel, int | None], kernel: KnownKernel) -> int | None:
-    """Look up a kernel. A launch's name has template arguments, such as `scale<float>`; the kernel's name has none."""
-    return places[kernel] if kernel in places else places.get(KnownKernel(parse_kernel_signature(kernel.name).function))
+def _get_base(kernel: KnownKernel) -> KnownKernel:
+    return KnownKernel(parse_kernel_signature(kernel.name).function)
+
+
+def list_changes(
+    numbers: Iterable[tuple[str, str, str]], a: Mapping[str, float | None], b: Mapping[str, float | None]
+) -> tuple[Change, ...]:
+    """Return the values on both sides of `numbers`: metric, title and unit of each."""
+    return tuple(Change(name, title, unit, a.get(name), b.get(name)) for name, title, unit in numbers)

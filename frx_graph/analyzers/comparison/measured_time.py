@@ -7,8 +7,8 @@ the matched ones, one launch of each. If these disagree, the winner is unknown.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from frx_graph.analyzers.comparison.matching import Matching, Winner, pick_lesser
 from frx_graph.analyzers.kernels.kernel_totals import KernelSummary
@@ -49,51 +49,44 @@ class MeasuredTime:
 def compare_times(matching: Matching[KernelSummary], *, whole_runs: bool) -> MeasuredTime | None:
     """Return the faster side, or None unless both sides have times. `whole_runs` means that both sides have every
     kernel of a run, so their totals are for the same work."""
-    readings = tuple(reading for reading in _read_times(matching, whole_runs) if reading.a > 0 and reading.b > 0)
+    pairs = matching.pairs
+    ours = [*(pair.a for pair in pairs), *matching.only_a]
+    theirs = [*(pair.b for pair in pairs), *matching.only_b]
+    found = [_read_sums("all kernels", ours, theirs)] if whole_runs or pairs else []
+    paired = _read_sums("matched kernels", [pair.a for pair in pairs], [pair.b for pair in pairs])
+    if paired is not None and not whole_runs:
+        if not matching.complete:
+            found.append(paired)
+        if any(pair.a.launches != pair.b.launches for pair in pairs):
+            found.append(
+                Reading(
+                    "matched kernels, a launch of each",
+                    math.fsum(_scale_time(pair.a, pair.b) for pair in pairs),
+                    math.fsum(_scale_time(pair.b, pair.a) for pair in pairs),
+                )
+            )
+    readings = tuple(one for one in found if one is not None and one.a > 0 and one.b > 0)
     if not readings:
         return None
-    ours = [pair.a for pair in matching.pairs] + list(matching.only_a)
-    theirs = [pair.b for pair in matching.pairs] + list(matching.only_b)
-    gpus = _name_gpus(ours, theirs)
-    found = MeasuredTime(Winner.UNKNOWN, readings, *gpus)
+    time = MeasuredTime(Winner.UNKNOWN, readings, *_name_gpus(ours, theirs))
     winners = {reading.winner for reading in readings}
-    if len(winners) > 1 or not found.same_gpus:
-        return found
-    return MeasuredTime(winners.pop(), readings, *gpus)
+    return replace(time, winner=winners.pop()) if len(winners) == 1 and time.same_gpus else time
 
 
-def _read_times(matching: Matching[KernelSummary], whole_runs: bool) -> Iterator[Reading]:
-    pairs = matching.pairs
-    total_a = _sum_seconds([*(pair.a for pair in pairs), *matching.only_a])
-    total_b = _sum_seconds([*(pair.b for pair in pairs), *matching.only_b])
-    if (whole_runs or pairs) and total_a is not None and total_b is not None:
-        yield Reading("all kernels", total_a, total_b)
-    if whole_runs:
-        return
-    paired_a, paired_b = _sum_seconds(pair.a for pair in pairs), _sum_seconds(pair.b for pair in pairs)
-    if paired_a is None or paired_b is None:
-        return
-    if not matching.complete:
-        yield Reading("matched kernels", paired_a, paired_b)
-    if any(pair.a.launches != pair.b.launches for pair in pairs):
-        means = [(pair, (pair.a.launches + pair.b.launches) / 2) for pair in pairs]
-        yield Reading(
-            "matched kernels, a launch of each",
-            math.fsum((pair.a.seconds or 0.0) / pair.a.launches * mean for pair, mean in means),
-            math.fsum((pair.b.seconds or 0.0) / pair.b.launches * mean for pair, mean in means),
-        )
+def _read_sums(of: str, a: Sequence[KernelSummary], b: Sequence[KernelSummary]) -> Reading | None:
+    """Return the total times; None if a side has no kernel, or one without a time."""
+    sides = [[kernel.seconds for kernel in side if kernel.seconds is not None] for side in (a, b)]
+    return Reading(of, *map(math.fsum, sides)) if a and b and list(map(len, sides)) == [len(a), len(b)] else None
 
 
-def _sum_seconds(kernels: Iterable[KernelSummary]) -> float | None:
-    found = [kernel.seconds for kernel in kernels]
-    known = [seconds for seconds in found if seconds is not None]
-    return math.fsum(known) if found and len(known) == len(found) else None
+def _scale_time(kernel: KernelSummary, other: KernelSummary) -> float:
+    """Return the seconds that the mean number of both kernels' launches would take."""
+    return (kernel.seconds or 0.0) / kernel.launches * ((kernel.launches + other.launches) / 2)
 
 
-def _name_gpus(a: Iterable[KernelSummary], b: Iterable[KernelSummary]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _name_gpus(a: Sequence[KernelSummary], b: Sequence[KernelSummary]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Name the GPUs, or else their compute capabilities, if both sides have them."""
-    ours, theirs = list(a), list(b)
-    names = [sorted({kernel.device_name for kernel in side if kernel.device_name}) for side in (ours, theirs)]
+    names = [sorted({kernel.device_name for kernel in side} - {""}) for side in (a, b)]
     if not all(names):
-        names = [sorted({kernel.compute_capability for kernel in side} - {""}) for side in (ours, theirs)]
+        names = [sorted({kernel.compute_capability for kernel in side} - {""}) for side in (a, b)]
     return tuple(names[0]), tuple(names[1])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from frx_graph.analyzers.comparison.matching import (
@@ -16,11 +16,11 @@ from frx_graph.analyzers.comparison.matching import (
     Pair,
     Winner,
     compare_findings,
+    list_changes,
     match_kernels,
     pick_lesser,
 )
 from frx_graph.analyzers.comparison.measured_time import TIME_BAND
-from frx_graph.analyzers.kernels.analysis import LabelledKernel
 from frx_graph.analyzers.kernels.gpu_view import count_dram_bytes
 from frx_graph.analyzers.kernels.kernel_totals import KernelSummary
 from frx_graph.analyzers.kernels.labels import INSUFFICIENT
@@ -85,16 +85,18 @@ def compare_ncu(a: NcuLayer, b: NcuLayer, matching: Matching[KernelSummary]) -> 
         (KnownKernel(one.kernel_a, one.device_a), KnownKernel(one.kernel_b, one.device_b)): one.faster
         for one in kernels
     }
+    findings = compare_findings("ncu", known, _list_findings(a), _list_findings(b))
     return NcuDiff(
         kernels=kernels,
         only_a=tuple(kernel.name for kernel in known.only_a),
         only_b=tuple(kernel.name for kernel in known.only_b),
         findings=tuple(
             change
-            for change in compare_findings(
-                "ncu", known, _list_findings(a.analysis.kernels), _list_findings(b.analysis.kernels)
-            )
-            if not _is_outrun(change, faster)
+            for change in findings
+            # The limit of the faster version is not a new defect.
+            if change.kernel_a is None
+            or change.kernel_b is None
+            or faster[change.kernel_a, change.kernel_b] is not (Winner.A if change.a > change.b else Winner.B)
         ),
     )
 
@@ -103,23 +105,15 @@ def _identify_kernel(kernel: KernelSummary) -> KnownKernel:
     return KnownKernel(kernel.kernel, kernel.device)
 
 
-def _is_outrun(change: FindingChange, faster: Mapping[tuple[KnownKernel, KnownKernel], Winner]) -> bool:
-    """Return True for the limit of the faster version: that is not a new defect."""
-    if change.kernel_a is None or change.kernel_b is None:
-        return False
-    has_more = Winner.A if change.a > change.b else Winner.B
-    return faster[change.kernel_a, change.kernel_b] is has_more
-
-
 def _sort_longest_first(kernel: NcuKernelDiff) -> tuple[float, list[str], list[str]]:
     names = sorted((kernel.kernel_a, kernel.kernel_b))
     return -max(kernel.seconds_a or 0.0, kernel.seconds_b or 0.0), names, sorted((kernel.device_a, kernel.device_b))
 
 
-def _list_findings(kernels: Sequence[LabelledKernel]) -> tuple[KernelFinding, ...]:
+def _list_findings(layer: NcuLayer) -> tuple[KernelFinding, ...]:
     return tuple(
         KernelFinding(label.label, _identify_kernel(kernel.summary), label.label not in _DESCRIPTIVE)
-        for kernel in kernels
+        for kernel in layer.analysis.kernels
         for label in kernel.labels
     )
 
@@ -127,8 +121,8 @@ def _list_findings(kernels: Sequence[LabelledKernel]) -> tuple[KernelFinding, ..
 def _compare_kernel(pair: Pair[KernelSummary]) -> NcuKernelDiff:
     a, b = pair.a, pair.b
     ours, theirs = _collect_numbers(a), _collect_numbers(b)
-    stalls_a, stalls_b = (compute_warp_stalls(one.values) for one in (a, b))
-    shares_a, shares_b = ({} if stalls is None else stalls.shares for stalls in (stalls_a, stalls_b))
+    stalls_a, stalls_b = _list_stalls(a), _list_stalls(b)
+    reasons = {one: max(stalls_a.get(one, 0.0), stalls_b.get(one, 0.0)) for one in stalls_a.keys() | stalls_b.keys()}
     return NcuKernelDiff(
         kernel_a=a.kernel,
         kernel_b=b.kernel,
@@ -142,23 +136,9 @@ def _compare_kernel(pair: Pair[KernelSummary]) -> NcuKernelDiff:
         bound_a=judge_speed_of_light(a.values).bound,
         bound_b=judge_speed_of_light(b.values).bound,
         faster=pick_lesser(a.seconds, b.seconds, TIME_BAND),
-        changes=tuple(
-            Change(name, title, unit, ours.get(name), theirs.get(name))
-            for name, title, unit in _METRICS
-            if name in ours or name in theirs
-        ),
-        stalls=tuple(
-            Change(
-                reason,
-                reason,
-                "%",
-                _convert_to_percent(shares_a.get(reason)),
-                _convert_to_percent(shares_b.get(reason)),
-            )
-            for reason in sorted(
-                shares_a.keys() | shares_b.keys(),
-                key=lambda one: (-max(shares_a.get(one, 0.0), shares_b.get(one, 0.0)), one),
-            )
+        changes=list_changes((one for one in _METRICS if one[0] in ours or one[0] in theirs), ours, theirs),
+        stalls=list_changes(
+            ((one, one, "%") for one in sorted(reasons, key=lambda one: (-reasons[one], one))), stalls_a, stalls_b
         ),
     )
 
@@ -197,5 +177,7 @@ def _collect_numbers(kernel: KernelSummary) -> Mapping[str, float]:
     return {**add_derived_values(values), **{name: value for name, value in derived.items() if value is not None}}
 
 
-def _convert_to_percent(share: float | None) -> float | None:
-    return None if share is None else 100.0 * share
+def _list_stalls(kernel: KernelSummary) -> Mapping[str, float]:
+    """Return percent of the time by reason."""
+    stalls = compute_warp_stalls(kernel.values)
+    return {} if stalls is None else {reason: 100.0 * share for reason, share in stalls.shares.items()}

@@ -9,12 +9,11 @@ nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
-from frx_graph.analyzers.kernels.analysis import LabelledKernel
 from frx_graph.analyzers.kernels.kernel_totals import KernelSummary
 from frx_graph.analyzers.layers import Layers, NcuLayer
 from frx_graph.evidence.kernel_signature import parse_kernel_signature
@@ -36,14 +35,13 @@ class Component:
     evidence_b: Evidence
 
 
-def make_component(name: str, evidence: Evidence, a: float | None, b: float | None) -> Component:
-    """Return a component for which both sides have the same evidence; scores are limited to 0..1."""
-    return Component(name, clamp_score(a), clamp_score(b), evidence, evidence)
-
-
-def clamp_score(score: float | None) -> float | None:
-    """Limit a score to 0..1, since Nsight Compute reports hit rates of 100.39 %."""
-    return None if score is None else min(1.0, max(0.0, score))
+def compare_score(
+    name: str, evidence: Evidence, a: Layers, b: Layers, score: Callable[[Layers], float | None]
+) -> Component:
+    """Score both sides by the same evidence. Scores are limited to 0..1, since Nsight Compute reports hit rates of
+    100.39 %."""
+    score_a, score_b = (None if found is None else min(1.0, max(0.0, found)) for found in (score(a), score(b)))
+    return Component(name, score_a, score_b, evidence, evidence)
 
 
 def compute_mean(values: Iterable[float | None]) -> float | None:
@@ -65,46 +63,31 @@ def average_measured(layer: NcuLayer | None, value: Callable[[KernelSummary], fl
     """Average `value` over all kernels by time, or by launches if a time is missing."""
     if layer is None:
         return None
-    kernels = layer.analysis.kernels
-    weighted = [
-        (weight, value(kernel.summary)) for kernel, weight in zip(kernels, _weigh_kernels(kernels), strict=True)
-    ]
+    kernels = [kernel.summary for kernel in layer.analysis.kernels]
+    weights = [kernel.seconds for kernel in kernels if kernel.seconds is not None]
+    if len(weights) < len(kernels) or math.fsum(weights) <= 0:
+        weights = [float(kernel.launches) for kernel in kernels]
+    weighted = [(weight, value(kernel)) for kernel, weight in zip(kernels, weights, strict=True)]
     known = [(weight, found) for weight, found in weighted if found is not None and weight > 0]
     covered = math.fsum(weight for weight, _ in known)
-    if not known or covered < COVERED * math.fsum(weight for weight, _ in weighted):
-        return None
-    return compute_weighted_mean(known)
-
-
-def average_metric(layer: NcuLayer | None, name: str) -> float | None:
-    """Return a metric by name, over all kernels."""
-    return average_measured(layer, lambda kernel: kernel.values.get(name))
+    return compute_weighted_mean(known) if known and covered >= COVERED * math.fsum(weights) else None
 
 
 def average_percentage(layer: NcuLayer | None, name: str) -> float | None:
     """Return a percentage over all kernels as a fraction."""
-    found = average_metric(layer, name)
+    found = average_measured(layer, lambda kernel: kernel.values.get(name))
     return None if found is None else found / 100.0
-
-
-def _weigh_kernels(kernels: Sequence[LabelledKernel]) -> list[float]:
-    seconds = [kernel.summary.seconds for kernel in kernels]
-    timed = [found for found in seconds if found is not None]
-    if len(timed) == len(seconds) and math.fsum(timed) > 0:
-        return timed
-    return [float(kernel.summary.launches) for kernel in kernels]
 
 
 SHARES: Mapping[Severity, float] = MappingProxyType({Severity.HIGH: 0.5, Severity.MEDIUM: 0.25, Severity.LOW: 0.1})
 
 
-def score_source(layers: Layers, categories: frozenset[Category]) -> float | None:
+def score_source(layers: Layers, categories: Collection[Category]) -> float | None:
     """Score the findings of all kernels alike; None without source or kernels."""
     if layers.source is None:
         return None
-    shares: dict[str, list[float]] = {
-        parse_kernel_signature(kernel.name).function: [] for kernel in layers.source.source.kernels
-    }
+    functions = (parse_kernel_signature(kernel.name).function for kernel in layers.source.source.kernels)
+    shares: dict[str, list[float]] = {function: [] for function in functions}
     for finding in layers.source.analysis.findings:
         if finding.card.category in categories:
             lost = SHARES[finding.card.severity] * finding.card.confidence

@@ -17,12 +17,7 @@ from frx_graph.analyzers.comparison.matching import Winner
 from frx_graph.analyzers.comparison.measured_time import MeasuredTime
 from frx_graph.analyzers.comparison.ncu_diff import match_measured
 from frx_graph.analyzers.comparison.score_component import Component, compute_mean
-from frx_graph.analyzers.comparison.scores import (
-    score_compute,
-    score_launches,
-    score_memory,
-    score_registers,
-)
+from frx_graph.analyzers.comparison.scores import score_compute, score_launches, score_memory, score_registers
 from frx_graph.analyzers.layers import Layers
 
 DimensionName = Literal["register_efficiency", "memory_efficiency", "compute_efficiency", "launch_efficiency"]
@@ -74,9 +69,7 @@ def average_scores(dimensions: Sequence[Dimension]) -> tuple[float, float] | Non
         if one.available and one.score_a is not None and one.score_b is not None
     ]
     weight = sum(weight for weight, _, _ in known)
-    if not known:
-        return None
-    return sum(w * a for w, a, _ in known) / weight, sum(w * b for w, _, b in known) / weight
+    return (sum(w * a for w, a, _ in known) / weight, sum(w * b for w, _, b in known) / weight) if known else None
 
 
 def pick_higher(a: float | None, b: float | None) -> Winner:
@@ -95,16 +88,11 @@ def _score_dimension(name: DimensionName, groups: Sequence[Sequence[Component]])
         if common:
             scores = compute_mean(one.a for one in common), compute_mean(one.b for one in common)
             return Dimension(name, WEIGHTS[name], *scores, available=True, components=common)
-    alone_a = next((known for group in groups if (known := [one for one in group if one.a is not None])), [])
-    alone_b = next((known for group in groups if (known := [one for one in group if one.b is not None])), [])
-    return Dimension(
-        name,
-        WEIGHTS[name],
-        compute_mean(one.a for one in alone_a),
-        compute_mean(one.b for one in alone_b),
-        available=False,
-        components=tuple(one for group in groups for one in group if one in alone_a or one in alone_b),
-    )
+    alone_a = next(filter(None, ([one for one in group if one.a is not None] for group in groups)), [])
+    alone_b = next(filter(None, ([one for one in group if one.b is not None] for group in groups)), [])
+    scores = compute_mean(one.a for one in alone_a), compute_mean(one.b for one in alone_b)
+    components = tuple(one for group in groups for one in group if one in alone_a or one in alone_b)
+    return Dimension(name, WEIGHTS[name], *scores, available=False, components=components)
 
 
 class Basis(enum.StrEnum):
@@ -139,26 +127,19 @@ class Verdict:
 def decide_verdict(dimensions: Sequence[Dimension], time: MeasuredTime | None) -> Verdict:
     """Return the better side. Time comes before scores, even if it gives no answer."""
     scores = average_scores(dimensions)
-    score_a, score_b = (None, None) if scores is None else scores
+    score_a, score_b = scores or (None, None)
+    winner, basis, reason = pick_higher(score_a, score_b), Basis.MEASURED_SCORES, None
     if time is not None:
-        basis = Basis.NOTHING if time.winner is Winner.UNKNOWN else Basis.TIME
-        return Verdict(time.winner, basis, _explain_unknown(time), score_a, score_b, time)
-    if scores is None:
-        reason = "there is no evidence that both sides have"
-        return Verdict(Winner.UNKNOWN, Basis.NOTHING, reason, None, None, None)
-    counters = all(
-        "ncu" == one.evidence_a == one.evidence_b
-        for dimension in dimensions
-        if dimension.available
-        for one in dimension.components
-    )
-    basis = Basis.MEASURED_SCORES if counters else Basis.STATIC_SCORES
-    return Verdict(pick_higher(score_a, score_b), basis, None, score_a, score_b, None)
-
-
-def _explain_unknown(time: MeasuredTime) -> str | None:
-    if time.winner is not Winner.UNKNOWN:
-        return None
-    if not time.same_gpus:
-        return "times were measured on GPUs that are not the same"
-    return "the times do not agree: kernels have no counterpart, or are launched more often on one side"
+        winner, basis = time.winner, Basis.TIME
+        if winner is Winner.UNKNOWN:
+            basis = Basis.NOTHING
+            reason = "the times do not agree: kernels have no counterpart, or are launched more often on one side"
+            if not time.same_gpus:
+                reason = "times were measured on GPUs that are not the same"
+    elif scores is None:
+        basis, reason = Basis.NOTHING, "there is no evidence that both sides have"
+    else:
+        known = [one for dimension in dimensions if dimension.available for one in dimension.components]
+        if any({one.evidence_a, one.evidence_b} != {"ncu"} for one in known):
+            basis = Basis.STATIC_SCORES
+    return Verdict(winner, basis, reason, score_a, score_b, time)

@@ -14,8 +14,8 @@ from frx_graph.analyzers.comparison.score_component import (
     Evidence,
     average_measured,
     average_percentage,
+    compare_score,
     compute_mean,
-    make_component,
     score_ptx,
     score_source,
 )
@@ -23,10 +23,10 @@ from frx_graph.analyzers.kernels.gpu_view import count_dram_bytes
 from frx_graph.analyzers.kernels.kernel_totals import KernelSummary
 from frx_graph.analyzers.kernels.labels import (
     COALESCED_SECTORS,
-    VECTOR_SECTORS,
     compute_issue_utilization,
-    count_load_sectors,
+    count_sectors,
     is_matrix_product,
+    is_whole_vector,
 )
 from frx_graph.analyzers.kernels.occupancy_model import compute_most_registers
 from frx_graph.analyzers.kernels.speed_of_light import compute_warp_stalls
@@ -41,8 +41,6 @@ https://docs.nvidia.com/cuda/cuda-c-programming-guide/"""
 _WORD = 4
 _LEAST_TRAFFIC = 1e6
 """Bytes. Less traffic proves nothing: such data stays in L2."""
-_WITHIN = 0.02
-_COMPUTE = frozenset({Category.CONTROL_FLOW, Category.SYNCHRONIZATION, Category.TENSOR_CORES})
 _COMPUTE_LABELS = frozenset({"ptx_fp64_usage", "ptx_branch_divergence_risk"})
 
 
@@ -70,17 +68,11 @@ def score_memory(a: Layers, b: Layers, *, same_work: bool) -> Sequence[Sequence[
     waste nothing.
     """
     traffic = _score_traffic(a, b) if same_work else None
-    names = ("dram_throughput", "l1_hit_rate", "l2_hit_rate") if traffic is None else ()
+    names = ("dram_throughput", "l1_hit_rate", "l2_hit_rate")
+    moved = [_score_percentage(name, a, b) for name in names] if traffic is None else [traffic]
     return (
-        (
-            *((traffic,) if traffic is not None else ()),
-            *(
-                make_component(name, "ncu", average_percentage(a.ncu, name), average_percentage(b.ncu, name))
-                for name in names
-            ),
-            _score_measured("coalescing", a, b, _score_coalescing),
-        ),
-        (_score_findings("memory_findings", a, b, frozenset({Category.MEMORY})),),
+        [*moved, _score_measured("coalescing", a, b, _score_coalescing)],
+        [_score_findings("memory_findings", a, b, Category.MEMORY)],
     )
 
 
@@ -91,16 +83,14 @@ def score_launches(a: Layers, b: Layers) -> Sequence[Sequence[Component]]:
     it. The static component is the most that blocks of that size and shared memory can fill.
     """
     return (
-        (
-            make_component(
-                "achieved_occupancy", "ncu", *(average_percentage(side.ncu, "achieved_occupancy") for side in (a, b))
-            ),
+        [
+            _score_percentage("achieved_occupancy", a, b),
             _score_measured("reached_of_theoretical", a, b, _score_reached_occupancy),
-        ),
-        (
-            _score_findings("launch_findings", a, b, frozenset({Category.LAUNCH, Category.OCCUPANCY})),
-            make_component("launch_bound", "source", _score_launch_bound(a), _score_launch_bound(b)),
-        ),
+        ],
+        [
+            _score_findings("launch_findings", a, b, Category.LAUNCH, Category.OCCUPANCY),
+            compare_score("launch_bound", "source", a, b, _score_launch_bound),
+        ],
     )
 
 
@@ -112,21 +102,22 @@ def score_compute(a: Layers, b: Layers) -> Sequence[Sequence[Component]]:
         _score_measured("not_stalled", a, b, _score_stalls),
     ]
     if _is_matrix_product(a.ncu) and _is_matrix_product(b.ncu):
-        pipes = (average_percentage(side.ncu, "tensor_pipe") for side in (a, b))
-        counters.append(make_component("tensor_pipe", "ncu", *pipes))
-    labels = (score_ptx(side, _COMPUTE_LABELS) for side in (a, b))
-    return counters, (
-        _score_findings("compute_findings", a, b, _COMPUTE),
-        make_component("compute_labels", "ptx", *labels),
-    )
+        counters.append(_score_percentage("tensor_pipe", a, b))
+    categories = (Category.CONTROL_FLOW, Category.SYNCHRONIZATION, Category.TENSOR_CORES)
+    labels = compare_score("compute_labels", "ptx", a, b, lambda side: score_ptx(side, _COMPUTE_LABELS))
+    return counters, [_score_findings("compute_findings", a, b, *categories), labels]
 
 
 def _score_measured(name: str, a: Layers, b: Layers, value: Callable[[KernelSummary], float | None]) -> Component:
-    return make_component(name, "ncu", average_measured(a.ncu, value), average_measured(b.ncu, value))
+    return compare_score(name, "ncu", a, b, lambda side: average_measured(side.ncu, value))
 
 
-def _score_findings(name: str, a: Layers, b: Layers, categories: frozenset[Category]) -> Component:
-    return make_component(name, "source", score_source(a, categories), score_source(b, categories))
+def _score_percentage(name: str, a: Layers, b: Layers) -> Component:
+    return compare_score(name, "ncu", a, b, lambda side: average_percentage(side.ncu, name))
+
+
+def _score_findings(name: str, a: Layers, b: Layers, *categories: Category) -> Component:
+    return compare_score(name, "source", a, b, lambda side: score_source(side, categories))
 
 
 def _find_full_registers(layers: Layers) -> int | None:
@@ -143,18 +134,13 @@ def _find_full_registers(layers: Layers) -> int | None:
 
 
 def _score_fit(layers: Layers, full: int) -> tuple[float | None, Evidence]:
-    by_ncu = average_measured(
-        layers.ncu, lambda kernel: _compute_share(kernel.values.get("registers_per_thread"), full)
-    )
+    def share(registers: float | None) -> float | None:
+        return None if registers is None else min(1.0, full / registers) if registers > 0 else 1.0
+
+    by_ncu = average_measured(layers.ncu, lambda kernel: share(kernel.values.get("registers_per_thread")))
     if by_ncu is not None:
         return by_ncu, "ncu"
-    return compute_mean(_compute_share(one.registers, full) for one in _list_assembled(layers)), "ptxas"
-
-
-def _compute_share(registers: float | None, full: int) -> float | None:
-    if registers is None:
-        return None
-    return min(1.0, full / registers) if registers > 0 else 1.0
+    return compute_mean(share(one.registers) for one in _list_assembled(layers)), "ptxas"
 
 
 def _compute_kept(one: Assembled) -> float:
@@ -175,30 +161,27 @@ def _score_traffic(a: Layers, b: Layers) -> Component | None:
     if ours is None or theirs is None or max(ours, theirs) < _LEAST_TRAFFIC:
         return None
     least = min(ours, theirs)
-    return make_component("traffic", "ncu", least / ours if ours else 1.0, least / theirs if theirs else 1.0)
+    return Component("traffic", least / ours if ours else 1.0, least / theirs if theirs else 1.0, "ncu", "ncu")
 
 
 def _sum_traffic(layer: NcuLayer | None) -> float | None:
     """Return the DRAM bytes of all launches; None if a kernel has no count."""
-    moved = [] if layer is None else [_count_traffic(kernel.summary) for kernel in layer.analysis.kernels]
-    known = [traffic for traffic in moved if traffic is not None]
-    return math.fsum(known) if moved and len(known) == len(moved) else None
-
-
-def _count_traffic(kernel: KernelSummary) -> float | None:
-    counted, bandwidth = count_dram_bytes(kernel.values), kernel.values.get("dram_bandwidth")
-    if counted is not None or bandwidth is None or kernel.seconds is None:
-        return counted
-    return bandwidth * kernel.seconds
+    moved = []
+    for kernel in () if layer is None else [one.summary for one in layer.analysis.kernels]:
+        counted, bandwidth = count_dram_bytes(kernel.values), kernel.values.get("dram_bandwidth")
+        if counted is None and bandwidth is not None and kernel.seconds is not None:
+            counted = bandwidth * kernel.seconds
+        if counted is None:
+            return None
+        moved.append(counted)
+    return math.fsum(moved) if moved else None
 
 
 def _score_coalescing(kernel: KernelSummary) -> float | None:
-    sectors = count_load_sectors(kernel.values)
+    sectors = count_sectors(kernel.values, "load")
     if sectors is None:
         return None
-    if sectors <= 0 or any(abs(sectors - vector) <= _WITHIN * vector for vector in VECTOR_SECTORS):
-        return 1.0
-    return min(1.0, COALESCED_SECTORS / sectors)
+    return 1.0 if sectors <= 0 or is_whole_vector(sectors) else min(1.0, COALESCED_SECTORS / sectors)
 
 
 def _score_reached_occupancy(kernel: KernelSummary) -> float | None:

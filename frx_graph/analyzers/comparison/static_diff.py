@@ -14,6 +14,7 @@ from frx_graph.analyzers.comparison.matching import (
     MatchedBy,
     Pair,
     compare_findings,
+    list_changes,
     match_kernels,
 )
 from frx_graph.analyzers.cuda.launch_advice import LaunchAdvice
@@ -154,12 +155,6 @@ def _find_in_ptx(layer: PtxLayer) -> list[KernelFinding]:
     ]
 
 
-def _list_changes(
-    numbers: Sequence[tuple[str, str, str]], a: Mapping[str, float | None], b: Mapping[str, float | None]
-) -> tuple[Change, ...]:
-    return tuple(Change(name, title, unit, a[name], b[name]) for name, title, unit in numbers)
-
-
 def _compare_source(
     pair: Pair[Kernel], launches_a: Sequence[LaunchAdvice], launches_b: Sequence[LaunchAdvice]
 ) -> SourceKernelDiff:
@@ -168,7 +163,7 @@ def _compare_source(
         kernel_a=pair.a.name,
         kernel_b=pair.b.name,
         matched_by=pair.by,
-        changes=_list_changes(_SOURCE_NUMBERS, _count_source(pair.a, launches_a), _count_source(pair.b, launches_b)),
+        changes=list_changes(_SOURCE_NUMBERS, _count_source(pair.a, launches_a), _count_source(pair.b, launches_b)),
         strides=tuple(
             StrideChange(array, space, ours[array, space], theirs[array, space])
             for array, space in sorted(ours.keys() & theirs.keys())
@@ -218,12 +213,12 @@ def _compare_ptx(pair: Pair[StaticKernel]) -> PtxKernelDiff:
         kernel_a=pair.a.function.name,
         kernel_b=pair.b.function.name,
         matched_by=pair.by,
-        changes=_list_changes(_PTX_NUMBERS, _count_ptx(pair.a), _count_ptx(pair.b)),
+        changes=list_changes(_PTX_NUMBERS, _count_ptx(pair.a), _count_ptx(pair.b)),
         assembled=pair.a.assembled is not None and pair.b.assembled is not None,
         mix=tuple(
-            Change(kind.value, kind.value, "", mix_a.get(kind, 0), mix_b.get(kind, 0))
+            Change(kind, kind, "", mix_a.get(kind, 0), mix_b.get(kind, 0))
             for kind in Kind
-            if kind in mix_a or kind in mix_b
+            if kind in mix_a.keys() | mix_b
         ),
     )
 

@@ -16,6 +16,7 @@ OCCUPANCY_POINTS = 10.0
 CLOCK_BAND = 0.05
 """Nsight Compute locks clocks by default; then they agree within a percent."""
 _SAME = 1e-9
+_DECIDED = (Winner.A, Winner.B)
 
 
 class Kind(enum.StrEnum):
@@ -65,17 +66,12 @@ def find_tradeoffs(
 
 
 def _find_score_conflicts(verdict: Verdict, dimensions: Sequence[Dimension]) -> Iterator[Tradeoff]:
-    scored = verdict.score_winner
-    if verdict.basis is Basis.TIME and scored not in (verdict.winner, Winner.UNKNOWN):
+    if verdict.basis is Basis.TIME and verdict.score_winner not in (verdict.winner, Winner.UNKNOWN):
         scores = Change("score", "Weighted score", "", verdict.score_a, verdict.score_b)
         yield Tradeoff(Kind.TIME_AGAINST_SCORES, verdict.winner, (scores,))
-    won = {dimension.winner for dimension in dimensions}
-    if {Winner.A, Winner.B} <= won:
-        changes = tuple(
-            Change(one.name, one.name, "", one.score_a, one.score_b)
-            for one in dimensions
-            if one.winner in (Winner.A, Winner.B)
-        )
+    won = [one for one in dimensions if one.winner in _DECIDED]
+    if len({one.winner for one in won}) == 2:
+        changes = tuple(Change(one.name, one.name, "", one.score_a, one.score_b) for one in won)
         yield Tradeoff(Kind.DIMENSIONS, changes=changes)
 
 
@@ -94,9 +90,9 @@ def _find_measured_conflicts(verdict: Verdict, ncu: NcuDiff) -> Iterator[Tradeof
         if occupancy is not None and time is None and abs(occupancy.delta or 0.0) >= OCCUPANCY_POINTS:
             yield Tradeoff(Kind.OCCUPANCY_SHIFT, _swap_side(_pick_lower_occupancy(occupancy)), (occupancy,), *names)
         clock = known.get("sm_frequency")
-        if clock is not None and pick_lesser(clock.a, clock.b, CLOCK_BAND) in (Winner.A, Winner.B):
-            yield Tradeoff(Kind.CLOCKS, _swap_side(pick_lesser(clock.a, clock.b, CLOCK_BAND)), (clock,), *names)
-        if verdict.winner in (Winner.A, Winner.B) and kernel.faster is _swap_side(verdict.winner):
+        if clock is not None and (slower := pick_lesser(clock.a, clock.b, CLOCK_BAND)) in _DECIDED:
+            yield Tradeoff(Kind.CLOCKS, _swap_side(slower), (clock,), *names)
+        if verdict.winner in _DECIDED and kernel.faster is _swap_side(verdict.winner):
             seconds = Change("seconds", "Time of all launches", "s", kernel.seconds_a, kernel.seconds_b)
             yield Tradeoff(Kind.SLOWER_KERNELS, kernel.faster, (seconds,), *names)
         if kernel.launches_a != kernel.launches_b:
@@ -131,16 +127,12 @@ def _find_unmatched_kernels(source: SourceDiff | None, ptx: PtxDiff | None, ncu:
 
 def _pick_lower_occupancy(occupancy: Change) -> Winner:
     """Return the side with less, by a point at least."""
-    delta = occupancy.delta
-    if delta is None:
-        return Winner.UNKNOWN
-    if abs(delta) < 1.0:
-        return Winner.TIE
-    return Winner.A if delta > 0 else Winner.B
+    a, b = occupancy.a, occupancy.b
+    return Winner.TIE if a is not None and b is not None and abs(b - a) < 1.0 else pick_lesser(a, b, 0.0)
 
 
 def _is_conflict(better: Winner, worse: Winner) -> bool:
-    return better is worse and better in (Winner.A, Winner.B)
+    return better is worse and better in _DECIDED
 
 
 def _swap_side(winner: Winner) -> Winner:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
-from frx_graph.analyzers.cuda import CUDA_DETECTORS
-from frx_graph.analyzers.cuda.finding import CudaDetector, DeviceDetector, Occurrence
+from frx_graph.analyzers.cuda import DEVICE_DETECTORS, SOURCE_DETECTORS
 from frx_graph.analyzers.cuda.launch_advice import LaunchAdvice, advise_on_launches
 from frx_graph.evidence.cuda.source import Access, CudaSource
 from frx_graph.rules.cuda_card import CudaCard, Severity, load_cuda_cards
@@ -38,18 +36,12 @@ class CudaAnalysis:
 def detect_cuda_defects(source: CudaSource, gpu: GpuProfile | None = None) -> CudaAnalysis:
     """Analyse the source alone, for `gpu` or for any GPU. Nothing is measured."""
     cards = load_cuda_cards()
+    seen = {rule: detect(source) for rule, detect in SOURCE_DETECTORS.items()}
+    seen |= {rule: detect(source, gpu) for rule, detect in DEVICE_DETECTORS.items()}
     found = [
-        CudaFinding(cards[detector.rule], sight.kernel, sight.line, sight.seen, sight.access)
-        for detector in CUDA_DETECTORS
-        for sight in _run_detector(detector, source, gpu)
+        CudaFinding(cards[rule], one.kernel, one.line, one.seen, one.access)
+        for rule, occurrences in seen.items()
+        for one in occurrences
     ]
     found.sort(key=lambda one: (_ORDER[one.card.severity], one.line, one.card.id))
     return CudaAnalysis(tuple(found), advise_on_launches(source, gpu), gpu)
-
-
-def _run_detector(
-    detector: CudaDetector | DeviceDetector, source: CudaSource, gpu: GpuProfile | None
-) -> Iterable[Occurrence]:
-    if isinstance(detector, DeviceDetector):
-        return detector.detect(source, gpu)
-    return detector.detect(source)

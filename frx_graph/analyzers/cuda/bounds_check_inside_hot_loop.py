@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from frx_graph.analyzers.cuda.finding import CudaDetector, Occurrence
+from frx_graph.analyzers.cuda.finding import Occurrence
 from frx_graph.evidence.cuda.source import Access, Barrier, Branch, Call, CudaSource, Kernel
 
 
@@ -33,6 +33,3 @@ def _covers_loop_body(kernel: Kernel, loop: int, branch: Branch) -> bool:
     if not work or any(isinstance(event, (Barrier, Call)) for event in inside):
         return False
     return all((branch.number, 0) in event.step.arms for event in work)
-
-
-DETECTOR = CudaDetector("bounds_check_inside_hot_loop", detect)

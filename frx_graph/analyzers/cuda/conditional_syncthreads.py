@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from frx_graph.analyzers.cuda.finding import CudaDetector, Occurrence, find_launches
+from frx_graph.analyzers.cuda.finding import Occurrence, find_launches
 from frx_graph.evidence.cuda.source import BarrierKind, Condition, CudaSource, Kernel
 
 
@@ -24,17 +24,11 @@ def detect(source: CudaSource) -> Iterator[Occurrence]:
             # The other arm has a barrier too: the hardware counts threads, not the places where they wait.
             if any((branch, 1 - arm) in waiting for branch, arm in barrier.step.arms):
                 continue
-            split = next(
-                (
-                    one
-                    for one in barrier.step.conditions
-                    if one.thread and not one.data and not one.early and not _holds_for_block(source, kernel, one)
-                ),
-                None,
-            )
-            if split is not None:
-                said = f"`{barrier.text}` is below `{split.text}`, which differs between threads of a block"
-                yield Occurrence(kernel.name, barrier.step.line, said)
+            for one in barrier.step.conditions:
+                if one.thread and not one.data and not one.early and not _holds_for_block(source, kernel, one):
+                    said = f"`{barrier.text}` is below `{one.text}`, which differs between threads of a block"
+                    yield Occurrence(kernel.name, barrier.step.line, said)
+                    break
 
 
 def _holds_for_block(source: CudaSource, kernel: Kernel, condition: Condition) -> bool:
@@ -43,6 +37,3 @@ def _holds_for_block(source: CudaSource, kernel: Kernel, condition: Condition) -
     return bool(widths) and all(
         width is not None and condition.width is not None and width <= condition.width for width in widths
     )
-
-
-DETECTOR = CudaDetector("conditional_syncthreads", detect)

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from frx_graph.analyzers.cuda.finding import CudaDetector, Occurrence
+from frx_graph.analyzers.cuda.finding import Occurrence
 from frx_graph.evidence.cuda.constants import TYPE_BYTES
-from frx_graph.evidence.cuda.source import Call, CudaSource
+from frx_graph.evidence.cuda.source import CudaSource
 
 ALIGNMENT = 16
 """Bytes."""
@@ -27,11 +27,6 @@ def detect(source: CudaSource) -> Iterator[Occurrence]:
             element = call.elements[1] if short.startswith("load") else call.elements[0]
             size, leading = TYPE_BYTES.get(element or ""), call.values[2]
             if size is not None and leading is not None and leading * size % ALIGNMENT:
-                yield Occurrence(kernel.name, call.step.line, _format_message(call, leading, size))
-
-
-def _format_message(call: Call, leading: int, size: int) -> str:
-    return f"`{call.name}` with rows {leading} elements of {size} bytes apart, no multiple of {ALIGNMENT} bytes"
-
-
-DETECTOR = CudaDetector("dimensions_not_tensor_core_friendly", detect)
+                rows = f"rows {leading} elements of {size} bytes apart"
+                said = f"`{call.name}` with {rows}, no multiple of {ALIGNMENT} bytes"
+                yield Occurrence(kernel.name, call.step.line, said)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from frx_graph.analyzers.cuda.finding import CudaDetector, Occurrence
+from frx_graph.analyzers.cuda.finding import Occurrence
 from frx_graph.evidence.cuda.source import Branch, CudaSource
 
 MANY = 4
@@ -23,14 +23,8 @@ def detect(source: CudaSource) -> Iterator[Occurrence]:
         for event in kernel.events:
             if not isinstance(event, Branch) or event.arms < MANY or not event.condition.lane or event.condition.data:
                 continue
-            if any(branch == last for branch, _ in event.step.arms):
-                last = event.number
-                continue
+            continues = any(branch == last for branch, _ in event.step.arms)
             last = event.number
-            if event.arms < _OF_BORDERS and not event.condition.modulo:
-                continue
-            said = f"`{event.condition.text}` and what follows: {event.arms} arms that threads of one warp take"
-            yield Occurrence(kernel.name, event.step.line, said)
-
-
-DETECTOR = CudaDetector("excessive_branching", detect)
+            if not continues and (event.arms >= _OF_BORDERS or event.condition.modulo):
+                said = f"`{event.condition.text}` and what follows: {event.arms} arms that threads of one warp take"
+                yield Occurrence(kernel.name, event.step.line, said)

@@ -1,10 +1,10 @@
-"""Define detectors of CUDA source, and their shared helpers."""
+"""Define what detectors of CUDA source find, and share their helpers."""
 
 from __future__ import annotations
 
 import functools
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from frx_graph.evidence.cuda.source import Access, CudaSource, Event, Kernel, Launch, Product, Space
@@ -15,16 +15,18 @@ _TENSOR = ("wmma", "mma", "asm", "tcgen05", "cute::", "cutlass")
 
 def find_matrix_products(kernel: Kernel) -> Iterator[Product]:
     """Yield sums of products in which a whole row or column of threads uses each factor. Both factors advance with the
-    same loop, and are in the same kind of memory."""
-    for event in kernel.events:
+    same loop, and are in the same kind of memory. There are none in a kernel that uses tensor cores."""
+    for event in kernel.events if not uses_tensor_cores(kernel) else ():
         if not isinstance(event, Product) or event.left.space is not event.right.space:
             continue
-        if event.left.space not in (Space.GLOBAL, Space.SHARED) or not _shares_loop(event):
-            continue
-        for row, column in ((event.left, event.right), (event.right, event.left)):
-            if _moves_along(row, "y", "x") and _moves_along(column, "x", "y"):
-                yield event
-                break
+        left, right = event.left, event.right
+        loops = {symbol for symbol in left.offset.iterate_symbols() if symbol.startswith("loop:")}
+        if (
+            left.space in (Space.GLOBAL, Space.SHARED)
+            and not loops.isdisjoint(right.offset.iterate_symbols())
+            and {"x", "y"} == {_find_axis(left), _find_axis(right)}
+        ):
+            yield event
 
 
 def uses_tensor_cores(kernel: Kernel) -> bool:
@@ -34,28 +36,17 @@ def uses_tensor_cores(kernel: Kernel) -> bool:
     )
 
 
-def _moves_along(access: Access, moves: str, stays: str) -> bool:
-    return moves in access.varies and stays not in access.varies and "data" not in access.varies
+def _find_axis(access: Access) -> str | None:
+    """Return the only axis of threads along which the element changes; None if data choose it."""
+    axes = access.varies & {"x", "y", "data"}
+    return next(iter(axes)) if len(axes) == 1 else None
 
 
-def _shares_loop(product: Product) -> bool:
-    loops = [
-        {symbol for symbol in access.offset.iterate_symbols() if symbol.startswith("loop:")}
-        for access in (product.left, product.right)
-    ]
-    return bool(loops[0] & loops[1])
-
-
+@functools.lru_cache
 def list_target_limits(gpu: GpuProfile | None) -> Mapping[str, SmLimits]:
     """Return limits by GPU name, or by compute capability in order. Empty for a GPU without CUDA."""
-    if gpu is None:
-        return _list_capability_limits()
-    limits = gpu.architecture.limits
-    return {} if limits is None else {gpu.name: limits}
-
-
-@functools.cache
-def _list_capability_limits() -> Mapping[str, SmLimits]:
+    if gpu is not None:
+        return {} if gpu.architecture.limits is None else {gpu.name: gpu.architecture.limits}
     cards = load_architectures().values()
     known = {card.architecture: card.limits for card in cards if card.limits is not None}
     return {name: known[name] for name in sorted(known, key=lambda one: int(one.removeprefix("sm_")))}
@@ -69,22 +60,6 @@ class Occurrence:
     line: int
     seen: str
     access: Access | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class CudaDetector:
-    """A rule's code, which names its card, and the function that detects it."""
-
-    rule: str
-    detect: Callable[[CudaSource], Iterable[Occurrence]]
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceDetector:
-    """A detector that depends on the GPU; None means that the source may run on any."""
-
-    rule: str
-    detect: Callable[[CudaSource, GpuProfile | None], Iterable[Occurrence]]
 
 
 def group_by_loop(events: Iterable[Event]) -> Mapping[int, Sequence[Event]]:

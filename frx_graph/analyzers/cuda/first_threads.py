@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import functools
 import zlib
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from frx_graph.analyzers.cuda.windows import ParameterWindows
 from frx_graph.evidence.cuda.concrete import (
     OPPOSITE,
     Test,
     TestGroup,
     Threads,
     Truth,
+    Worth,
     apply_and,
     apply_or,
     expand_threads,
@@ -32,7 +33,7 @@ _WIDEST = 1024
 _PLANES = ((8, 8), (16, 16), (32, 32))
 """Blocks to try for unknown sizes; their first 64 threads, or 8 by 8."""
 _MOST_TRIED = 32_000
-"""Limit on threads times accesses in a kernel; real ones need a tenth."""
+"""Limit on threads times accesses, and iterations of windows, in a kernel; real ones need a tenth."""
 _LARGE = 1 << 16
 _UNTOLD = 4
 """Threads at unknown places; the first may be before the first element."""
@@ -57,38 +58,31 @@ class FirstThreads:
 
     kernel: Kernel
     launches: Sequence[Launch]
-    windows: ParameterWindows = field(init=False)
-    _sizes: Sequence[_TriedBlock] = field(init=False, default=())
-    _seen: dict[tuple[int, frozenset[str], int], Sequence[int | None]] = field(init=False, default_factory=dict)
-    _by_element: dict[tuple[int, frozenset[str], int, int], Mapping[int, set[int]]] = field(
-        init=False, default_factory=dict
-    )
-    _tried: dict[tuple[frozenset[str], int], _Assumptions] = field(init=False, default_factory=dict)
-    _left: int = field(init=False, default=_MOST_TRIED)
+    _blocks: Sequence[_TriedBlock] = ()
+    _worlds: dict[tuple[frozenset[str], _TriedBlock], _World] = field(default_factory=dict)
+    _left: int = _MOST_TRIED
 
-    def __post_init__(self) -> None:
-        self.windows = ParameterWindows(self.kernel)
+    def spend(self, tries: int) -> bool:
+        """Count tries in this kernel. Returns False beyond the limit."""
+        self._left -= tries
+        return self._left >= 0
 
     def can_threads_meet(
         self, write: Access, read: Access, written: Collection[Access], loop: Loop | None
     ) -> bool | None:
         """Return True if a thread reads data that another thread has written; for a `loop`, in the iteration before.
         Returns None if the elements are unknown."""
-        wide = (write.element_bytes, read.element_bytes)
-        if write.element != read.element and None in wide:
+        if write.element != read.element and None in (write.element_bytes, read.element_bytes):
             return None
         if _is_contradiction(write, read):
             return False
-        shared = set(write.step.loops)
-        inner = frozenset(self._name_loop(number) for number in read.step.loops if number not in shared)
-        outer = frozenset({self._name_loop(loop.number)} if loop is not None else ())
-        again = frozenset(self._name_loop(number) for number in write.step.loops if number not in read.step.loops)
+        # Most kernels never need this.
+        self._blocks = self._blocks or _choose_blocks(self.kernel, self.launches)
+        outer = frozenset([f"loop:{loop.step.line}"] if loop is not None else ())
+        inner, again = self._name_loops(read, write), self._name_loops(write, read)
         found: bool | None = None
         for late, wrote in dict.fromkeys(((outer, _EARLY), (outer | inner, _EARLY), (outer, again))):
-            met = [
-                self._can_threads_meet_in(write, wrote, read, late, written, block)
-                for block in range(len(self._blocks))
-            ]
+            met = [self._can_threads_meet_in(block, write, wrote, read, late, written) for block in self._blocks]
             if all(met):
                 return True
             if None not in met:
@@ -97,134 +91,114 @@ class FirstThreads:
 
     def _can_threads_meet_in(
         self,
+        block: _TriedBlock,
         write: Access,
-        again: frozenset[str],
+        wrote: frozenset[str],
         read: Access,
         late: frozenset[str],
         written: Collection[Access],
-        block: int,
     ) -> bool | None:
         # Later additions by other threads also belong to another thread.
         atomic = Use.ATOMIC in (write.use, read.use)
         unit = min(write.element_bytes or 1, read.element_bytes or 1) if write.element != read.element else 0
-        at = self._list_places(read, late, block)
-        if not at or not self._list_places(write, again, block):
+        at, writing = self._get_world(late, block).list_places(read), self._get_world(wrote, block)
+        if not at or not writing.list_places(write):
             return None
-        writers = self._index_writers(write, again, block, unit)
+        writers = writing.index_writers(write, unit)
         met = [
             thread
             for thread, element in _iterate_elements(at, read, unit)
             if element in writers and (thread not in writers[element] or (atomic and len(writers[element]) > 1))
         ]
-        if atomic:
-            return bool(met)
-        for one in written if met else ():
-            if one.element == read.element:
-                own = self._list_places(one, _EARLY, block)
-                met = [thread for thread in met if not own or own[thread] != at[thread]]
+        for one in written if met and not atomic else ():
+            if one.element == read.element and (own := self._get_world(_EARLY, block).list_places(one)):
+                met = [thread for thread in met if own[thread] != at[thread]]
         return bool(met)
 
-    def _index_writers(self, write: Access, late: frozenset[str], block: int, unit: int) -> Mapping[int, set[int]]:
-        """Return the threads that write each element."""
-        key = (write.step.order, late, block, unit)
-        if key not in self._by_element:
-            found = self._by_element[key] = dict[int, set[int]]()
-            for thread, element in _iterate_elements(self._list_places(write, late, block), write, unit):
-                found.setdefault(element, set()).add(thread)
-        return self._by_element[key]
+    def _get_world(self, late: frozenset[str], block: _TriedBlock) -> _World:
+        if (late, block) not in self._worlds:
+            self._worlds[late, block] = _World(self, late, block)
+        return self._worlds[late, block]
 
-    def _list_places(self, access: Access, late: frozenset[str], block: int) -> Sequence[int | None]:
-        """Return the element of each thread, None for threads that do not reach it; nothing if unknown."""
-        key = (access.step.order, late, block)
-        if key not in self._seen:
-            size = self._blocks[block].columns * self._blocks[block].rows
-            self._left -= size
-            self._seen[key] = () if self._left < 0 else self._evaluate_places(access, late, block)
-        return self._seen[key]
-
-    @property
-    def _blocks(self) -> Sequence[_TriedBlock]:
-        # Most kernels never need this.
-        if not self._sizes:
-            self._sizes = _choose_blocks(self.kernel, self.launches)
-        return self._sizes
-
-    def _evaluate_places(self, access: Access, late: frozenset[str], block: int) -> Sequence[int | None]:
-        worlds = self._get_worlds(late, block)
-        size = self._blocks[block].columns * self._blocks[block].rows
-        worth = expand_threads(worlds.given.evaluate(access.offset), size)
-        if all(one is None for one in worth[: _UNTOLD + 1]):
-            return ()
-        goes: Truth = True
-        for condition in access.step.conditions:
-            if condition.tests is not None and goes is not False:
-                goes = apply_and(goes, worlds.may_hold(condition))
-        return [
-            place if comes is not False else None
-            for place, comes in zip(worth, expand_threads(goes, size), strict=True)
-        ]
-
-    def _get_worlds(self, late: frozenset[str], block: int) -> _Assumptions:
-        if (late, block) not in self._tried:
-            self._tried[late, block] = _Assumptions.from_kernel(self.kernel, late, self._blocks[block])
-        return self._tried[late, block]
-
-    def _name_loop(self, number: int) -> str:
-        return f"loop:{self.kernel.loops[number].step.line}" if number in self.kernel.loops else ""
+    def _name_loops(self, one: Access, other: Access) -> frozenset[str]:
+        """Name the loops around one access that are not around the other."""
+        loops = (self.kernel.loops.get(number) for number in one.step.loops if number not in other.step.loops)
+        return frozenset(f"loop:{loop.step.line}" for loop in loops if loop is not None)
 
 
-@dataclass(slots=True)
-class _Assumptions:
-    """The first threads of a block in two worlds of large launch sizes, and with unknown places."""
+class _World:
+    """The first threads of a block, with large launch sizes in two orders, and with unknown sizes. `late` are the loops
+    in their second iteration."""
 
-    given: Threads
-    otherwise: Threads
-    strict: Threads
-    _known: dict[int, Truth] = field(default_factory=dict)
-    """Caches by identity of a condition, which all events below it share."""
-
-    @staticmethod
-    def from_kernel(kernel: Kernel, late: frozenset[str], block: _TriedBlock) -> _Assumptions:
-        threads = range(block.columns * block.rows)
-        place = {
-            "threadIdx.x": tuple(thread % block.columns for thread in threads),
-            "threadIdx.y": tuple(thread // block.columns for thread in threads) if block.rows > 1 else 0,
+    def __init__(self, threads: FirstThreads, late: frozenset[str], block: _TriedBlock) -> None:
+        self._threads = threads
+        self._size = block.columns * block.rows
+        place: dict[str, Worth] = {
+            "threadIdx.x": tuple(thread % block.columns for thread in range(self._size)),
+            "threadIdx.y": tuple(thread // block.columns for thread in range(self._size)) if block.rows > 1 else 0,
             "threadIdx.z": 0,
             "blockDim.x": block.width,
             "blockDim.y": block.height,
             "blockDim.z": 1,
         }
-        given, otherwise, strict = (
-            Threads(place, kernel.made, kernel.turns, late, given)
+        self._given, self._otherwise, self._strict = (
+            Threads(place, threads.kernel.made, threads.kernel.turns, late, given)
             for given in (_choose_large, _choose_mirrored, _choose_none)
         )
-        return _Assumptions(given, otherwise, strict)
+        # By order of an access, and by identity of a condition, which all events below it share.
+        self._places: dict[int, Sequence[int | None]] = {}
+        self._writers: dict[tuple[int, int], Mapping[int, set[int]]] = {}
+        self._holding: dict[int, Truth] = {}
 
-    def may_hold(self, condition: Condition) -> Truth:
+    def list_places(self, access: Access) -> Sequence[int | None]:
+        """Return the element of each thread, None for threads that do not reach it; nothing if unknown."""
+        key = access.step.order
+        if key not in self._places:
+            self._places[key] = self._evaluate_places(access) if self._threads.spend(self._size) else ()
+        return self._places[key]
+
+    def index_writers(self, write: Access, unit: int) -> Mapping[int, set[int]]:
+        """Return the threads that write each element."""
+        key = (write.step.order, unit)
+        if key not in self._writers:
+            found = self._writers[key] = defaultdict[int, set[int]](set)
+            for thread, element in _iterate_elements(self.list_places(write), write, unit):
+                found[element].add(thread)
+        return self._writers[key]
+
+    def _evaluate_places(self, access: Access) -> Sequence[int | None]:
+        worth = expand_threads(self._given.evaluate(access.offset), self._size)
+        if all(one is None for one in worth[: _UNTOLD + 1]):
+            return ()
+        goes: Truth = True
+        for condition in access.step.conditions:
+            if condition.tests is not None and goes is not False:
+                goes = apply_and(goes, self._may_hold(condition, condition.tests))
+        reached = expand_threads(goes, self._size)
+        return [place if comes is not False else None for place, comes in zip(worth, reached, strict=True)]
+
+    def _may_hold(self, condition: Condition, tests: Test | TestGroup) -> Truth:
         """Return False for threads that the condition excludes. Conditions that differ between threads hold if they
-        hold in one of two worlds."""
-        known = self._known
+        hold with one of two orders of sizes."""
+        known = self._holding
         if id(condition) not in known:
-            tests = condition.tests
-            assert tests is not None
-            known[id(condition)] = self._holds_in_one(tests) if condition.varies & _PLACE else self.strict.check(tests)
+            known[id(condition)] = self._holds_in_one(tests) if condition.varies & _PLACE else self._strict.check(tests)
         return known[id(condition)]
 
     def _holds_in_one(self, tests: Test | TestGroup) -> Truth:
         if isinstance(tests, Test):
-            return apply_or(self.given.check(tests), self.otherwise.check(tests))
+            return apply_or(self._given.check(tests), self._otherwise.check(tests))
         together = apply_and if tests.all else apply_or
         return functools.reduce(together, map(self._holds_in_one, tests.tests))
 
 
 def _choose_blocks(kernel: Kernel, launches: Sequence[Launch]) -> Sequence[_TriedBlock]:
     plane = any("threadIdx.y" in name for access in kernel.accesses for name in access.offset.iterate_symbols())
-    sizes = {(launch.block.sizes[0], launch.block.sizes[1]) for launch in launches}
+    sizes = {launch.block.sizes[:2] for launch in launches}
     ((width, height),) = sizes if len(sizes) == 1 else ((None, None),)
     if width and height:
         columns = min(width, WARP if plane and height > 1 else _MOST_THREADS)
-        rows = min(height, _MOST_THREADS // columns) if plane else 1
-        return [_TriedBlock(width, height, columns, rows)]
+        return [_TriedBlock(width, height, columns, min(height, _MOST_THREADS // columns) if plane else 1)]
     if plane:
         return [_TriedBlock(*size, 8, 8) for size in _PLANES]
     if width:

@@ -8,23 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from frx_graph.analyzers.cuda.finding import CudaDetector, Occurrence, find_matrix_products, uses_tensor_cores
+from frx_graph.analyzers.cuda.finding import Occurrence, find_matrix_products
 from frx_graph.evidence.cuda.source import CudaSource
 
 
 def detect(source: CudaSource) -> Iterator[Occurrence]:
     """Yield one occurrence per kernel."""
     for kernel in source.kernels:
-        if uses_tensor_cores(kernel):
-            continue
         for product in find_matrix_products(kernel):
             if product.left.element == product.right.element == "float":
-                said = (
-                    f"`{product.left.text}` times `{product.right.text}` is added up in FP32, a multiplication at a "
-                    "time"
-                )
+                factors = f"`{product.left.text}` times `{product.right.text}`"
+                said = f"{factors} is added up in FP32, a multiplication at a time"
                 yield Occurrence(kernel.name, product.step.line, said, product.left)
                 break
-
-
-DETECTOR = CudaDetector("fp32_only_matmul", detect)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from frx_graph.analyzers.cuda.finding import DeviceDetector, Occurrence, list_target_limits
+from frx_graph.analyzers.cuda.finding import Occurrence, list_target_limits
 from frx_graph.evidence.cuda.source import CudaSource, Kernel, Space
 from frx_graph.rules.gpu_profile import GpuProfile, SmLimits
 
@@ -34,6 +34,3 @@ def _limit_registers(kernel: Kernel, limits: SmLimits) -> int:
     if bounds is None or not bounds.threads or bounds.threads < 0:
         return limits.thread_registers
     return max(1, min(limits.thread_registers, limits.registers // (bounds.threads * max(1, bounds.blocks or 1))))
-
-
-DETECTOR = DeviceDetector("high_register_pressure", detect)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from frx_graph.analyzers.cuda.finding import DeviceDetector, Occurrence
+from frx_graph.analyzers.cuda.finding import Occurrence
 from frx_graph.evidence.cuda.source import CudaSource, Space
 from frx_graph.rules.gpu_profile import GpuProfile
 
@@ -19,7 +19,8 @@ FEW = 3
 
 def detect(source: CudaSource, gpu: GpuProfile | None) -> Iterator[Occurrence]:
     """Yield one occurrence per kernel."""
-    large = _choose_limit(gpu)
+    limits = None if gpu is None else gpu.architecture.limits
+    large = LARGE if limits is None else limits.shared_bytes // FEW - limits.reserved_shared_bytes
     for kernel in source.kernels:
         arrays = [one for one in kernel.arrays if one.space is Space.SHARED and one.bytes]
         total = sum(one.bytes or 0 for one in arrays)
@@ -27,13 +28,3 @@ def detect(source: CudaSource, gpu: GpuProfile | None) -> Iterator[Occurrence]:
             largest = max(arrays, key=lambda one: one.bytes or 0)
             said = f"{total:,} bytes of shared memory a block, `{largest.name}` the largest"
             yield Occurrence(kernel.name, largest.line, said)
-
-
-def _choose_limit(gpu: GpuProfile | None) -> int:
-    if gpu is None or gpu.architecture.limits is None:
-        return LARGE
-    limits = gpu.architecture.limits
-    return limits.shared_bytes // FEW - limits.reserved_shared_bytes
-
-
-DETECTOR = DeviceDetector("large_static_shared_memory", detect)

@@ -48,46 +48,39 @@ def advise_on_launches(source: CudaSource, gpu: GpuProfile | None) -> tuple[Laun
     return tuple(_advise_on_launch(launch, kernels.get(launch.name), gpu) for launch in source.launches)
 
 
-def count_shared_bytes(kernel: Kernel | None, launch: Launch | None) -> int | None:
+def _count_shared_bytes(kernel: Kernel | None, launch: Launch) -> int | None:
     """Return the shared memory of a block in bytes; None if a size is not a number."""
     if kernel is None:
         return None
-    static = [array.bytes for array in kernel.arrays if array.space is Space.SHARED and not array.dynamic]
-    if launch is None or any(size is None for size in static):
-        return None
-    dynamic = 0 if launch.shared is None else launch.shared_bytes
-    return None if dynamic is None else sum(size for size in static if size is not None) + dynamic
+    sizes = [array.bytes for array in kernel.arrays if array.space is Space.SHARED and not array.dynamic]
+    sizes.append(0 if launch.shared is None else launch.shared_bytes)
+    known = [size for size in sizes if size is not None]
+    return sum(known) if len(known) == len(sizes) else None
 
 
 def _advise_on_launch(launch: Launch, kernel: Kernel | None, gpu: GpuProfile | None) -> LaunchAdvice:
-    threads, shared = launch.block.count, count_shared_bytes(kernel, launch)
+    threads, shared = launch.block.count, _count_shared_bytes(kernel, launch)
     found: tuple[Residency, ...] = ()
     if threads is not None and 0 < threads <= MOST_THREADS and shared is not None:
-        found = tuple(
-            replace(one, waves=_count_waves(launch, one.blocks, gpu)) if gpu is not None else one
-            for one in _list_residencies(gpu, threads, shared)
-        )
+        found = _list_residencies(gpu, threads, shared)
+        sms, grid = None if gpu is None or gpu.product is None else gpu.product.sms, launch.grid.count
+        if sms is not None and grid is not None and grid > 0:
+            found = tuple(replace(one, waves=grid / (one.blocks * sms) if one.blocks else None) for one in found)
     return LaunchAdvice(launch, threads, shared, found, _suggest_block(launch, threads, shared, gpu))
 
 
 @functools.lru_cache(maxsize=1024)
 def _list_residencies(gpu: GpuProfile | None, threads: int, shared: int) -> tuple[Residency, ...]:
     """Return residencies without `waves`; cached, since most launches have one of a few block sizes."""
-    return tuple(_compute_residency(name, limits, threads, shared) for name, limits in list_target_limits(gpu).items())
-
-
-def _compute_residency(name: str, limits: SmLimits, threads: int, shared: int) -> Residency:
-    by_resource = dict(compute_block_limits(limits, threads, 0, shared))
-    del by_resource[Limiter.REGISTERS]
-    limiter = min(by_resource, key=lambda one: by_resource[one])
-    blocks = by_resource[limiter]
-    occupancy = blocks * -(-threads // WARP) / (limits.threads // WARP)
-    return Residency(name, blocks, occupancy, limiter if occupancy < 1 else None, None)
-
-
-def _count_waves(launch: Launch, blocks: int, gpu: GpuProfile) -> float | None:
-    sms, grid = None if gpu.product is None else gpu.product.sms, launch.grid.count
-    return None if sms is None or grid is None or grid <= 0 or not blocks else grid / (blocks * sms)
+    found = []
+    for name, limits in list_target_limits(gpu).items():
+        by_resource = dict(compute_block_limits(limits, threads, 0, shared))
+        del by_resource[Limiter.REGISTERS]
+        limiter = min(by_resource, key=lambda one: by_resource[one])
+        blocks = by_resource[limiter]
+        occupancy = blocks * -(-threads // WARP) / (limits.threads // WARP)
+        found.append(Residency(name, blocks, occupancy, limiter if occupancy < 1 else None, None))
+    return tuple(found)
 
 
 def _suggest_block(launch: Launch, threads: int | None, shared: int | None, gpu: GpuProfile | None) -> str | None:

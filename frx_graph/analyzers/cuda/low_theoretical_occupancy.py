@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from frx_graph.analyzers.cuda.finding import DeviceDetector, Occurrence
+from frx_graph.analyzers.cuda.finding import Occurrence
 from frx_graph.analyzers.cuda.launch_advice import advise_on_launches
 from frx_graph.evidence.cuda.source import CudaSource
 from frx_graph.rules.gpu_profile import GpuProfile
@@ -29,6 +29,3 @@ def detect(source: CudaSource, gpu: GpuProfile | None) -> Iterator[Occurrence]:
             most = f"at most {best:.0%} of the warps on {where}" if best else f"such a block fits on no part of {where}"
             said = f"{advice.threads} threads a block with {advice.shared:,} bytes of shared memory: {most}"
             yield Occurrence(advice.launch.kernel, advice.launch.line, said)
-
-
-DETECTOR = DeviceDetector("low_theoretical_occupancy", detect)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from frx_graph.analyzers.cuda.finding import CudaDetector, Occurrence, find_launches
+from frx_graph.analyzers.cuda.finding import Occurrence, find_launches
 from frx_graph.evidence.cuda.source import Access, CudaSource, Kernel, Space, Use
 
 _SIZE = re.compile(r"(?:n|N|len|length|size|count|total|num\w*|n_\w+|numElements)$")
@@ -28,9 +28,8 @@ def detect(source: CudaSource) -> Iterator[Occurrence]:
         write = next((access for access in kernel.accesses if _is_by_place(access)), None)
         why = _explain_risk(source, kernel)
         if write is not None and why is not None:
-            yield Occurrence(
-                kernel.name, write.step.line, f"`{write.text}` is written whatever its index: {why}", write
-            )
+            said = f"`{write.text}` is written whatever its index: {why}"
+            yield Occurrence(kernel.name, write.step.line, said, write)
 
 
 def _has_guard(kernel: Kernel) -> bool:
@@ -58,6 +57,3 @@ def _explain_risk(source: CudaSource, kernel: Kernel) -> str | None:
         if not one.pointer and one.type in _INTEGERS and _SIZE.match(one.name) and one.name not in kernel.read:
             return f"the parameter `{one.name}` is never read"
     return None
-
-
-DETECTOR = CudaDetector("missing_obvious_bounds_guard", detect)

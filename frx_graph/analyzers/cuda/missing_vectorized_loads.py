@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from frx_graph.analyzers.cuda.finding import CudaDetector, Occurrence
+from frx_graph.analyzers.cuda.finding import Occurrence
 from frx_graph.evidence.cuda.source import Access, CudaSource, Kernel, Space, Use
 
 WIDEST = 16
@@ -22,26 +22,18 @@ def detect(source: CudaSource) -> Iterator[Occurrence]:
         seen = set()
         reads = [one for one in kernel.accesses if one.space is Space.GLOBAL and one.use is Use.READ]
         for read in reads:
-            width = _find_width(read)
-            if read.base in seen or width is None or _has_vectors(read, reads):
+            width = read.stride.elements
+            if width not in (2, 4, 8, 16) or not read.element_bytes or read.element_bytes >= WIDEST or read.step.single:
+                continue
+            # If the kernel also reads the array by wider elements, the single reads are for its end.
+            wider = any(one.base == read.base and one.element != read.element for one in reads)
+            if read.base in seen or wider:
                 continue
             if len(_find_neighbours(read, reads, width)) == width or _is_looped_over(kernel, read, width):
                 seen.add(read.base)
                 elements = f"{width} elements of {read.element_bytes} bytes"
                 said = f"each thread reads {elements} of `{read.base}` that lie side by side"
                 yield Occurrence(kernel.name, read.step.line, said, read)
-
-
-def _find_width(read: Access) -> int | None:
-    width = read.stride.elements
-    if read.element_bytes is None or width not in (2, 4, 8, 16) or read.step.single:
-        return None
-    return width if read.element_bytes < WIDEST else None
-
-
-def _has_vectors(read: Access, reads: Sequence[Access]) -> bool:
-    """Return True if the kernel also reads the array by wider elements: then the single reads are for its end."""
-    return any(one.base == read.base and one.element != read.element for one in reads)
 
 
 def _find_neighbours(read: Access, reads: Sequence[Access], width: int) -> set[int]:
@@ -67,6 +59,3 @@ def _is_looped_over(kernel: Kernel, read: Access, width: int) -> bool:
         return False
     ones = [name for name, times in read.offset.terms.items() if times % width]
     return len(ones) == 1 and ones[0] == (f"loop:{loop.step.line}",) and read.offset.terms[ones[0]] == 1
-
-
-DETECTOR = CudaDetector("missing_vectorized_loads", detect)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from frx_graph.analyzers.cuda.finding import CudaDetector, Occurrence, find_matrix_products, uses_tensor_cores
+from frx_graph.analyzers.cuda.finding import Occurrence, find_matrix_products
 from frx_graph.evidence.cuda.source import CudaSource
 
 _HALVES = frozenset(["half", "__half", "nv_bfloat16", "__nv_bfloat16", "half2", "__half2", "__nv_bfloat162"])
@@ -16,16 +16,9 @@ _HALVES = frozenset(["half", "__half", "nv_bfloat16", "__nv_bfloat16", "half2", 
 def detect(source: CudaSource) -> Iterator[Occurrence]:
     """Yield one occurrence per kernel."""
     for kernel in source.kernels:
-        if uses_tensor_cores(kernel):
-            continue
         for product in find_matrix_products(kernel):
             if product.left.element in _HALVES and product.right.element in _HALVES:
-                said = (
-                    f"`{product.left.text}` times `{product.right.text}`, both {product.left.element}, is added up a "
-                    "multiplication at a time"
-                )
+                factors = f"`{product.left.text}` times `{product.right.text}`, both {product.left.element}"
+                said = f"{factors}, is added up a multiplication at a time"
                 yield Occurrence(kernel.name, product.step.line, said, product.left)
                 break
-
-
-DETECTOR = CudaDetector("missing_wmma_mma_path", detect)

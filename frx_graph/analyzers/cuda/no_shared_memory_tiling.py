@@ -9,16 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from frx_graph.analyzers.cuda.finding import CudaDetector, Occurrence, find_matrix_products, uses_tensor_cores
+from frx_graph.analyzers.cuda.finding import Occurrence, find_matrix_products
 from frx_graph.evidence.cuda.source import CudaSource, Space
 
 
 def detect(source: CudaSource) -> Iterator[Occurrence]:
     """Yield one occurrence per kernel."""
     for kernel in source.kernels:
-        if any(array.space is Space.SHARED for array in kernel.arrays) or uses_tensor_cores(kernel):
-            continue
-        if any(access.space is Space.SHARED for access in kernel.accesses):
+        if Space.SHARED in {one.space for one in kernel.arrays} | {one.space for one in kernel.accesses}:
             continue
         for product in find_matrix_products(kernel):
             said = (
@@ -27,6 +25,3 @@ def detect(source: CudaSource) -> Iterator[Occurrence]:
             )
             yield Occurrence(kernel.name, product.step.line, said, product.left)
             break
-
-
-DETECTOR = CudaDetector("no_shared_memory_tiling", detect)

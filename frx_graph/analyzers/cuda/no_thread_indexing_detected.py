@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from frx_graph.analyzers.cuda.finding import CudaDetector, Occurrence, find_launches
-from frx_graph.evidence.cuda.source import CudaSource, Kernel, Space, Use
+from frx_graph.analyzers.cuda.finding import Occurrence, find_launches
+from frx_graph.evidence.cuda.source import CudaSource, Space, Use
 
 _PLACES = frozenset(
     ["threadIdx", "blockIdx", "this_thread_block", "this_grid", "tiled_partition", "coalesced_threads", "this_cluster"]
@@ -19,22 +19,16 @@ _PLACES = frozenset(
 def detect(source: CudaSource) -> Iterator[Occurrence]:
     """Yield one occurrence per kernel."""
     for kernel in source.kernels:
-        if not kernel.complete or kernel.read & _PLACES or _may_hide(kernel):
+        # An unknown macro or function may ask for the thread's place.
+        macros = any(word.isupper() and len(word) > 1 for word in kernel.read)
+        hidden = macros or any(not call.pure for call in kernel.calls)
+        if not kernel.complete or kernel.read & _PLACES or hidden:
             continue
         written = [one for one in kernel.accesses if one.space is Space.GLOBAL and one.use is Use.WRITE]
         if not written or any(one.varies for one in kernel.accesses):
             continue
-        launches = find_launches(source, kernel)
-        several = next((one for one in launches if (one.block.count or 0) > 1), None)
+        several = next((one for one in find_launches(source, kernel) if (one.block.count or 0) > 1), None)
         if several is not None:
             threads = f"{several.block.count} threads (launch in line {several.line})"
             said = f"`{written[0].text}` is written by each of {threads}"
             yield Occurrence(kernel.name, written[0].step.line, said, written[0])
-
-
-def _may_hide(kernel: Kernel) -> bool:
-    """Return True if an unknown macro or function may ask for the thread's place."""
-    return any(not call.pure for call in kernel.calls) or any(name.isupper() and len(name) > 1 for name in kernel.read)
-
-
-DETECTOR = CudaDetector("no_thread_indexing_detected", detect)

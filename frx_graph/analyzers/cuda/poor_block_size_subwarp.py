@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from frx_graph.analyzers.cuda.finding import CudaDetector, Occurrence
+from frx_graph.analyzers.cuda.finding import Occurrence
 from frx_graph.evidence.cuda.source import CudaSource
-
-WARP = 32
+from frx_graph.evidence.cuda.values import WARP
 
 
 def detect(source: CudaSource) -> Iterator[Occurrence]:
@@ -18,9 +17,5 @@ def detect(source: CudaSource) -> Iterator[Occurrence]:
     for launch in source.launches:
         threads = launch.block.count
         if threads is not None and 1 < threads < WARP and launch.grid.count != 1:
-            yield Occurrence(
-                launch.kernel, launch.line, f"{threads} of the {WARP} threads of each block's warp have work"
-            )
-
-
-DETECTOR = CudaDetector("poor_block_size_subwarp", detect)
+            said = f"{threads} of the {WARP} threads of each block's warp have work"
+            yield Occurrence(launch.kernel, launch.line, said)

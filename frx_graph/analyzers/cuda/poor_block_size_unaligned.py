@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from frx_graph.analyzers.cuda.finding import CudaDetector, Occurrence
+from frx_graph.analyzers.cuda.finding import Occurrence
 from frx_graph.evidence.cuda.source import CudaSource
-
-WARP = 32
+from frx_graph.evidence.cuda.values import WARP
 
 
 def detect(source: CudaSource) -> Iterator[Occurrence]:
@@ -20,6 +19,3 @@ def detect(source: CudaSource) -> Iterator[Occurrence]:
         if threads is not None and threads > WARP and threads % WARP:
             said = f"{threads} threads a block: the last of {-(-threads // WARP)} warps has {threads % WARP}"
             yield Occurrence(launch.kernel, launch.line, said)
-
-
-DETECTOR = CudaDetector("poor_block_size_unaligned", detect)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from frx_graph.analyzers.cuda.finding import CudaDetector, Occurrence
+from frx_graph.analyzers.cuda.finding import Occurrence
 from frx_graph.analyzers.cuda.uncoalesced_access import is_stepping_by_one
 from frx_graph.evidence.cuda.source import Access, CudaSource, Space, StrideKind
 
@@ -24,26 +24,18 @@ def detect(source: CudaSource) -> Iterator[Occurrence]:
         seen: set[tuple[str, str | None]] = set()
         for access in kernel.accesses:
             key = (access.base, access.stride.text or access.text)
-            if access.space is not Space.SHARED or access.conflict is None or access.conflict < 2:
+            if access.space is not Space.SHARED or (access.conflict or 1) < 2 or key in seen:
                 continue
-            if (
-                key in seen
-                or _is_slight(access)
-                or _is_partial_warp(access)
-                or _is_side_by_side(access, kernel.accesses)
-            ):
-                continue
-            seen.add(key)
-            yield Occurrence(kernel.name, access.step.line, _format_message(access), access)
+            if not (_is_slight(access) or _is_partial_warp(access) or _is_side_by_side(access, kernel.accesses)):
+                seen.add(key)
+                yield Occurrence(kernel.name, access.step.line, _format_message(access), access)
 
 
 def _format_message(access: Access) -> str:
     if access.stride.text in (None, "0"):
         return f"`{access.text}`: {access.conflict} threads of a warp want different words of the same bank"
-    least = "at least " if access.stride.kind is StrideKind.SYMBOLIC else ""
     size = f" of {access.element_bytes} bytes" if access.element_bytes is not None else ""
-    if not size:
-        least = "at least "
+    least = "at least " if access.stride.kind is StrideKind.SYMBOLIC or not size else ""
     return (
         f"`{access.text}`: neighbouring threads are {access.stride.text} elements{size} apart, "
         f"{least}{access.conflict} of a warp in the same bank"
@@ -58,10 +50,15 @@ def _is_side_by_side(access: Access, accesses: Sequence[Access]) -> bool:
         return False
     if not step:
         # Accesses of 16 bytes serve a quarter of the threads at once.
-        return (
-            access.stride.kind is not StrideKind.SYMBOLIC
-            and (access.conflict or 0) < 8
-            and _uses_neighbour(access, accesses)
+        few = access.stride.kind is not StrideKind.SYMBOLIC and (access.conflict or 0) < 8
+        return few and (
+            is_stepping_by_one(access)
+            or any(
+                other.base == access.base
+                and other.use is access.use
+                and (other.offset - access.offset).constant in (1, -1)
+                for other in accesses
+            )
         )
     wide, rest = divmod(abs(step) * access.element_bytes, _WIDEST)
     if rest == 0 and wide % 2 and is_stepping_by_one(access):
@@ -87,19 +84,8 @@ def _is_slight(access: Access) -> bool:
     return not step or step % 2 == 1
 
 
-def _uses_neighbour(access: Access, accesses: Sequence[Access]) -> bool:
-    """Return True if the thread also uses its element's neighbour."""
-    return is_stepping_by_one(access) or any(
-        other.base == access.base and other.use is access.use and (other.offset - access.offset).constant in (1, -1)
-        for other in accesses
-    )
-
-
 def _is_partial_warp(access: Access) -> bool:
     """Return True if only a part of a warp works, or a conflict-free part may: 16 threads can avoid conflicts."""
     below = access.step.conditions
     few = (access.conflict or 0) < 4 and access.stride.kind is not StrideKind.SYMBOLIC
     return any(one.single or one.lane or (few and one.thread and "block" not in one.varies) for one in below)
-
-
-DETECTOR = CudaDetector("possible_shared_memory_bank_conflict", detect)

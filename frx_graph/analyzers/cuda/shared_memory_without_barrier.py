@@ -11,11 +11,12 @@ assembly. Silent if a thread can reach only one of the two.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Collection, Iterator, Sequence
 
-from frx_graph.analyzers.cuda.finding import CudaDetector, Occurrence, find_launches, group_by_loop
+from frx_graph.analyzers.cuda.finding import Occurrence, find_launches, group_by_loop
 from frx_graph.analyzers.cuda.first_threads import FirstThreads
+from frx_graph.analyzers.cuda.windows import leads_to_neighbours
 from frx_graph.evidence.cuda.polynomial import Polynomial, make_constant, make_symbol
 from frx_graph.evidence.cuda.source import (
     Access,
@@ -31,11 +32,10 @@ from frx_graph.evidence.cuda.source import (
     Use,
     WarpOperation,
 )
+from frx_graph.evidence.cuda.values import WARP
 
 _MOST_PENDING = 256
 """Writes of one array between two barriers that a read is compared with: the last ones."""
-WARP = 32
-"""Threads that any block is assumed to have."""
 _MOST_THREADS = 1024
 """Limit for a block: https://docs.nvidia.com/cuda/cuda-c-programming-guide/#features-and-technical-specifications"""
 _LAST = make_symbol("blockDim.x") - make_constant(1)
@@ -70,16 +70,17 @@ def find_races(source: CudaSource, kernel: Kernel, *, volatile: bool) -> Iterato
 def _select_events(kernel: Kernel, volatile: bool) -> Sequence[Event]:
     """Return accesses of arrays that are both written and read, and the places where threads wait. Returns nothing
     without such arrays."""
-    shared = [one for one in kernel.accesses if one.space is Space.SHARED or _is_volatile_global(one)]
+    # Global memory can also be `volatile` for other threads.
+    shared = [
+        one for one in kernel.accesses if one.space is Space.SHARED or (one.volatile and one.space is Space.GLOBAL)
+    ]
     written = {one.base for one in shared if one.use is not Use.READ and one.volatile is volatile}
     both = {one.base for one in shared if one.use is not Use.WRITE and one.base in written}
-    if not both:
-        return ()
     asked = {one.step.order for one in shared if one.base in both}
     return [
         event
         for event in kernel.events
-        if (event.step.order in asked if isinstance(event, Access) else _is_waited_at(event))
+        if asked and (event.step.order in asked if isinstance(event, Access) else _is_waited_at(event))
     ]
 
 
@@ -93,26 +94,24 @@ def _find_races_between(
 ) -> Iterator[tuple[Access, Access]]:
     """Yield reads among `events` of elements written `before`, in the last iteration of `loop`. Without one, reads and
     writes are both among `events`."""
-    pending: dict[str, deque[Access]] = {}
-    for turn, event in [*((0, event) for event in before), *((1, event) for event in events)]:
+    pending: dict[str, deque[Access]] = defaultdict(lambda: deque(maxlen=_MOST_PENDING))
+    for late, event in [*((False, event) for event in before), *((True, event) for event in events)]:
         if not isinstance(event, Access):
-            _drop_waited(pending, event.step)
-        else:
-            written = pending.setdefault(event.base, deque(maxlen=_MOST_PENDING))
-            if event.use is not Use.WRITE and turn:
-                for write in written:
-                    if (
-                        write.volatile is volatile
-                        and write.base not in done
-                        and (
-                            _reads_others(write, event, written, loop, threads)
-                            or _is_race_when_tried(write, event, written, loop, threads)
-                        )
-                    ):
-                        done.add(write.base)
-                        yield write, event
-            if event.use is not Use.READ and not (turn and before):
-                written.append(event)
+            # Those who have waited have been waited for, except in the other arm of a branch.
+            for base, written in pending.items():
+                stay = (write for write in written if not _is_on_one_path(write.step, event.step))
+                pending[base] = deque(stay, maxlen=_MOST_PENDING)
+            continue
+        written = pending[event.base]
+        for write in written if late and event.use is not Use.WRITE else ():
+            if write.volatile is not volatile or write.base in done:
+                continue
+            pair = write, event, written, loop, threads
+            if _reads_others(*pair) or _is_race_when_tried(*pair):
+                done.add(write.base)
+                yield write, event
+        if event.use is not Use.READ and not (late and before):
+            written.append(event)
 
 
 def _is_waited_at(event: Event) -> bool:
@@ -122,19 +121,6 @@ def _is_waited_at(event: Event) -> bool:
         below = event.step.conditions
         return not event.pure and not any(one.thread and not one.early and not one.data for one in below)
     return isinstance(event, WarpOperation) or (isinstance(event, Barrier) and not event.alone)
-
-
-def _drop_waited(pending: dict[str, deque[Access]], step: Step) -> None:
-    """Drop the writes of threads that have waited, except those in the other arm of a branch."""
-    for written in pending.values():
-        stay = [write for write in written if not _is_on_one_path(write.step, step)]
-        written.clear()
-        written.extend(stay)
-
-
-def _is_volatile_global(access: Access) -> bool:
-    """Return True for global memory that is `volatile` for other threads."""
-    return access.volatile and access.space is Space.GLOBAL
 
 
 def _is_race_when_tried(
@@ -159,7 +145,10 @@ def _reads_others(
     if Use.ATOMIC in (write.use, read.use):
         return loop is None and write.use is not read.use and _is_around_atomic(write, read)
     if "data" in write.varies | read.varies:
-        return _is_chosen_by_data(write, read)
+        # Each thread has written its own element, and reads one that only data choose.
+        own = "data" not in write.varies and bool(write.stride.elements) and not write.step.single
+        chosen = "data" in read.varies and all(name and all("#" in one for one in name) for name in read.offset.terms)
+        return own and chosen and not read.step.single and _is_by_place(write.offset)
     apart = read.offset - write.offset
     if apart.constant == 0 and _depends_on_data(write) and not _depends_on_data(read):
         ways = set(read.step.conditions)
@@ -170,12 +159,13 @@ def _reads_others(
             return False
         if apart.constant == 0:
             # One thread has written, the others have not.
-            return _is_single_writer(write) and read.stride.kind is StrideKind.BROADCAST
+            alone = write.stride.kind in (StrideKind.BROADCAST, StrideKind.COALESCED)
+            return alone and read.stride.kind is StrideKind.BROADCAST
         # One thread of each warp, or one for all: other places belong to other threads.
         several = "x" in write.varies or any(name.startswith("loop:") for name in write.offset.iterate_symbols())
         return several and write.stride.kind is StrideKind.BROADCAST and _is_by_place(apart)
-    own, reads = write.stride.elements, read.stride.elements
-    if not own or any(one.offset == read.offset and not one.step.single for one in written):
+    step, reads = write.stride.elements, read.stride.elements
+    if not step or any(one.offset == read.offset and not one.step.single for one in written):
         return False
     if read.step.single:
         known = reads == 0 and "loop:" in str(read.offset) and _is_by_place(apart)
@@ -183,23 +173,23 @@ def _reads_others(
     if apart.constant is not None:
         # Places between a thread's element and its neighbour's may be its own too; farther away than a warp is wide,
         # there may be no thread.
-        if apart.constant == 0 or apart.constant % own or abs(apart.constant // own) >= WARP:
+        if apart.constant == 0 or apart.constant % step or abs(apart.constant // step) >= WARP:
             return False
         # In `if (i < 4) x[i] += x[i + 4]` no thread reads what another writes.
         few = any("x" in one.varies for one in (*write.step.conditions, *read.step.conditions))
         return not (few or threads.launches) or threads.can_threads_meet(write, read, written, loop) is not False
     if reads is None:
         return False
-    if reads != own:
+    if reads != step:
         # Below a condition on the place, readers need not be writers, nor writers readers.
         if any("x" in one.varies and not one.ragged for one in write.step.conditions):
             return False
         return _is_by_place(apart) or (reads == 0 and read.offset == _LAST)
     bordered = all(one.ragged or "x" not in one.varies for one in (*write.step.conditions, *read.step.conditions))
-    if loop is None and abs(own) == 1 and bordered and threads.windows.lead_to_neighbours(write, read, apart):
+    if loop is None and abs(step) == 1 and bordered and leads_to_neighbours(threads, write, read, apart):
         return True
     ((name, times), *more) = apart.terms.items()
-    if abs(own) != 1 or more or len(name) != 1 or not name[0].startswith("loop:") or abs(times) >= WARP:
+    if abs(step) != 1 or more or len(name) != 1 or not name[0].startswith("loop:") or abs(times) >= WARP:
         return False
     # In `if (i < s) x[i] += x[i + s]` no thread reads what another writes before `s` changes.
     if loop is not None:
@@ -236,19 +226,6 @@ def _is_by_place(apart: Polynomial) -> bool:
     return near and all(_is_place(name) for name in apart.terms if name)
 
 
-def _is_chosen_by_data(write: Access, read: Access) -> bool:
-    """Return True if each thread has written its own element, and reads one that only data choose."""
-    chosen = "data" in read.varies and all(name and all("#" in one for one in name) for name in read.offset.terms)
-    return (
-        chosen
-        and "data" not in write.varies
-        and bool(write.stride.elements)
-        and not write.step.single
-        and not read.step.single
-        and _is_by_place(write.offset)
-    )
-
-
 def _is_place(product: Sequence[str]) -> bool:
     """Return True for a thread's place or a counter, alone or times the size of a block: `k * blockDim.x`."""
     # A pointer that a loop changes leads from one array to another.
@@ -259,10 +236,6 @@ def _is_place(product: Sequence[str]) -> bool:
 def _depends_on_data(access: Access) -> bool:
     """Return True for an action that depends on data that the thread loaded for itself: `if (x[i] > 0) found = 1`."""
     return any(one.data and "x" in one.varies and "z" not in one.varies for one in access.step.conditions)
-
-
-def _is_single_writer(write: Access) -> bool:
-    return write.step.single and write.stride.kind in (StrideKind.BROADCAST, StrideKind.COALESCED)
 
 
 def _is_on_one_path(one: Step, other: Step) -> bool:
@@ -277,6 +250,3 @@ def _is_excluded(one: Step, other: Step) -> bool:
     """Return True for two arms of the same branch."""
     arms = dict(one.arms)
     return any(arms.get(branch, arm) != arm for branch, arm in other.arms)
-
-
-DETECTOR = CudaDetector("shared_memory_without_barrier", detect)

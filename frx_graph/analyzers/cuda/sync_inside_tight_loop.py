@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from frx_graph.analyzers.cuda.finding import CudaDetector, Occurrence, group_by_loop
+from frx_graph.analyzers.cuda.finding import Occurrence, group_by_loop
 from frx_graph.evidence.cuda.source import Access, Barrier, BarrierKind, Call, CudaSource, Event, Kernel, Loop, Space
 
 FEW = 4
@@ -32,9 +32,8 @@ def _check_loop(kernel: Kernel, loop: Loop, inside: Sequence[Event]) -> Iterator
     barriers = [one for one in inside if isinstance(one, Barrier) and one.kind is BarrierKind.BLOCK]
     accesses = [one for one in inside if isinstance(one, Access)]
     shared = [one for one in accesses if one.space is Space.SHARED]
-    if not 0 < len(barriers) <= MOST or not shared or len(shared) != len(accesses) or len(shared) > FEW * len(barriers):
-        return
-    if any(isinstance(one, Call) and not one.pure for one in inside):
+    little = 0 < len(shared) == len(accesses) <= FEW * len(barriers)
+    if not 0 < len(barriers) <= MOST or not little or any(isinstance(one, Call) and not one.pure for one in inside):
         return
     times = "once" if len(barriers) == 1 else f"{len(barriers)} times"
     said = (
@@ -42,6 +41,3 @@ def _check_loop(kernel: Kernel, loop: Loop, inside: Sequence[Event]) -> Iterator
         f"for {len(shared)} accesses of shared memory"
     )
     yield Occurrence(kernel.name, barriers[0].step.line, said)
-
-
-DETECTOR = CudaDetector("sync_inside_tight_loop", detect)

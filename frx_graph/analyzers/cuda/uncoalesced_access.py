@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from frx_graph.analyzers.cuda.finding import CudaDetector, Occurrence
-from frx_graph.evidence.cuda.source import Access, CudaSource, Kernel, Space, StrideKind
+from frx_graph.analyzers.cuda.finding import Occurrence
+from frx_graph.evidence.cuda.source import Access, CudaSource, Kernel, Space, StrideKind, Use
 
 SECTOR = 32
 """Bytes that are moved at once: https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/#coalesced-access-to-global-memory"""
@@ -80,12 +80,10 @@ def _is_fixed(kernel: Kernel, access: Access) -> bool:
 
 def is_stepping_by_one(access: Access) -> bool:
     """Return True for an access that moves to the next element in each iteration of a loop."""
-    turns = (
-        access.offset.terms.get((symbol,))
-        for symbol in set(access.offset.iterate_symbols())
-        if symbol.startswith("loop:")
+    return any(
+        times in (1, -1) and len(name) == 1 and name[0].startswith("loop:")
+        for name, times in access.offset.terms.items()
     )
-    return any(step in (1, -1) for step in turns)
 
 
 def _format_message(access: Access) -> str:
@@ -94,8 +92,5 @@ def _format_message(access: Access) -> str:
     bytes_apart = (
         f", {stride.elements * access.element_bytes} bytes" if stride.elements and access.element_bytes else ""
     )
-    verb = "written" if access.use.value == "write" else "read" if access.use.value == "read" else "updated"
+    verb = {Use.WRITE: "written", Use.READ: "read", Use.ATOMIC: "updated"}[access.use]
     return f"`{access.text}` is {verb} by neighbouring threads {stride.text} elements{size} apart{bytes_apart}"
-
-
-DETECTOR = CudaDetector("uncoalesced_access", detect)

@@ -9,19 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from frx_graph.analyzers.cuda.finding import CudaDetector, Occurrence
-from frx_graph.evidence.cuda.source import (
-    Access,
-    Barrier,
-    BarrierKind,
-    Call,
-    CudaSource,
-    Event,
-    Kernel,
-    Loop,
-    Space,
-    Use,
-)
+from frx_graph.analyzers.cuda.finding import Occurrence
+from frx_graph.evidence.cuda.source import Barrier, BarrierKind, CudaSource, Event, Kernel, Loop, Space, Use
 
 
 def detect(source: CudaSource) -> Iterator[Occurrence]:
@@ -36,37 +25,25 @@ def detect(source: CudaSource) -> Iterator[Occurrence]:
             yield Occurrence(kernel.name, blocks[0].step.line, said)
             continue
         for one, other in pairwise(events):
-            if _is_block(one) and _is_block(other) and _is_same_place(one, other) and one.step.line != other.step.line:
+            if not _is_block(one) or not _is_block(other) or one.step.line == other.step.line:
+                continue
+            if one.step.loops == other.step.loops and one.step.arms == other.step.arms:
                 said = f"nothing is read or written since the barrier in line {one.step.line}"
                 yield Occurrence(kernel.name, other.step.line, said)
-        last = events[-1] if events else None
-        if isinstance(last, Barrier) and _is_block(last) and not last.step.loops and last.step.through is None:
-            yield Occurrence(kernel.name, last.step.line, "nothing comes behind it: the kernel ends here")
+        if events and _is_block(events[-1]) and not events[-1].step.loops:
+            yield Occurrence(kernel.name, events[-1].step.line, "nothing comes behind it: the kernel ends here")
 
 
 def _is_block(event: Event) -> bool:
-    return isinstance(event, Barrier) and event.kind is BarrierKind.BLOCK and event.text.startswith("__syncthreads()")
-
-
-def _is_same_place(one: Event, other: Event) -> bool:
-    return (
-        one.step.loops == other.step.loops
-        and one.step.arms == other.step.arms
-        and (one.step.through is None and other.step.through is None)
-    )
+    """Return True for `__syncthreads()` in the kernel itself."""
+    said = isinstance(event, Barrier) and event.kind is BarrierKind.BLOCK and event.text.startswith("__syncthreads()")
+    return said and event.step.through is None
 
 
 def _shares_nothing(kernel: Kernel) -> bool:
-    if any(array.space is Space.SHARED for array in kernel.arrays):
+    if any(array.space is Space.SHARED for array in kernel.arrays) or any(not call.pure for call in kernel.calls):
         return False
-    if any(isinstance(event, Call) and not event.pure for event in kernel.events):
-        return False
-    accesses = [event for event in kernel.events if isinstance(event, Access)]
-    if not accesses or any(one.space not in (Space.GLOBAL, Space.CONSTANT) for one in accesses):
-        return False
-    written = {one.base for one in accesses if one.use is not Use.READ}
-    read = {one.base for one in accesses if one.use is not Use.WRITE}
-    return not written & read
-
-
-DETECTOR = CudaDetector("unnecessary_syncthreads", detect)
+    written = {one.base for one in kernel.accesses if one.use is not Use.READ}
+    read = {one.base for one in kernel.accesses if one.use is not Use.WRITE}
+    known = all(one.space in (Space.GLOBAL, Space.CONSTANT) for one in kernel.accesses)
+    return bool(kernel.accesses) and known and not written & read

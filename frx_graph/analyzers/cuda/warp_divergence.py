@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from frx_graph.analyzers.cuda.excessive_branching import MANY
-from frx_graph.analyzers.cuda.finding import CudaDetector, Occurrence
+from frx_graph.analyzers.cuda.finding import Occurrence
 from frx_graph.evidence.cuda.source import Access, Branch, Call, CudaSource, Kernel, Loop, Product
 
 
@@ -40,6 +40,3 @@ def _works(kernel: Kernel, branch: Branch, arm: int) -> bool:
         (branch.number, arm) in event.step.arms and isinstance(event, (Access, Call, Loop, Product))
         for event in kernel.events
     )
-
-
-DETECTOR = CudaDetector("warp_divergence", detect)

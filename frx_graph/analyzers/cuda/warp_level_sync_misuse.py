@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from frx_graph.analyzers.cuda.finding import CudaDetector, Occurrence
+from frx_graph.analyzers.cuda.finding import Occurrence
 from frx_graph.analyzers.cuda.shared_memory_without_barrier import find_races
 from frx_graph.evidence.cuda.source import CudaSource, WarpOperation
 
@@ -24,12 +24,11 @@ def detect(source: CudaSource) -> Iterator[Occurrence]:
     """Yield one occurrence per kernel and kind."""
     for kernel in source.kernels:
         operations = [event for event in kernel.events if isinstance(event, WarpOperation)]
-        legacy = next(
-            (one for one in operations if one.mask is None and not _has_masked_alternative(one, operations)), None
-        )
-        if legacy is not None:
-            said = f"`{legacy.name}` has no mask: CUDA 9 has replaced it by `{legacy.name}_sync`"
-            yield Occurrence(kernel.name, legacy.step.line, said)
+        for one in operations:
+            if one.mask is None and not _has_masked_alternative(one, operations):
+                said = f"`{one.name}` has no mask: CUDA 9 has replaced it by `{one.name}_sync`"
+                yield Occurrence(kernel.name, one.step.line, said)
+                break
         for one in operations:
             split = next((c for c in one.step.conditions if (c.lane or c.ragged) and not c.early and not c.data), None)
             if one.full and split is not None:
@@ -49,6 +48,3 @@ def _has_masked_alternative(legacy: WarpOperation, operations: Sequence[WarpOper
     """Return True if the other arm of an `#if` or `if` has a call with a mask, for the devices that need it."""
     other = {(branch, 1 - arm) for branch, arm in legacy.step.arms}
     return any(one.mask is not None and other & set(one.step.arms) for one in operations)
-
-
-DETECTOR = CudaDetector("warp_level_sync_misuse", detect)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from frx_graph.analyzers.kernels.attribution import Attribution, attribute_kernels
@@ -13,7 +13,7 @@ from frx_graph.analyzers.kernels.labels import (
     INSUFFICIENT,
     Estimates,
     KernelLabel,
-    count_load_sectors,
+    count_sectors,
     label_kernel,
 )
 from frx_graph.analyzers.kernels.metric_levels import add_derived_values
@@ -68,13 +68,15 @@ class KernelAnalysis:
 
 def analyze_kernels(summaries: Sequence[KernelSummary], gpu: GpuProfile | None = None) -> KernelAnalysis:
     """Analyse counters, and the GPU: `gpu`, or the GPU named in the export."""
-    views = [(summary, view_gpu(summary, gpu)) for summary in summaries]
-    labelled = [(summary, label_kernel(summary, _extract_estimates(view)), view) for summary, view in views]
-    known = {id(summary): (labels, view) for summary, labels, view in labelled}
-    kernels = []
-    for one in attribute_kernels(labelled):
-        labels, view = known[id(one.kernel)]
-        kernels.append(LabelledKernel(one.kernel, labels, one, view))
+    labelled = []
+    for summary in summaries:
+        view = view_gpu(summary, gpu)
+        labelled.append((summary, label_kernel(summary, view or Estimates()), view))
+    kernels = [
+        LabelledKernel(summary, labels, attribution, view)
+        for (summary, labels, view), attribution in zip(labelled, attribute_kernels(labelled), strict=True)
+    ]
+    kernels.sort(key=lambda one: -one.attribution.score)
     bottlenecks = _rank_bottlenecks(kernels)
     return KernelAnalysis(
         kernels=tuple(kernels),
@@ -83,10 +85,6 @@ def analyze_kernels(summaries: Sequence[KernelSummary], gpu: GpuProfile | None =
         timed=all(kernel.attribution.runtime_share_pct is not None for kernel in kernels),
         with_stalls=sum(compute_warp_stalls(summary.values) is not None for summary in summaries),
     )
-
-
-def _extract_estimates(view: GpuView | None) -> Estimates:
-    return Estimates() if view is None else Estimates(view.dram_pct, view.occupancy_pct, view.limiters)
 
 
 def _grade_confidence(label: KernelLabel, kernel: LabelledKernel) -> float:
@@ -123,6 +121,18 @@ def _rank_bottlenecks(kernels: Sequence[LabelledKernel]) -> tuple[Bottleneck, ..
     return tuple(sorted(bottlenecks, key=lambda one: (-one.score, one.label)))
 
 
+_BOUND_BY_PEAK = frozenset(
+    {
+        "warp_stall_memory",
+        "warp_stall_sync",
+        "occupancy_limited",
+        "occupancy_limited_by_registers",
+        "occupancy_limited_by_shared_memory",
+        "occupancy_limited_by_block_size",
+        "low_warp_scheduler_utilization",
+        "low_issue_efficiency",
+    }
+)
 _LEAST_PCT = 1.0
 """Percent of a peak below which the bound would be a factor of a hundred or more, and says nothing."""
 
@@ -134,44 +144,18 @@ def bound_speedup(label: str, values: Mapping[str, float]) -> float | None:
     time on the busier one. Fewer bytes leave compute as the limit; with whole sectors, the kernel moves proportionally
     fewer bytes.
     """
-    bound = _BOUNDS.get(label)
-    return None if bound is None else bound(values)
-
-
-def _bound_by_peak(values: Mapping[str, float]) -> float | None:
     sol = judge_speed_of_light(values)
     if sol.compute_pct is None or sol.memory_pct is None:
         return None
-    return _compute_speedup(100.0, max(sol.compute_pct, sol.memory_pct))
-
-
-def _bound_by_compute(values: Mapping[str, float]) -> float | None:
-    sol = judge_speed_of_light(values)
-    if sol.compute_pct is None or sol.memory_pct is None:
-        return None
-    return _compute_speedup(max(sol.memory_pct, sol.compute_pct), sol.compute_pct)
-
-
-def _bound_by_sectors(values: Mapping[str, float]) -> float | None:
-    sectors, limit = count_load_sectors(values), _bound_by_compute(values)
-    if sectors is None or limit is None:
-        return None
-    return min(limit, _compute_speedup(sectors, COALESCED_SECTORS) or 0.0)
+    busiest = max(sol.compute_pct, sol.memory_pct)
+    if label in _BOUND_BY_PEAK:
+        return _compute_speedup(100.0, busiest)
+    by_compute = _compute_speedup(busiest, sol.compute_pct)
+    sectors = count_sectors(values, "load")
+    if label == "uncoalesced_access" and by_compute is not None and sectors is not None:
+        return min(by_compute, _compute_speedup(sectors, COALESCED_SECTORS) or 0.0)
+    return by_compute if label == "memory_bandwidth_bound" else None
 
 
 def _compute_speedup(now: float, then: float) -> float | None:
     return None if then < _LEAST_PCT else max(0.0, 100.0 * (now / then - 1.0))
-
-
-_BOUNDS: Mapping[str, Callable[[Mapping[str, float]], float | None]] = {
-    "memory_bandwidth_bound": _bound_by_compute,
-    "uncoalesced_access": _bound_by_sectors,
-    "warp_stall_memory": _bound_by_peak,
-    "warp_stall_sync": _bound_by_peak,
-    "occupancy_limited": _bound_by_peak,
-    "occupancy_limited_by_registers": _bound_by_peak,
-    "occupancy_limited_by_shared_memory": _bound_by_peak,
-    "occupancy_limited_by_block_size": _bound_by_peak,
-    "low_warp_scheduler_utilization": _bound_by_peak,
-    "low_issue_efficiency": _bound_by_peak,
-}

@@ -15,8 +15,6 @@ from frx_graph.analyzers.kernels.kernel_totals import KernelSummary
 from frx_graph.analyzers.kernels.labels import KernelLabel
 from frx_graph.analyzers.kernels.speed_of_light import LATENCY_BELOW_PCT, Bound, judge_speed_of_light
 
-_HIGH, _MEDIUM, _LOW = 0.3, 0.1, 0.02
-
 
 class Opportunity(enum.StrEnum):
     """A word for the score."""
@@ -25,6 +23,9 @@ class Opportunity(enum.StrEnum):
     MEDIUM = "medium"
     LOW = "low"
     NONE = "none"
+
+
+_LEAST = {Opportunity.HIGH: 0.3, Opportunity.MEDIUM: 0.1, Opportunity.LOW: 0.02}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +46,14 @@ class Attribution:
 def attribute_kernels(
     labelled: Sequence[tuple[KernelSummary, tuple[KernelLabel, ...], GpuView | None]],
 ) -> tuple[Attribution, ...]:
-    """Attribute all kernels, the most promising first."""
+    """Attribute all kernels, in their order."""
     times = [kernel.seconds for kernel, _, _ in labelled]
     whole = sum(time for time in times if time is not None)
     known = None not in times and whole > 0
-    found = [
+    return tuple(
         _attribute_kernel(kernel, labels, gpu, (kernel.seconds or 0.0) / whole if known else None)
         for kernel, labels, gpu in labelled
-    ]
-    return tuple(sorted(found, key=lambda one: -one.score))
+    )
 
 
 def _attribute_kernel(
@@ -72,7 +72,7 @@ def _attribute_kernel(
         mfu_pct=mfu,
         roofline_region=region or _name_region(sol.bound),
         from_datasheet=region is not None or (counted is None and mfu is not None),
-        opportunity=_classify_opportunity(score),
+        opportunity=next((word for word, least in _LEAST.items() if score >= least), Opportunity.NONE),
         score=score,
     )
 
@@ -86,14 +86,6 @@ def _find_datasheet_region(gpu: GpuView) -> str | None:
     if gpu.region is not None:
         return gpu.region
     return _name_region(Bound.MEMORY) if gpu.dram_pct is not None and gpu.dram_pct >= LATENCY_BELOW_PCT else None
-
-
-def _classify_opportunity(score: float) -> Opportunity:
-    if score >= _HIGH:
-        return Opportunity.HIGH
-    if score >= _MEDIUM:
-        return Opportunity.MEDIUM
-    return Opportunity.LOW if score >= _LOW else Opportunity.NONE
 
 
 def compute_fp32_utilisation(values: Mapping[str, float]) -> float | None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from frx_graph.analyzers.kernels.kernel_totals import KernelSummary
-from frx_graph.analyzers.kernels.labels import is_matrix_product
+from frx_graph.analyzers.kernels.labels import Estimates, is_matrix_product
 from frx_graph.analyzers.kernels.occupancy_model import (
     FULL_PCT,
     Limiter,
@@ -66,25 +66,22 @@ BY_NAME = "the file's device name"
 BY_CAPABILITY = "the file's compute capability"
 
 
-@dataclass(frozen=True, slots=True)
-class GpuView:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuView(Estimates):
     """One kernel on that GPU. All fields but the first two are None or empty if a metric was not measured, or the GPU's
     value is unknown.
 
     `peak_pct` is arithmetic over its format's peak. `mfu_pct` is the part of the time that all arithmetic would
     take at these peaks. `flops_per_byte` is all arithmetic over DRAM traffic, and `ridge` the same ratio if both would
-    take equally long. `dram_pct` is traffic over the bandwidth, `launch_bytes` the traffic of a launch.
+    take equally long. `launch_bytes` is the traffic of a launch.
     """
 
     profile: GpuProfile
     known_by: str
-    occupancy_pct: float | None
-    limiters: tuple[Limiter, ...]
     peak_pct: Mapping[str, float]
     mfu_pct: float | None
     flops_per_byte: float | None
     ridge: float | None
-    dram_pct: float | None
     launch_bytes: float | None
 
     @property
@@ -115,10 +112,11 @@ def view_gpu(kernel: KernelSummary, given: GpuProfile | None) -> GpuView | None:
             by = compute_block_limits(limits, *needs)
             limiters = tuple(limiter for limiter, blocks in by.items() if blocks == min(by.values()))
     counted = count_arithmetic(kernel.kernel, kernel.values)
-    by_format = {} if counted is None else _compute_peak_seconds(counted, profile)
-    at_peak = _sum_peak_seconds(counted, by_format)
-    seconds, moved, bandwidth = kernel.seconds, count_dram_bytes(kernel.values), profile.bandwidth_bytes_per_s
+    operations: Mapping[str, float] = {} if counted is None else counted.operations
     flops = None if counted is None else counted.whole
+    by_format = {of: done / peak for of, done in operations.items() if (peak := profile.get_peak_flops(of)) is not None}
+    at_peak = sum(by_format.values()) if flops is not None and len(by_format) == len(operations) else None
+    seconds, moved, bandwidth = kernel.seconds, count_dram_bytes(kernel.values), profile.bandwidth_bytes_per_s
     return GpuView(
         profile=profile,
         known_by=known_by,
@@ -151,20 +149,6 @@ def _find_block_needs(kernel: KernelSummary) -> tuple[int, int, int] | None:
     x, y, z = kernel.block
     threads = x * y * z
     return (threads, registers, static + dynamic) if threads > 0 else None
-
-
-def _compute_peak_seconds(counted: Arithmetic, profile: GpuProfile) -> Mapping[str, float]:
-    """Return the seconds for each format's arithmetic at the data sheet's peak, if known."""
-    return {
-        of: done / peak for of, done in counted.operations.items() if (peak := profile.get_peak_flops(of)) is not None
-    }
-
-
-def _sum_peak_seconds(counted: Arithmetic | None, by_format: Mapping[str, float]) -> float | None:
-    """Return the seconds for all formats in turn; None if a part is unknown."""
-    if counted is None or not counted.complete or counted.operations.keys() != by_format.keys():
-        return None
-    return sum(by_format.values())
 
 
 def count_dram_bytes(values: Mapping[str, float]) -> float | None:

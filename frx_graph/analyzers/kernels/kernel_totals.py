@@ -6,6 +6,7 @@ ms. Missing metrics are left out of the average.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -68,30 +69,14 @@ class _MetricTotal:
 
 
 @dataclass(slots=True)
-class _LimiterShares:
-    """Time and launches of each limiter; time counts only if every launch was timed."""
-
-    seconds: dict[Limiter, float] = field(default_factory=dict)
-    launches: dict[Limiter, int] = field(default_factory=dict)
-
-    def add(self, key: Limiter, seconds: float | None) -> None:
-        self.launches[key] = self.launches.get(key, 0) + 1
-        self.seconds[key] = self.seconds.get(key, 0.0) + (seconds or 0.0)
-
-    def compute_shares(self, launches: int, seconds: float | None) -> dict[Limiter, float]:
-        if seconds:
-            return {key: time / seconds for key, time in self.seconds.items()}
-        return {key: count / launches for key, count in self.launches.items()}
-
-
-@dataclass(slots=True)
 class _LaunchTotals:
     first: KernelLaunch
     launches: int = 0
     timed: int = 0
     seconds: float = 0.0
     metrics: dict[str, _MetricTotal] = field(default_factory=dict)
-    limiters: _LimiterShares = field(default_factory=_LimiterShares)
+    limited: dict[Limiter, int] = field(default_factory=lambda: defaultdict(int))
+    limited_seconds: dict[Limiter, float] = field(default_factory=lambda: defaultdict(float))
     same_shape: bool = True
     rules: dict[tuple[str, str], NcuRule] = field(default_factory=dict)
 
@@ -118,10 +103,12 @@ class KernelTotals:
         for name, value in launch.values.items():
             folded = metrics.get(name)
             if folded is None:
-                folded = metrics[name] = _MetricTotal(_choose_fold(name), value)
+                sums = Fold.SUM if name.startswith("stall_samples") else Fold.MEAN
+                folded = metrics[name] = _MetricTotal(BY_NAME[name].fold if name in BY_NAME else sums, value)
             folded.add(value, seconds)
         for limiter in find_limiters(launch.values):
-            kernel.limiters.add(limiter, seconds)
+            kernel.limited[limiter] += 1
+            kernel.limited_seconds[limiter] += seconds or 0.0
         for rule in launch.rules:
             if len(kernel.rules) < _MOST_RULES:
                 kernel.rules.setdefault((rule.name, rule.text), rule)
@@ -132,25 +119,17 @@ class KernelTotals:
         return tuple(sorted(found, key=lambda summary: -(summary.seconds or 0.0)))
 
 
-def _choose_fold(name: str) -> Fold:
-    if (metric := BY_NAME.get(name)) is not None:
-        return metric.fold
-    return Fold.SUM if name.startswith("stall_samples") else Fold.MEAN
-
-
-def _is_partial(name: str, folded: _MetricTotal, launches: int) -> bool:
-    """Return True for a sum over only some launches. For stall samples, only shares are used."""
-    return folded.fold is Fold.SUM and folded.count < launches and name in BY_NAME
-
-
 def _summarize_kernel(kernel: _LaunchTotals) -> KernelSummary:
     values = {
         name: folded.value
         for name, folded in kernel.metrics.items()
-        if folded.value is not None and not _is_partial(name, folded, kernel.launches)
+        # A sum over only some launches is not the kernel's. For stall samples, only shares are used.
+        if folded.value is not None
+        and (folded.fold is not Fold.SUM or folded.count == kernel.launches or name not in BY_NAME)
     }
     first = kernel.first
     seconds = kernel.seconds if kernel.timed == kernel.launches else None
+    limited: Mapping[Limiter, float] = kernel.limited_seconds if seconds else kernel.limited
     return KernelSummary(
         kernel=first.kernel,
         device=first.device,
@@ -161,6 +140,6 @@ def _summarize_kernel(kernel: _LaunchTotals) -> KernelSummary:
         values=values,
         grid=first.grid if kernel.same_shape else None,
         block=first.block if kernel.same_shape else None,
-        limiters=kernel.limiters.compute_shares(kernel.launches, seconds),
+        limiters={limiter: amount / (seconds or kernel.launches) for limiter, amount in limited.items()},
         rules=tuple(kernel.rules.values()),
     )

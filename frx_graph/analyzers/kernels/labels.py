@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from frx_graph.analyzers.kernels.kernel_totals import KernelSummary
 from frx_graph.analyzers.kernels.occupancy_model import BLOCK_SIZE, Limiter
@@ -30,9 +31,10 @@ L1_HIT_PCT = 40.0
 L2_HIT_PCT = 50.0
 COALESCED_SECTORS = 4.0
 """A warp's 32 neighbouring 4-byte words fill four sectors of 32 bytes."""
-VECTOR_SECTORS = (8.0, 16.0)
+_VECTOR_SECTORS = (8.0, 16.0)
 """The same for 8 and 16 bytes per thread: more sectors, and none of them wasted."""
-_VECTOR_WITHIN = 0.02
+SECTORS_WITHIN = 0.02
+"""Ratio up to which counts of sectors are equal."""
 MOST_SECTORS = 32.0
 TENSOR_PIPE_PCT = 30.0
 OCCUPANCY_PCT = 50.0
@@ -51,6 +53,12 @@ _MATRIX_PRODUCT = re.compile(
 )
 """Names that are not conversions, nor the gamma of a normalisation."""
 _TENSOR_WORK = ("tensor_instructions", "tensor_fp16_operations", "tensor_bf16_operations", "tensor_tf32_operations")
+_STALLS = (("warp_stall_memory", MEMORY, "memory"), ("warp_stall_sync", SYNCHRONISATION, "other warps"))
+_LIMITED_BY = {
+    Limiter.REGISTERS: "occupancy_limited_by_registers",
+    Limiter.SHARED_MEMORY: "occupancy_limited_by_shared_memory",
+    **dict.fromkeys(BLOCK_SIZE, "occupancy_limited_by_block_size"),
+}
 _MATTERS = frozenset({Bound.LATENCY, Bound.UNKNOWN})
 
 
@@ -64,10 +72,10 @@ class KernelLabel:
     estimated: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Estimates:
     """Stand-ins for counters that were not measured: DRAM traffic in percent of the data sheet's bandwidth, the
-    theoretical occupancy, and its limiters."""
+    theoretical occupancy, and its limiters; None or empty if unknown."""
 
     dram_pct: float | None = None
     occupancy_pct: float | None = None
@@ -104,81 +112,53 @@ def _detect_bandwidth_bound(seen: _KernelEvidence) -> Iterator[KernelLabel]:
     dram = seen.estimates.dram_pct if counted is None else counted
     if dram is None or dram < DRAM_SATURATED_PCT or seen.sol.bound in (Bound.COMPUTE, Bound.LATENCY):
         return
-    stalled = seen.stalls.dominant if seen.stalls is not None else None
-    if stalled is not None and stalled not in MEMORY:
+    if seen.stalls is None or seen.stalls.dominant is None or seen.stalls.dominant in MEMORY:
+        of = "its peak" if counted is not None else "the data sheet's bandwidth"
+        said = f"DRAM at {dram:.1f} % of {of}"
+        yield KernelLabel("memory_bandwidth_bound", min(1.0, dram / 100.0), said, estimated=counted is None)
+
+
+def _detect_stalls(seen: _KernelEvidence) -> Iterator[KernelLabel]:
+    if seen.stalls is None or seen.sol.bound is Bound.COMPUTE:
         return
-    of = "its peak" if counted is not None else "the data sheet's bandwidth"
-    said = f"DRAM at {dram:.1f} % of {of}"
-    yield KernelLabel("memory_bandwidth_bound", _clamp_share(dram), said, estimated=counted is None)
-
-
-def _detect_memory_stalls(seen: _KernelEvidence) -> Iterator[KernelLabel]:
-    yield from _detect_dominant_stall(seen, "warp_stall_memory", MEMORY, "memory")
-
-
-def _detect_sync_stalls(seen: _KernelEvidence) -> Iterator[KernelLabel]:
-    yield from _detect_dominant_stall(seen, "warp_stall_sync", SYNCHRONISATION, "other warps")
-
-
-def _detect_dominant_stall(
-    seen: _KernelEvidence, label: str, reasons: frozenset[str], what: str
-) -> Iterator[KernelLabel]:
-    stalls = seen.stalls
-    if stalls is None or stalls.dominant not in reasons or seen.sol.bound is Bound.COMPUTE:
-        return
-    share = stalls.sum_shares(reasons)
-    if share >= STALL_SHARE:
-        yield KernelLabel(label, min(share, 1.0), f"warps wait for {what} {share:.0%} of the time ({stalls.dominant})")
+    for label, reasons, what in _STALLS:
+        share = seen.stalls.sum_shares(reasons)
+        if seen.stalls.dominant in reasons and share >= STALL_SHARE:
+            said = f"warps wait for {what} {share:.0%} of the time ({seen.stalls.dominant})"
+            yield KernelLabel(label, min(share, 1.0), said)
 
 
 def _detect_cache_thrashing(seen: _KernelEvidence) -> Iterator[KernelLabel]:
-    l1, l2 = seen.values.get("l1_hit_rate"), seen.values.get("l2_hit_rate")
-    if not _is_waiting_for_memory(seen):
+    # A matrix product that stages tiles in shared memory misses L1 with each load, by design.
+    waits = seen.stalls is not None and seen.stalls.dominant in MEMORY
+    if seen.sol.bound is Bound.COMPUTE or (seen.sol.bound is Bound.LATENCY and not waits):
         return
-    l1_low, l2_low = l1 is not None and l1 < L1_HIT_PCT, l2 is not None and l2 < L2_HIT_PCT
+    l1, l2 = seen.values.get("l1_hit_rate", L1_HIT_PCT), seen.values.get("l2_hit_rate", L2_HIT_PCT)
     # Data in neither cache is read for the first time: caches do not help a stream.
-    if l1_low and l2_low:
-        return
-    if l1 is not None and l1_low:
+    if l1 < L1_HIT_PCT and l2 >= L2_HIT_PCT:
         yield KernelLabel("l1_cache_thrashing", 0.5 * (1 - l1 / L1_HIT_PCT), f"L1 hit rate {l1:.1f} %")
-    elif l2 is not None and l2_low and l1 is not None:
+    elif l2 < L2_HIT_PCT and l1 >= L1_HIT_PCT and "l1_hit_rate" in seen.values:
         yield KernelLabel("l2_cache_thrashing", 0.5 * (1 - l2 / L2_HIT_PCT), f"L2 hit rate {l2:.1f} %")
 
 
-def _is_waiting_for_memory(seen: _KernelEvidence) -> bool:
-    """Return False if caches do not matter: a matrix product that stages tiles in shared memory misses L1 with each
-    load, by design."""
-    if seen.sol.bound is Bound.LATENCY:
-        return seen.stalls is not None and seen.stalls.dominant in MEMORY
-    return seen.sol.bound is not Bound.COMPUTE
-
-
 def _detect_uncoalesced_access(seen: _KernelEvidence) -> Iterator[KernelLabel]:
-    sectors = count_load_sectors(seen.values)
-    if sectors is None or sectors <= COALESCED_SECTORS * (1 + _VECTOR_WITHIN) or seen.sol.bound is Bound.COMPUTE:
+    sectors = count_sectors(seen.values, "load")
+    if sectors is None or is_whole_vector(sectors) or seen.sol.bound is Bound.COMPUTE:
         return
-    if any(abs(sectors - vector) <= _VECTOR_WITHIN * vector for vector in VECTOR_SECTORS):
-        return
-    score = min(1.0, (sectors - COALESCED_SECTORS) / (MOST_SECTORS - COALESCED_SECTORS))
-    yield KernelLabel("uncoalesced_access", score, f"{sectors:.1f} sectors for each global load of a warp")
+    if sectors > COALESCED_SECTORS * (1 + SECTORS_WITHIN):
+        score = min(1.0, (sectors - COALESCED_SECTORS) / (MOST_SECTORS - COALESCED_SECTORS))
+        yield KernelLabel("uncoalesced_access", score, f"{sectors:.1f} sectors for each global load of a warp")
 
 
-def count_load_sectors(values: Mapping[str, float]) -> float | None:
-    """Return 32-byte sectors for each load of a warp, measured or from both counts; None if unknown."""
-    return _count_sectors(values, "load")
+def count_sectors(values: Mapping[str, float], use: Literal["load", "store"]) -> float | None:
+    """Return 32-byte sectors for each load or store of a warp, measured or from both counts; None if unknown."""
+    sectors, requests = values.get(f"{use}_sectors"), values.get(f"{use}_requests")
+    return values.get(f"sectors_per_{use}", sectors / requests if sectors is not None and requests else None)
 
 
-def count_store_sectors(values: Mapping[str, float]) -> float | None:
-    """Return the same count for stores."""
-    return _count_sectors(values, "store")
-
-
-def _count_sectors(values: Mapping[str, float], what: str) -> float | None:
-    measured = values.get(f"sectors_per_{what}")
-    if measured is not None:
-        return measured
-    sectors, requests = values.get(f"{what}_sectors"), values.get(f"{what}_requests")
-    return sectors / requests if sectors is not None and requests else None
+def is_whole_vector(sectors: float) -> bool:
+    """Return True for the sectors that a warp's words of 8 or 16 bytes fill."""
+    return any(abs(sectors - vector) <= SECTORS_WITHIN * vector for vector in _VECTOR_SECTORS)
 
 
 def is_matrix_product(kernel: str, values: Mapping[str, float]) -> bool:
@@ -210,16 +190,9 @@ def _detect_limited_occupancy(seen: _KernelEvidence) -> Iterator[KernelLabel]:
         of = "" if theoretical is None else f" of {theoretical:.1f} % that would be possible"
         yield KernelLabel("occupancy_limited", score, f"achieved occupancy {achieved:.1f} %{of}")
         return
-    names = {
-        "occupancy_limited_by_registers"
-        if limiter is Limiter.REGISTERS
-        else "occupancy_limited_by_shared_memory"
-        if limiter is Limiter.SHARED_MEMORY
-        else "occupancy_limited_by_block_size": limiter
-        for limiter in limiters
-        # If registers are as scarce, a block of another size has as few of them.
-        if limiter not in BLOCK_SIZE or set(limiters) <= BLOCK_SIZE
-    }
+    # If registers are as scarce, a block of another size has as few of them.
+    changeable = [one for one in limiters if one not in BLOCK_SIZE] or limiters
+    names = {_LIMITED_BY[limiter]: limiter for limiter in changeable}
     for name, limiter in names.items():
         reached = "how much is achieved was not measured" if measured is None else f"{measured:.1f} % achieved"
         why = f"theoretical occupancy {theoretical:.1f} %, limited by {limiter}; {reached}"
@@ -251,14 +224,9 @@ def compute_issue_utilization(values: Mapping[str, float]) -> float | None:
     return measured if measured is not None or idle is None else 100.0 - idle
 
 
-def _clamp_share(pct: float) -> float:
-    return min(1.0, max(0.0, pct / 100.0))
-
-
 _RULES: tuple[Callable[[_KernelEvidence], Iterator[KernelLabel]], ...] = (
     _detect_bandwidth_bound,
-    _detect_memory_stalls,
-    _detect_sync_stalls,
+    _detect_stalls,
     _detect_cache_thrashing,
     _detect_uncoalesced_access,
     _detect_idle_tensor_cores,

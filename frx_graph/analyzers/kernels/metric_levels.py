@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from frx_graph.analyzers.kernels import labels
-from frx_graph.analyzers.kernels.labels import compute_issue_utilization, count_load_sectors, count_store_sectors
+from frx_graph.analyzers.kernels.labels import compute_issue_utilization, count_sectors
 from frx_graph.analyzers.kernels.speed_of_light import LATENCY_BELOW_PCT, NEAR_PEAK_PCT
 
 
@@ -73,8 +73,8 @@ _FIGURES = (("compute_throughput", "Compute throughput"), ("memory_throughput", 
 def add_derived_values(values: Mapping[str, float]) -> Mapping[str, float]:
     """Add values that follow from others, unless they were measured."""
     derived = {
-        "sectors_per_load": count_load_sectors(values),
-        "sectors_per_store": count_store_sectors(values),
+        "sectors_per_load": count_sectors(values, "load"),
+        "sectors_per_store": count_sectors(values, "store"),
         "issue_slots_busy": compute_issue_utilization(values),
     }
     return {**values, **{name: value for name, value in derived.items() if value is not None}}

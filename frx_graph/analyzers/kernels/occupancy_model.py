@@ -23,13 +23,7 @@ class Limiter(enum.StrEnum):
     BARRIERS = "barriers"
 
 
-_LIMITS = {
-    Limiter.REGISTERS: "block_limit_registers",
-    Limiter.SHARED_MEMORY: "block_limit_shared_memory",
-    Limiter.WARPS: "block_limit_warps",
-    Limiter.BLOCKS: "block_limit_blocks",
-    Limiter.BARRIERS: "block_limit_barriers",
-}
+_LIMITS = {limiter: f"block_limit_{limiter.name.lower()}" for limiter in Limiter}
 BLOCK_SIZE = frozenset({Limiter.WARPS, Limiter.BLOCKS, Limiter.BARRIERS})
 """Limits that only another block size changes."""
 FULL_PCT = 99.0
@@ -42,9 +36,7 @@ def find_limiters(values: Mapping[str, float]) -> tuple[Limiter, ...]:
     if values.get("theoretical_occupancy", 0.0) >= FULL_PCT:
         return ()
     known = {limiter: values[name] for limiter, name in _LIMITS.items() if name in values}
-    if not known:
-        return ()
-    least = min(known.values())
+    least = min(known.values(), default=None)
     return tuple(limiter for limiter, limit in known.items() if limit == least)
 
 

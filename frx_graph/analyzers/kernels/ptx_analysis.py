@@ -72,8 +72,8 @@ def _detect_register_pressure(kernel: Function, assembled: Assembled | None) -> 
 
 
 def _detect_global_memory(kernel: Function, _assembled: Assembled | None) -> Iterator[PtxLabel]:
-    share = _compute_share(kernel, *_GLOBAL)
-    if share > GLOBAL_SHARE:
+    share = sum(kernel.mix.get(kind, 0) for kind in _GLOBAL) / max(kernel.instructions, 1)
+    if kernel.instructions >= _FEW and share > GLOBAL_SHARE:
         said = f"{share:.0%} of {kernel.instructions} instructions read or write global memory"
         yield PtxLabel("ptx_global_memory_heavy", min(1.0, share), _STATIC, said)
 
@@ -87,18 +87,10 @@ def _detect_fp64(kernel: Function, _assembled: Assembled | None) -> Iterator[Ptx
 
 
 def _detect_branch_divergence(kernel: Function, _assembled: Assembled | None) -> Iterator[PtxLabel]:
-    if kernel.instructions < _FEW:
-        return
-    share = kernel.branches / kernel.instructions
-    if share > BRANCH_SHARE:
+    share = kernel.branches / max(kernel.instructions, 1)
+    if kernel.instructions >= _FEW and share > BRANCH_SHARE:
         said = f"{kernel.branches} of {kernel.instructions} instructions are branches on a predicate"
         yield PtxLabel("ptx_branch_divergence_risk", min(1.0, 2 * share), _GUESSED, said)
-
-
-def _compute_share(kernel: Function, *kinds: Kind) -> float:
-    if kernel.instructions < _FEW:
-        return 0.0
-    return sum(kernel.mix.get(kind, 0) for kind in kinds) / kernel.instructions
 
 
 _RULES: tuple[Callable[[Function, Assembled | None], Iterator[PtxLabel]], ...] = (
@@ -133,20 +125,17 @@ def resolve_target_gpu(target: str, given: GpuProfile | None) -> PtxGpu | None:
     wanted = _ARCHITECTURE.search(target)
     if profile is None or wanted is None:
         return None
-    name = profile.architecture.architecture
-    if not _can_run(name, int(wanted[1]), wanted[2]):
+    card = profile.architecture
+    found = _ARCHITECTURE.fullmatch(card.architecture)
+    if found is None or not _can_run(int(found[1]), int(wanted[1]), wanted[2]):
         return None
-    assembled_for = name + wanted[2]
-    features = list_features(profile.architecture, assembled_for)
-    missing = tuple(one for one in profile.architecture.architecture_specific_features if one not in features)
+    assembled_for = card.architecture + wanted[2]
+    features = list_features(card, assembled_for)
+    missing = tuple(one for one in card.architecture_specific_features if one not in features)
     return PtxGpu(profile, BY_TARGET if given is None else BY_OPTION, assembled_for, features, missing)
 
 
-def _can_run(architecture: str, least: int, suffix: str) -> bool:
-    found = _ARCHITECTURE.fullmatch(architecture)
-    if found is None:
-        return False
-    number = int(found[1])
+def _can_run(number: int, least: int, suffix: str) -> bool:
     if suffix == "a":
         return number == least
     return number >= least and (suffix == "" or number // 10 == least // 10)
@@ -201,6 +190,8 @@ def _rank_bottlenecks(kernels: Sequence[StaticKernel]) -> tuple[Bottleneck, ...]
     for name, seen in found.items():
         seen.sort(key=lambda one: -one[0].score)
         worst, kernel = seen[0]
+        told = kernel.assembled
+        known = {} if told is None else {"registers": told.registers, "spill_store_bytes": told.spill_store_bytes}
         bottlenecks.append(
             Bottleneck(
                 label=name,
@@ -208,15 +199,9 @@ def _rank_bottlenecks(kernels: Sequence[StaticKernel]) -> tuple[Bottleneck, ...]
                 score=worst.score,
                 evidence=tuple(label.evidence for label, _ in seen[:_NAMED]),
                 kernels=tuple(one.function.name for _, one in seen[:_NAMED]),
-                values=_collect_values(kernel.assembled),
+                values=known,
                 most_speedup_pct=None,
                 confidence=worst.confidence,
             )
         )
     return tuple(sorted(bottlenecks, key=lambda one: (-one.score * one.confidence, one.label)))
-
-
-def _collect_values(assembled: Assembled | None) -> Mapping[str, float]:
-    if assembled is None:
-        return {}
-    return {"registers": assembled.registers, "spill_store_bytes": assembled.spill_store_bytes}

@@ -110,14 +110,12 @@ def _classify_bound(compute: float | None, memory: float | None) -> Bound:
 
 def _find_busiest_memory(values: Mapping[str, float]) -> tuple[float | None, str | None]:
     parts = {part: values[name] for part, name in _PARTS.items() if name in values}
-    busiest = max(parts, key=lambda part: parts[part], default=None)
     whole = values.get("memory_throughput")
-    if whole is None:
-        # L1's figure covers its active cycles, not all; only those of DRAM and L2 are comparable without scaling.
-        rest = {part: pct for part, pct in parts.items() if part != "L1"}
-        if len(rest) < 2:
-            return None, None
-        busiest = max(rest, key=lambda part: rest[part])
-        return rest[busiest], busiest
-    equal = [part for part, pct in parts.items() if abs(pct - whole) <= _SAME_PCT]
-    return whole, equal[0] if equal else None
+    if whole is not None:
+        return whole, next((part for part, pct in parts.items() if abs(pct - whole) <= _SAME_PCT), None)
+    # L1's figure covers its active cycles, not all; only those of DRAM and L2 are comparable without scaling.
+    parts.pop("L1", None)
+    if len(parts) < 2:
+        return None, None
+    busiest = max(parts, key=lambda part: parts[part])
+    return parts[busiest], busiest

@@ -49,7 +49,6 @@ class Standing(enum.StrEnum):
     """The evidence also has other causes, and no layer points to this one."""
 
 
-_ORDER = (Standing.HOLDS, Standing.DISPUTED, Standing.REFUTED, Standing.UNSUPPORTED)
 _BY_ITSELF = {
     Grade.HINT: Confidence.LOW,
     Grade.CERTAIN: Confidence.MEDIUM,
@@ -105,7 +104,7 @@ def judge(signals: Iterable[Signal]) -> Judgement | None:
     known = sorted(signals, key=_sort_strongest_first)
     abouts = dict.fromkeys(one.about for one in known if one.supports)
     sides = [_judge_side(about, known) for about in abouts]
-    sides.sort(key=lambda side: (_ORDER.index(side.standing), -(side.confidence or 0), side.about))
+    sides.sort(key=lambda side: (list(Standing).index(side.standing), -(side.confidence or 0), side.about))
     return Judgement(tuple(sides)) if sides else None
 
 
@@ -118,24 +117,22 @@ def _judge_side(about: str, known: Sequence[Signal]) -> Side:
     mine = [one for one in known if one.about in (about, EVERYTHING)]
     agreeing = tuple(one for one in mine if one.supports)
     contradicting = tuple(one for one in mine if not one.supports)
+    standing, confidence = Standing.HOLDS, None
+    against = contradicting[0].grade if contradicting else 0
     if not any(one.alone for one in agreeing):
-        return Side(about, Standing.UNSUPPORTED, None, agreeing, contradicting)
-    if contradicting and contradicting[0].grade >= agreeing[0].grade:
-        stronger = contradicting[0].grade > agreeing[0].grade
-        return Side(about, Standing.REFUTED if stronger else Standing.DISPUTED, None, agreeing, contradicting)
-    confidence = _compute_confidence(agreeing)
-    if contradicting:
-        confidence = Confidence(max(Confidence.LOW, confidence - 1))
-    return Side(about, Standing.HOLDS, confidence, agreeing, contradicting)
+        standing = Standing.UNSUPPORTED
+    elif against >= agreeing[0].grade:
+        standing = Standing.REFUTED if against > agreeing[0].grade else Standing.DISPUTED
+    else:
+        confidence = Confidence(max(Confidence.LOW, _compute_confidence(agreeing) - bool(contradicting)))
+    return Side(about, standing, confidence, agreeing, contradicting)
 
 
 def _compute_confidence(agreeing: Sequence[Signal]) -> Confidence:
-    strongest: dict[Layer, Grade] = {}
-    for one in agreeing:
-        strongest[one.layer] = max(one.grade, strongest.get(one.layer, one.grade))
+    """Combine signals, strongest first."""
+    strongest = {one.layer: one.grade for one in reversed(agreeing)}
     sure = [grade for grade in strongest.values() if grade >= Grade.CERTAIN]
     own = max(one.grade for one in agreeing if one.alone)
     if own >= Grade.CERTAIN and len(sure) > 1 and Grade.MEASURED in sure:
         return Confidence.CONFIRMED
-    step = 1 if len(strongest) > 1 else 0
-    return Confidence(min(Confidence.HIGH, _BY_ITSELF[own] + step))
+    return Confidence(min(Confidence.HIGH, _BY_ITSELF[own] + (len(strongest) > 1)))

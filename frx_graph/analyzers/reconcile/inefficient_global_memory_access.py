@@ -19,24 +19,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from frx_graph.analyzers.kernels.analysis import LabelledKernel
-from frx_graph.analyzers.kernels.labels import (
-    COALESCED_SECTORS,
-    VECTOR_SECTORS,
-    count_load_sectors,
-    count_store_sectors,
-)
+from frx_graph.analyzers.kernels.labels import COALESCED_SECTORS, SECTORS_WITHIN, count_sectors, is_whole_vector
 from frx_graph.analyzers.kernels.ptx_analysis import StaticKernel
 from frx_graph.analyzers.kernels.speed_of_light import Bound, judge_speed_of_light
-from frx_graph.analyzers.reconcile.matched_kernels import MatchedKernel, SourceKernel
-from frx_graph.analyzers.reconcile.signal import (
-    DiagnosisRule,
-    Grade,
-    Layer,
-    Signal,
-    signal_counter,
-    signal_label,
-    signal_source_findings,
-)
+from frx_graph.analyzers.reconcile.matched_kernels import SourceKernel
+from frx_graph.analyzers.reconcile.signal import DiagnosisRule, Grade, Layer, Signal, Weight, signal_counter
 from frx_graph.evidence.cuda.source import Access, Space, StrideKind, Use
 from frx_graph.evidence.kernel_signature import parse_kernel_signature
 from frx_graph.evidence.ncu.presets import Preset
@@ -44,7 +31,6 @@ from frx_graph.evidence.ptx.instruction import Kind
 
 LOADS, STORES, ATOMICS = "loads", "stores", "atomics"
 _ABOUT = {Use.READ: LOADS, Use.WRITE: STORES, Use.ATOMIC: ATOMICS}
-_HINTS = {"missing_vectorized_loads": Grade.HINT, "no_shared_memory_tiling": Grade.HINT}
 _COUNTERS = {LOADS: "uncoalesced_access", STORES: "sectors_per_store"}
 _WIDE = {
     **dict.fromkeys(("double", "long", "longlong", "unsignedlong", "unsignedlonglong", "float2", "int2", "uint2"), 8),
@@ -52,18 +38,6 @@ _WIDE = {
 }
 """Bytes of types whose words need more than four sectors per warp."""
 _KINDS = (Kind.GLOBAL_LOAD, Kind.GLOBAL_STORE, Kind.ATOMIC)
-_WITHIN = 0.02
-"""Ratio of sectors, as for the label `uncoalesced_access`."""
-
-
-def collect_signals(kernel: MatchedKernel) -> Iterator[Signal]:
-    """Yield the signals of each layer."""
-    if kernel.source is not None:
-        yield from _inspect_source(kernel.source)
-    for static in kernel.ptx:
-        yield from _inspect_ptx(static)
-    for labelled in kernel.ncu:
-        yield from _inspect_counters(kernel, labelled)
 
 
 def _inspect_source(source: SourceKernel) -> Iterator[Signal]:
@@ -71,7 +45,6 @@ def _inspect_source(source: SourceKernel) -> Iterator[Signal]:
     for finding in found:
         about = LOADS if finding.access is None else _ABOUT[finding.access.use]
         yield Signal(Layer.SOURCE, finding.card.id, True, Grade.CERTAIN, finding.seen, about, line=finding.line)
-    yield from signal_source_findings(source, _HINTS, LOADS)
     accesses = _list_global_accesses(source)
     if found or source.kernel is None or not source.kernel.complete or not accesses:
         return
@@ -81,50 +54,44 @@ def _inspect_source(source: SourceKernel) -> Iterator[Signal]:
 
 
 def _inspect_ptx(kernel: StaticKernel) -> Iterator[Signal]:
-    for label in kernel.labels:
-        if label.label == "ptx_global_memory_heavy":
-            yield signal_label(Layer.PTX, label, Grade.HINT)
     function = kernel.function
     if not function.calls and not any(function.mix.get(kind) for kind in _KINDS):
         said = "the compiled kernel neither reads nor writes global memory"
         yield Signal(Layer.PTX, "no_global_memory", False, Grade.CERTAIN, said)
 
 
-def _inspect_counters(kernel: MatchedKernel, labelled: LabelledKernel) -> Iterator[Signal]:
+def _inspect_counters(labelled: LabelledKernel, source: SourceKernel | None) -> Iterator[Signal]:
     values = labelled.summary.values
+    counts = {LOADS: count_sectors(values, "load"), STORES: count_sectors(values, "store")}
     counted = [
-        signal
-        for about, sectors in ((LOADS, count_load_sectors(values)), (STORES, count_store_sectors(values)))
-        if sectors is not None
-        for signal in (_judge_sectors(kernel, labelled, about, sectors),)
+        _judge_sectors(source, labelled, about, sectors) for about, sectors in counts.items() if sectors is not None
     ]
     yield from counted
     against = [one for one in counted if not one.supports and one.grade is Grade.MEASURED]
     if len(against) == 2:
         yield signal_counter(against[0].label, "; ".join(one.evidence for one in against), supports=False)
-    for label in labelled.labels:
-        if label.label == "warp_stall_memory":
-            yield signal_counter(label.label, label.evidence, supports=True, alone=False)
 
 
-def _judge_sectors(kernel: MatchedKernel, labelled: LabelledKernel, about: str, sectors: float) -> Signal:
+def _judge_sectors(source: SourceKernel | None, labelled: LabelledKernel, about: str, sectors: float) -> Signal:
     label = _COUNTERS[about]
     said = f"{sectors:.1f} sectors for each global {about.removesuffix('s')} of a warp"
-    word = _find_word_bytes(kernel.source, about) or _parse_word_bytes(labelled.summary.kernel)
+    word = _find_word_bytes(source, about) or _parse_word_bytes(labelled.summary.kernel)
     whole = max(COALESCED_SECTORS, word or 0)
-    if sectors <= whole * (1 + _WITHIN):
-        if about == LOADS and _has_shared_elements(kernel.source):
+    if sectors <= whole * (1 + SECTORS_WITHIN):
+        if about == LOADS and any(
+            one.use is Use.READ and one.stride.kind is StrideKind.BROADCAST for one in _list_global_accesses(source)
+        ):
             # Some loads rightly take one sector, so an average of four may hide others that take 32.
             said += ", an average with those that are the same for all threads"
             return Signal(Layer.NCU, label, False, Grade.HINT, said, about)
         return signal_counter(label, said, supports=False, about=about)
-    if sectors <= whole + 1 + _WITHIN:
+    if sectors <= whole + 1 + SECTORS_WITHIN:
         said += f", one more than {whole:.0f} at most: rows of words that do not begin with a sector"
         return Signal(Layer.NCU, label, True, Grade.HINT, said, about)
     if judge_speed_of_light(labelled.summary.values).bound is Bound.COMPUTE:
         said += ", but arithmetic is what the kernel waits for"
         return Signal(Layer.NCU, label, True, Grade.HINT, said, about)
-    told = word is not None or not any(abs(sectors - wide) <= _WITHIN * wide for wide in VECTOR_SECTORS)
+    told = word is not None or not is_whole_vector(sectors)
     return signal_counter(label, said, supports=True, about=about, alone=told)
 
 
@@ -151,18 +118,21 @@ def _list_global_accesses(source: SourceKernel | None) -> tuple[Access, ...]:
     return tuple(one for one in source.kernel.accesses if one.space in (Space.GLOBAL, Space.UNKNOWN))
 
 
-def _has_shared_elements(source: SourceKernel | None) -> bool:
-    return any(one.use is Use.READ and one.stride.kind is StrideKind.BROADCAST for one in _list_global_accesses(source))
-
-
 DIAGNOSIS = DiagnosisRule(
     name="inefficient_global_memory_access",
     title="Inefficient access of global memory",
-    signals=collect_signals,
     told_by=frozenset({Layer.SOURCE, Layer.NCU}),
     decides=Preset(
         "memory",
         "how many sectors an access of global memory takes",
         ("compute_throughput", "memory_throughput", "sectors_per_load", "sectors_per_store"),
     ),
+    findings=dict.fromkeys(("missing_vectorized_loads", "no_shared_memory_tiling"), Weight(Grade.HINT, LOADS)),
+    labels={
+        "ptx_global_memory_heavy": Weight(Grade.HINT),
+        "warp_stall_memory": Weight(Grade.MEASURED, alone=False),
+    },
+    inspect_source=_inspect_source,
+    inspect_ptx=_inspect_ptx,
+    inspect_counters=_inspect_counters,
 )

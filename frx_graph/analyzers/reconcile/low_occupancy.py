@@ -18,44 +18,13 @@ from frx_graph.analyzers.kernels.analysis import LabelledKernel
 from frx_graph.analyzers.kernels.labels import OCCUPANCY_PCT
 from frx_graph.analyzers.kernels.occupancy_model import WARP
 from frx_graph.analyzers.kernels.speed_of_light import Bound, judge_speed_of_light
-from frx_graph.analyzers.reconcile.matched_kernels import MatchedKernel, RunKernel
-from frx_graph.analyzers.reconcile.signal import (
-    DiagnosisRule,
-    Grade,
-    Layer,
-    Signal,
-    signal_counter,
-    signal_label,
-    signal_source_findings,
-)
+from frx_graph.analyzers.reconcile.matched_kernels import RunKernel, SourceKernel
+from frx_graph.analyzers.reconcile.signal import DiagnosisRule, Grade, Layer, Signal, Weight, signal_counter
 from frx_graph.evidence.ncu.presets import Preset
 
-_RULES = {
-    "low_theoretical_occupancy": Grade.CERTAIN,
-    "poor_block_size_subwarp": Grade.CERTAIN,
-    "poor_block_size_unaligned": Grade.HINT,
-    "large_static_shared_memory": Grade.HINT,
-}
-_LABELS = frozenset({"occupancy_limited", "occupancy_limited_by_shared_memory", "occupancy_limited_by_block_size"})
-_SYMPTOM = "low_warp_scheduler_utilization"
 
-
-def collect_signals(kernel: MatchedKernel) -> Iterator[Signal]:
-    """Yield the signals of each layer."""
-    yield from signal_source_findings(kernel.source, _RULES)
-    for labelled in kernel.ncu:
-        yield from _inspect_counters(labelled)
-    for run in kernel.runs:
-        yield from _inspect_run(run)
-
-
-def _inspect_counters(kernel: LabelledKernel) -> Iterator[Signal]:
+def _inspect_counters(kernel: LabelledKernel, _source: SourceKernel | None) -> Iterator[Signal]:
     values = kernel.summary.values
-    for label in kernel.labels:
-        if label.label in _LABELS:
-            yield signal_label(Layer.NCU, label, Grade.MEASURED)
-        elif label.label == _SYMPTOM:
-            yield signal_counter(label.label, label.evidence, supports=True, alone=False)
     achieved, bound = values.get("achieved_occupancy"), judge_speed_of_light(values).bound
     if achieved is None:
         return
@@ -78,7 +47,6 @@ def _inspect_run(run: RunKernel) -> Iterator[Signal]:
 DIAGNOSIS = DiagnosisRule(
     name="low_occupancy",
     title="Too few warps at work",
-    signals=collect_signals,
     told_by=frozenset({Layer.SOURCE, Layer.NCU, Layer.PROFILER}),
     decides=Preset(
         "occupancy",
@@ -94,4 +62,18 @@ DIAGNOSIS = DiagnosisRule(
             "block_limit_blocks",
         ),
     ),
+    findings={
+        "low_theoretical_occupancy": Weight(Grade.CERTAIN),
+        "poor_block_size_subwarp": Weight(Grade.CERTAIN),
+        "poor_block_size_unaligned": Weight(Grade.HINT),
+        "large_static_shared_memory": Weight(Grade.HINT),
+    },
+    labels={
+        "occupancy_limited": Weight(Grade.MEASURED),
+        "occupancy_limited_by_shared_memory": Weight(Grade.MEASURED),
+        "occupancy_limited_by_block_size": Weight(Grade.MEASURED),
+        "low_warp_scheduler_utilization": Weight(Grade.MEASURED, alone=False),
+    },
+    inspect_counters=_inspect_counters,
+    inspect_run=_inspect_run,
 )

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
 from typing import TypeVar
 
 from frx_graph.analyzers.cuda.analysis import CudaFinding
@@ -98,22 +99,8 @@ class _LayerName:
         return self is not other and bool(self.layers & other.layers) and self.signature.told >= other.signature.told
 
 
-@dataclass(slots=True)
-class _NameGroup:
-    """Names of one kernel, one for each layer."""
-
-    names: list[_LayerName] = field(default_factory=list)
-
-    @property
-    def layers(self) -> frozenset[int]:
-        return frozenset(layer for name in self.names for layer in name.layers)
-
-    @property
-    def texts(self) -> tuple[str, ...]:
-        return tuple(name.text for name in self.names)
-
-    def can_take(self, signature: KernelSignature) -> bool:
-        return all(signature.can_match(name.signature) for name in self.names)
+_NameGroup = list[_LayerName]
+"""Names of one kernel, one for each layer."""
 
 
 def match_kernels(layers: Layers) -> tuple[MatchedKernel, ...]:
@@ -130,18 +117,22 @@ def match_kernels(layers: Layers) -> tuple[MatchedKernel, ...]:
     by_function: dict[str, list[SourceKernel]] = defaultdict(list)
     for one in source:
         by_function[one.signature.function].append(one)
-    owners = [_find_owner(group, by_function.get(group.names[0].signature.function, ())) for group in groups]
+    owners = [_find_owner(group, by_function.get(group[0].signature.function, ())) for group in groups]
     instances = Counter(owner.signature for owner in owners if owner is not None)
-    found = [
-        MatchedKernel(
-            name=_choose_name(group.texts, owner, instances, ncu, runs),
-            source=owner,
-            ptx=tuple(one for name in group.texts for one in ptx.get(name, ())),
-            ncu=tuple(one for name in group.texts for one in ncu.get(name, ())),
-            runs=tuple(runs[name] for name in group.texts if name in runs),
+    found: list[MatchedKernel] = []
+    for group, owner in zip(groups, owners, strict=True):
+        names = [name.text for name in group]
+        # The best known name is a profiler's, or the source's; else the mangled one.
+        told = owner.name if owner is not None and instances[owner.signature] == 1 else names[0]
+        found.append(
+            MatchedKernel(
+                name=next((name for measured in (ncu, runs) for name in names if name in measured), told),
+                source=owner,
+                ptx=tuple(one for name in names for one in ptx.get(name, ())),
+                ncu=tuple(one for name in names for one in ncu.get(name, ())),
+                runs=tuple(runs[name] for name in names if name in runs),
+            )
         )
-        for group, owner in zip(groups, owners, strict=True)
-    ]
     found += [MatchedKernel(one.name, one) for one in source if one.signature not in instances]
     return tuple(sorted(found, key=lambda kernel: (-(kernel.runtime_share or 0.0), kernel.name)))
 
@@ -150,33 +141,36 @@ def _group_names(layers: Sequence[Collection[str]]) -> list[_NameGroup]:
     """Group the names that belong to one kernel."""
     by_function: dict[str, list[_LayerName]] = defaultdict(list)
     for text in sorted({text for layer in layers for text in layer}):
-        name = _LayerName(
-            text, parse_kernel_signature(text), frozenset(i for i, layer in enumerate(layers) if text in layer)
-        )
+        places = frozenset(number for number, layer in enumerate(layers) if text in layer)
+        name = _LayerName(text, parse_kernel_signature(text), places)
         by_function[name.signature.function].append(name)
     return [group for names in by_function.values() for group in _group_alike(names)]
 
 
-def _group_alike(names: Sequence[_LayerName]) -> list[_NameGroup]:
+def _group_alike(names: Sequence[_LayerName]) -> Iterator[_NameGroup]:
     """Group names with one function. The most explicit come first, so that a vague name does not take the first match.
     Names with other template arguments are skipped: a program may have thousands."""
     known: dict[Texts | None, list[_LayerName]] = defaultdict(list)
     for name in names:
         known[name.arguments].append(name)
-    found = [_NameGroup([name]) for alike in known.values() if len(alike) > _MOST for name in alike]
-    known = {arguments: alike for arguments, alike in known.items() if len(alike) <= _MOST}
+    for arguments in [one for one, alike in known.items() if len(alike) > _MOST]:
+        yield from ([name] for name in known.pop(arguments))
     groups: dict[Texts | None, list[_NameGroup]] = {arguments: [] for arguments in known}
-    for name in sorted((name for alike in known.values() for name in alike), key=lambda name: -name.signature.told):
-        fitting = [group for group in _find_near(groups, name) if group.can_take(name.signature)]
-        if len(fitting) == 1 and not fitting[0].layers & name.layers:
-            rivals = [
-                one for one in _find_near(known, name) if one.is_rival(name) and fitting[0].can_take(one.signature)
-            ]
-            if not rivals:
-                fitting[0].names.append(name)
-                continue
-        groups[name.arguments].append(_NameGroup([name]))
-    return [*found, *(group for some in groups.values() for group in some)]
+    for name in sorted(chain.from_iterable(known.values()), key=lambda name: -name.signature.told):
+        fitting = [group for group in _find_near(groups, name) if _can_take(group, name.signature)]
+        if (
+            len(fitting) == 1
+            and not any(one.layers & name.layers for one in fitting[0])
+            and not any(one.is_rival(name) and _can_take(fitting[0], one.signature) for one in _find_near(known, name))
+        ):
+            fitting[0].append(name)
+        else:
+            groups[name.arguments].append([name])
+    yield from chain.from_iterable(groups.values())
+
+
+def _can_take(group: _NameGroup, signature: KernelSignature) -> bool:
+    return all(signature.can_match(name.signature) for name in group)
 
 
 def _find_near(known: Mapping[Texts | None, Sequence[_T]], name: _LayerName) -> Iterator[_T]:
@@ -187,37 +181,24 @@ def _find_near(known: Mapping[Texts | None, Sequence[_T]], name: _LayerName) -> 
 
 def _find_owner(group: _NameGroup, source: Sequence[SourceKernel]) -> SourceKernel | None:
     """Return the source kernel of a group; None if two match, or several kernels share a name."""
-    fitting = [one for one in source if group.can_take(one.signature)]
+    fitting = [one for one in source if _can_take(group, one.signature)]
     return fitting[0] if len(fitting) == 1 and not fitting[0].overloaded else None
 
 
-def _choose_name(
-    names: Sequence[str],
-    owner: SourceKernel | None,
-    instances: Mapping[KernelSignature, int],
-    ncu: Mapping[str, Sequence[LabelledKernel]],
-    runs: Mapping[str, RunKernel],
-) -> str:
-    """Return the best known name: a profiler's, or the source's; else the mangled one."""
-    measured = [name for name in names if name in ncu] or [name for name in names if name in runs]
-    if measured:
-        return measured[0]
-    return owner.name if owner is not None and instances[owner.signature] == 1 else names[0]
-
-
 def _list_source_kernels(layer: SourceLayer) -> tuple[SourceKernel, ...]:
-    source, analysis = layer.source, layer.analysis
     kernels: dict[KernelSignature, list[Kernel]] = defaultdict(list)
-    names: dict[KernelSignature, set[str]] = defaultdict(set)
+    for kernel in layer.source.kernels:
+        kernels[parse_source_signature(kernel.name, template=bool(kernel.template))].append(kernel)
     by_function: dict[str, list[KernelSignature]] = defaultdict(list)
-    for kernel in source.kernels:
-        signature = parse_source_signature(kernel.name, template=bool(kernel.template))
-        if signature not in kernels:
-            by_function[signature.function].append(signature)
-        kernels[signature].append(kernel)
-        names[signature].add(kernel.name)
+    names: dict[KernelSignature, set[str]] = defaultdict(set)
+    for signature, defined in kernels.items():
+        by_function[signature.function].append(signature)
+        names[signature].update(kernel.name for kernel in defined)
+    findings: dict[str, list[CudaFinding]] = defaultdict(list)
+    for finding in layer.analysis.findings:
+        findings[finding.kernel].append(finding)
     unclear: set[KernelSignature] = set()
-    for name in _list_launched(layer):
+    for name in sorted(findings.keys() - {kernel.name for kernel in layer.source.kernels}):
         # A launch writes the kernel's name with only some namespaces, and with template arguments.
         spelled = parse_kernel_signature(name)
         fitting = [one for one in by_function.get(spelled.function, ()) if one.can_match(spelled)]
@@ -225,51 +206,36 @@ def _list_source_kernels(layer: SourceLayer) -> tuple[SourceKernel, ...]:
         names[owner].add(name)
         if len(fitting) > 1:
             unclear.add(owner)
-    findings: dict[str, list[CudaFinding]] = defaultdict(list)
-    for finding in analysis.findings:
-        findings[finding.kernel].append(finding)
-    found = []
-    for signature, mine in names.items():
-        defined = kernels.get(signature, [])
-        found.append(
-            SourceKernel(
-                name=defined[0].name if defined else min(mine),
-                signature=signature,
-                kernel=defined[0] if len(defined) == 1 else None,
-                findings=tuple(finding for name in sorted(mine) for finding in findings.get(name, ())),
-                overloaded=len(defined) > 1 or signature in unclear,
-            )
+    return tuple(
+        SourceKernel(
+            name=defined[0].name if (defined := kernels.get(signature, [])) else min(mine),
+            signature=signature,
+            kernel=defined[0] if len(defined) == 1 else None,
+            findings=tuple(finding for name in sorted(mine) for finding in findings[name]),
+            overloaded=len(defined) > 1 or signature in unclear,
         )
-    return tuple(found)
-
-
-def _list_launched(layer: SourceLayer) -> list[str]:
-    defined = {kernel.name for kernel in layer.source.kernels}
-    return sorted({finding.kernel for finding in layer.analysis.findings} - defined)
+        for signature, mine in names.items()
+    )
 
 
 def _list_run_kernels(layer: TraceLayer) -> dict[str, RunKernel]:
     table = layer.run.timeline.kernels
-    shapes: dict[str, list[tuple[int | None, int | None]]] = defaultdict(list)
+    grids: dict[str, list[Sequence[int]]] = defaultdict(list)
+    blocks: dict[str, list[Sequence[int]]] = defaultdict(list)
     for activity in layer.trace.tree.activities:
         if activity.kind is ActivityKind.KERNEL:
-            shapes[activity.name].append((_multiply_sizes(activity.grid), _multiply_sizes(activity.block)))
+            grids[activity.name].append(activity.grid)
+            blocks[activity.name].append(activity.block)
     return {
         total.name: RunKernel(
             total=total,
             share=total.total_ns / table.total_ns if table.total_ns else 0.0,
-            most_blocks=_find_largest(blocks for blocks, _ in shapes[total.name]),
-            most_threads=_find_largest(threads for _, threads in shapes[total.name]),
+            most_blocks=_find_largest(grids[total.name]),
+            most_threads=_find_largest(blocks[total.name]),
         )
         for total in table.kernels
     }
 
 
-def _multiply_sizes(sizes: Sequence[int]) -> int | None:
-    return math.prod(sizes) if sizes else None
-
-
-def _find_largest(sizes: Iterable[int | None]) -> int | None:
-    known = list(sizes)
-    numbers = [size for size in known if size is not None]
-    return max(numbers) if numbers and len(numbers) == len(known) else None
+def _find_largest(sizes: Sequence[Sequence[int]]) -> int | None:
+    return max(map(math.prod, sizes)) if sizes and all(sizes) else None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
@@ -22,7 +22,7 @@ YOUR_PROGRAM = "./your_app"
 FALLBACK = f"ncu --set full --csv --page raw {YOUR_PROGRAM} > full.csv"
 RECORD = "run = torch.profiler.profile(); run.start(); step(); run.stop(); run.export_chrome_trace('trace.json')"
 _FUNCTION = re.compile(r"[A-Za-z_$][\w$]*", re.ASCII)
-_PLAIN = re.compile(r"[\w ,:]", re.ASCII)
+_UNCLEAR = re.compile(r"[^\w ,:]", re.ASCII)
 _LONGEST = 200
 """Characters of a name in a pattern."""
 _CAPABILITY = re.compile(r"(\d{1,2})\.(\d)", re.ASCII)
@@ -52,14 +52,32 @@ def find_missing_evidence(
 ) -> Iterator[MissingEvidence]:
     """Yield the deciding counters, if they were not measured and would make it surer; else each layer that would. A
     diagnosis that is confirmed, or refuted for good, needs nothing."""
-    wanted = () if _is_measured(rule, kernel) else (Layer.NCU,)
-    surer = {layer: _judge_with(layer, rule, signals) for layer in wanted}
-    if not any(_is_surer(one, judgement) for one in surer.values()):
-        absent = [layer for layer in (Layer.SOURCE, Layer.PTX, Layer.PROFILER) if not _has_layer(kernel, layer)]
-        surer = {layer: _judge_with(layer, rule, signals) for layer in absent if layer in rule.told_by}
+
+    def find_surer(wanted: Iterable[Layer]) -> dict[Layer, Confidence]:
+        """Return the confidence for each layer that would raise it by agreeing."""
+        found = {}
+        for layer in wanted:
+            grade = Grade.MEASURED if layer is Layer.NCU else Grade.CERTAIN
+            then = judge((*signals, Signal(layer, rule.name, True, grade, "")))
+            confidence = None if then is None else then.confidence
+            if confidence is not None and confidence > (judgement.confidence or 0):
+                found[layer] = confidence
+        return found
+
+    known = {Layer.SOURCE: kernel.source, Layer.PTX: kernel.ptx, Layer.PROFILER: kernel.runs}
+    surer = find_surer(() if _is_measured(rule, kernel) else (Layer.NCU,)) or find_surer(
+        layer for layer, found in known.items() if not found and layer in rule.told_by
+    )
     for layer, confirmed in surer.items():
-        if confirmed is not None and _is_surer(confirmed, judgement):
-            yield _describe_missing(rule, kernel, layer, judgement.confidence, confirmed, layers)
+        what, command = {
+            Layer.SOURCE: ("its CUDA source, which says why", None),
+            Layer.PTX: ("what the compiler and the assembler make of it", _build_nvcc_command(kernel, layers)),
+            Layer.NCU: (rule.decides.use, build_ncu_command(rule, kernel.function)),
+            Layer.PROFILER: ("which kernels run, and how they are launched", RECORD),
+        }[layer]
+        metrics, fallback = (rule.decides.counters, FALLBACK) if layer is Layer.NCU else ((), None)
+        confidence = judgement.confidence
+        yield MissingEvidence(rule, kernel, layer, confidence, confirmed, what, metrics, command, fallback)
 
 
 def build_ncu_command(rule: DiagnosisRule, function: str) -> str:
@@ -73,19 +91,8 @@ def escape_kernel_name(function: str) -> str:
     """Return the name for `--kernel-name`. Characters that a pattern or a terminal could misread become `.`."""
     if _FUNCTION.fullmatch(function):
         return function
-    shown = "".join(one if _PLAIN.match(one) else "." for one in function[:_LONGEST])
+    shown = _UNCLEAR.sub(".", function[:_LONGEST])
     return f"regex:^{shown}{'' if len(function) > _LONGEST else '$'}"
-
-
-def _judge_with(layer: Layer, rule: DiagnosisRule, signals: Sequence[Signal]) -> Confidence | None:
-    """Return the confidence if this layer agreed."""
-    grade = Grade.MEASURED if layer is Layer.NCU else Grade.CERTAIN
-    judgement = judge((*signals, Signal(layer, rule.name, True, grade, "")))
-    return None if judgement is None else judgement.confidence
-
-
-def _is_surer(confidence: Confidence | None, judgement: Judgement) -> bool:
-    return (confidence or 0) > (judgement.confidence or 0)
 
 
 def _is_measured(rule: DiagnosisRule, kernel: MatchedKernel) -> bool:
@@ -96,50 +103,12 @@ def _is_measured(rule: DiagnosisRule, kernel: MatchedKernel) -> bool:
     )
 
 
-def _has_layer(kernel: MatchedKernel, layer: Layer) -> bool:
-    found = {Layer.SOURCE: kernel.source, Layer.PTX: kernel.ptx, Layer.NCU: kernel.ncu, Layer.PROFILER: kernel.runs}
-    return bool(found[layer])
-
-
-def _describe_missing(
-    rule: DiagnosisRule,
-    kernel: MatchedKernel,
-    layer: Layer,
-    confidence: Confidence | None,
-    confirmed: Confidence,
-    layers: Layers,
-) -> MissingEvidence:
-    metrics: tuple[str, ...] = ()
-    command: str | None = None
-    fallback: str | None = None
-    match layer:
-        case Layer.NCU:
-            what, metrics = rule.decides.use, rule.decides.counters
-            command, fallback = build_ncu_command(rule, kernel.function), FALLBACK
-        case Layer.PTX:
-            what, command = "what the compiler and the assembler make of it", _build_nvcc_command(kernel, layers)
-        case Layer.PROFILER:
-            what, command = "which kernels run, and how they are launched", RECORD
-        case Layer.SOURCE:
-            what = "its CUDA source, which says why"
-    return MissingEvidence(rule, kernel, layer, confidence, confirmed, what, metrics, command, fallback)
-
-
 def _build_nvcc_command(kernel: MatchedKernel, layers: Layers) -> str:
     source = "kernel.cu" if layers.source is None else layers.source.source.source
     if NOT_FOR_SHELLS.search(source):
         source = "kernel.cu"
-    words = ["nvcc", "-ptx"]
-    if (target := _find_target(kernel)) is not None:
-        words.append(f"-arch={target}")
+    known = (_CAPABILITY.fullmatch(one.summary.compute_capability) for one in kernel.ncu)
+    target = next(([f"-arch=sm_{one[1]}{one[2]}"] for one in known if one), [])
     # A name with a leading dash would be an option.
     path = f"./{source}" if source.startswith("-") else source
-    return shlex.join([*words, "-o", f"./{PurePath(source).stem}.ptx", path])
-
-
-def _find_target(kernel: MatchedKernel) -> str | None:
-    """Return the architecture of the measurement; None if unknown."""
-    for one in kernel.ncu:
-        if known := _CAPABILITY.fullmatch(one.summary.compute_capability):
-            return f"sm_{known[1]}{known[2]}"
-    return None
+    return shlex.join(["nvcc", "-ptx", *target, "-o", f"./{PurePath(source).stem}.ptx", path])

@@ -96,23 +96,16 @@ def reconcile(layers: Layers) -> Reconciliation:
             unreconciled += _list_unheld(rule, kernel, judgement, labels)
             missing += find_missing_evidence(rule, kernel, signals, judgement, layers)
         unreconciled += (one for one in findings if (one.layer, one.label) not in told)
-    unreconciled += _list_run_labels(layers)
+    for label in layers.trace.run.present if layers.trace is not None else ():
+        one = Unreconciled(Why.ONE_LAYER, Layer.PROFILER, label.label, None, label.evidence, _OF_THE_RUN)
+        unreconciled.append(one)
     # Sorting keeps the order of kernels, and of diagnoses of one kernel.
     diagnoses.sort(key=lambda one: -one.confidence)
     unreconciled.sort(key=lambda one: list(Why).index(one.why))
     missing.sort(key=lambda one: -(one.confidence or 0))
-    return Reconciliation(
-        diagnoses=tuple(diagnoses),
-        unreconciled=tuple(unreconciled),
-        kernels=kernels,
-        layers_available=_list_available(layers),
-        missing=tuple(missing),
-    )
-
-
-def _list_available(layers: Layers) -> tuple[Layer, ...]:
     known = {Layer.SOURCE: layers.source, Layer.PTX: layers.ptx, Layer.NCU: layers.ncu, Layer.PROFILER: layers.trace}
-    return tuple(layer for layer, found in known.items() if found is not None)
+    available = tuple(layer for layer, found in known.items() if found is not None)
+    return Reconciliation(tuple(diagnoses), tuple(unreconciled), kernels, available, tuple(missing))
 
 
 _WHY = {Standing.REFUTED: Why.REFUTED, Standing.DISPUTED: Why.DISPUTED, Standing.UNSUPPORTED: Why.SYMPTOM}
@@ -130,14 +123,13 @@ def _list_unheld(
     """Yield findings of sides that do not hold, unless a side that holds has them."""
     agreeing = judgement.agreeing
     for side in judgement.sides:
-        if side.confidence is not None:
+        if (why := _WHY.get(side.standing)) is None:
             continue
-        why = _WHY[side.standing]
         own = [one for one in side.contradicting if one.about == side.about] or side.contradicting
         against = "; ".join(f"{one.layer}: {one.evidence}" for one in own)
         for one in side.agreeing:
-            finding = one.alone or (one.layer, one.label) in labels
-            if one.about == side.about and one not in agreeing and finding:
+            is_finding = one.alone or (one.layer, one.label) in labels
+            if one.about == side.about and one not in agreeing and is_finding:
                 reason = against if why is not Why.SYMPTOM else _OTHER_CAUSES
                 yield Unreconciled(why, one.layer, one.label, kernel, one.evidence, reason, rule, one.line)
 
@@ -154,8 +146,3 @@ def _list_findings(kernel: MatchedKernel) -> Iterator[Unreconciled]:
         yield from (make_finding(Layer.PTX, label.label, label.evidence) for label in static.labels)
     for labelled in kernel.ncu:
         yield from (make_finding(Layer.NCU, label.label, label.evidence) for label in labelled.labels)
-
-
-def _list_run_labels(layers: Layers) -> Iterator[Unreconciled]:
-    for label in layers.trace.run.present if layers.trace is not None else ():
-        yield Unreconciled(Why.ONE_LAYER, Layer.PROFILER, label.label, None, label.evidence, _OF_THE_RUN)

@@ -12,47 +12,28 @@ spill; arrays in the source look the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from frx_graph.analyzers.kernels.analysis import LabelledKernel
 from frx_graph.analyzers.kernels.occupancy_model import FULL_PCT, Limiter, find_limiters
 from frx_graph.analyzers.kernels.ptx_analysis import MANY_REGISTERS, StaticKernel
-from frx_graph.analyzers.reconcile.matched_kernels import MatchedKernel
-from frx_graph.analyzers.reconcile.signal import (
-    DiagnosisRule,
-    Grade,
-    Layer,
-    Signal,
-    signal_counter,
-    signal_label,
-    signal_source_findings,
-)
+from frx_graph.analyzers.reconcile.matched_kernels import SourceKernel
+from frx_graph.analyzers.reconcile.signal import DiagnosisRule, Grade, Layer, Signal, Weight, signal_counter
 from frx_graph.evidence.ncu.presets import Preset
 
 REGISTERS, LOCAL_MEMORY = "registers", "local memory"
+_LIMITED = "occupancy_limited_by_registers"
 MUCH = 0.1
 """Share of local sectors among those of global and local memory: a tenth, as Nsight Compute draws the line for bank
 conflicts. Fixing less gains little."""
 
 
-def collect_signals(kernel: MatchedKernel) -> Iterator[Signal]:
-    """Yield the signals of each layer."""
-    yield from signal_source_findings(kernel.source, {"high_register_pressure": Grade.CERTAIN}, LOCAL_MEMORY)
-    for static in kernel.ptx:
-        yield from _inspect_ptx(static)
-    for labelled in kernel.ncu:
-        yield from _inspect_registers(labelled)
-        yield from _inspect_local_memory(labelled)
-
-
 def _inspect_ptx(kernel: StaticKernel) -> Iterator[Signal]:
     assembled = kernel.assembled
     for label in kernel.labels:
-        if label.label == "ptx_register_spills":
-            yield signal_label(Layer.PTX, label, Grade.COUNTED, LOCAL_MEMORY)
-        elif label.label == "ptx_register_pressure":
+        if label.label == "ptx_register_pressure":
             grade = Grade.HINT if assembled is None else Grade.CERTAIN
-            yield signal_label(Layer.PTX, label, grade, REGISTERS)
+            yield Signal(Layer.PTX, label.label, True, grade, label.evidence, REGISTERS)
     if assembled is None:
         return
     if assembled.registers < MANY_REGISTERS:
@@ -65,44 +46,37 @@ def _inspect_ptx(kernel: StaticKernel) -> Iterator[Signal]:
         yield Signal(Layer.PTX, "stack", True, Grade.CERTAIN, said, LOCAL_MEMORY, alone=False)
 
 
-def _inspect_registers(kernel: LabelledKernel) -> Iterator[Signal]:
+def _inspect_counters(kernel: LabelledKernel, _source: SourceKernel | None) -> Iterator[Signal]:
     values = kernel.summary.values
-    label = next((one for one in kernel.labels if one.label == "occupancy_limited_by_registers"), None)
-    if label is not None:
-        yield signal_label(Layer.NCU, label, Grade.MEASURED, REGISTERS)
-        return
-    by = find_limiters(values)
-    if values.get("theoretical_occupancy", 0.0) >= FULL_PCT:
-        yield signal_counter("theoretical_occupancy", "every warp finds place", supports=False, about=REGISTERS)
-    elif by and Limiter.REGISTERS not in by:
-        said = f"{' and '.join(by)} allow fewer blocks than registers do"
-        yield signal_counter("block_limit_registers", said, supports=False, about=REGISTERS)
+    if all(label.label != _LIMITED for label in kernel.labels):
+        by = find_limiters(values)
+        if values.get("theoretical_occupancy", 0.0) >= FULL_PCT:
+            yield signal_counter("theoretical_occupancy", "every warp finds place", supports=False, about=REGISTERS)
+        elif by and Limiter.REGISTERS not in by:
+            said = f"{' and '.join(by)} allow fewer blocks than registers do"
+            yield signal_counter("block_limit_registers", said, supports=False, about=REGISTERS)
+    yield from _inspect_local_memory(values)
 
 
-def _inspect_local_memory(kernel: LabelledKernel) -> Iterator[Signal]:
-    values = kernel.summary.values
-    sectors = [values.get("local_load_sectors"), values.get("local_store_sectors")]
-    known = [one for one in sectors if one is not None]
-    local = sum(known)
+def _inspect_local_memory(values: Mapping[str, float]) -> Iterator[Signal]:
+    loads, stores = values.get("local_load_sectors"), values.get("local_store_sectors")
+    local = (loads or 0.0) + (stores or 0.0)
     if not local:
-        if len(known) == len(sectors):
+        if loads is not None and stores is not None:
             yield signal_counter("local_sectors", "no sector of local memory moves", supports=False, about=LOCAL_MEMORY)
         return
-    whole = [values.get("load_sectors"), values.get("store_sectors")]
     said = f"{local:,.0f} sectors of local memory move"
-    share = local / (local + sum(one for one in whole if one is not None)) if None not in whole else None
-    if share is not None:
-        said += f", {share:.0%} of those of local and global memory"
-    if share is None or share >= MUCH:
-        yield signal_counter("local_sectors", said, supports=True, about=LOCAL_MEMORY, alone=share is not None)
-    else:
-        yield Signal(Layer.NCU, "local_sectors", True, Grade.HINT, said, LOCAL_MEMORY)
+    if "load_sectors" not in values or "store_sectors" not in values:
+        yield signal_counter("local_sectors", said, supports=True, about=LOCAL_MEMORY, alone=False)
+        return
+    share = local / (local + values["load_sectors"] + values["store_sectors"])
+    said += f", {share:.0%} of those of local and global memory"
+    yield Signal(Layer.NCU, "local_sectors", True, Grade.MEASURED if share >= MUCH else Grade.HINT, said, LOCAL_MEMORY)
 
 
 DIAGNOSIS = DiagnosisRule(
     name="register_pressure_and_spills",
     title="Registers are short, or spill",
-    signals=collect_signals,
     told_by=frozenset({Layer.SOURCE, Layer.PTX, Layer.NCU}),
     decides=Preset(
         "registers",
@@ -123,4 +97,11 @@ DIAGNOSIS = DiagnosisRule(
             "store_sectors",
         ),
     ),
+    findings={"high_register_pressure": Weight(Grade.CERTAIN, LOCAL_MEMORY)},
+    labels={
+        "ptx_register_spills": Weight(Grade.COUNTED, LOCAL_MEMORY),
+        _LIMITED: Weight(Grade.MEASURED, REGISTERS),
+    },
+    inspect_ptx=_inspect_ptx,
+    inspect_counters=_inspect_counters,
 )

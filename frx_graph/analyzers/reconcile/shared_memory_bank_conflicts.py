@@ -13,15 +13,8 @@ from collections.abc import Iterator
 
 from frx_graph.analyzers.kernels.analysis import LabelledKernel
 from frx_graph.analyzers.kernels.ptx_analysis import StaticKernel
-from frx_graph.analyzers.reconcile.matched_kernels import MatchedKernel, SourceKernel
-from frx_graph.analyzers.reconcile.signal import (
-    DiagnosisRule,
-    Grade,
-    Layer,
-    Signal,
-    signal_counter,
-    signal_source_findings,
-)
+from frx_graph.analyzers.reconcile.matched_kernels import SourceKernel
+from frx_graph.analyzers.reconcile.signal import DiagnosisRule, Grade, Layer, Signal, Weight, signal_counter
 from frx_graph.evidence.cuda.source import Space
 from frx_graph.evidence.ncu.presets import Preset
 from frx_graph.evidence.ptx.instruction import Kind
@@ -34,17 +27,6 @@ _BETTER = "OPT"
 _COUNTER = "shared_bank_conflicts"
 _PARTS = ("shared_load_bank_conflicts", "shared_store_bank_conflicts")
 _KINDS = (Kind.SHARED_LOAD, Kind.SHARED_STORE, Kind.ATOMIC)
-
-
-def collect_signals(kernel: MatchedKernel) -> Iterator[Signal]:
-    """Yield the signals of each layer."""
-    yield from signal_source_findings(kernel.source, {"possible_shared_memory_bank_conflict": Grade.CERTAIN})
-    if kernel.source is not None:
-        yield from _inspect_source(kernel.source)
-    for static in kernel.ptx:
-        yield from _inspect_ptx(static)
-    for labelled in kernel.ncu:
-        yield from _inspect_counters(labelled)
 
 
 def _inspect_source(source: SourceKernel) -> Iterator[Signal]:
@@ -64,7 +46,7 @@ def _inspect_ptx(kernel: StaticKernel) -> Iterator[Signal]:
         yield Signal(Layer.PTX, "no_shared_memory", False, Grade.CERTAIN, said)
 
 
-def _inspect_counters(kernel: LabelledKernel) -> Iterator[Signal]:
+def _inspect_counters(kernel: LabelledKernel, _source: SourceKernel | None) -> Iterator[Signal]:
     values = kernel.summary.values
     own = [rule for rule in kernel.summary.rules if rule.name in _OWN_RULES and rule.kind == _BETTER]
     for rule in own:
@@ -90,7 +72,10 @@ def _inspect_counters(kernel: LabelledKernel) -> Iterator[Signal]:
 DIAGNOSIS = DiagnosisRule(
     name="shared_memory_bank_conflicts",
     title="Bank conflicts in shared memory",
-    signals=collect_signals,
     told_by=frozenset({Layer.SOURCE, Layer.NCU}),
     decides=Preset("shared", "how many wavefronts of shared memory are conflicts", (_COUNTER, "shared_wavefronts")),
+    findings={"possible_shared_memory_bank_conflict": Weight(Grade.CERTAIN)},
+    inspect_source=_inspect_source,
+    inspect_ptx=_inspect_ptx,
+    inspect_counters=_inspect_counters,
 )

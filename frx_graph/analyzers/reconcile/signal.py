@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal, cast
 
+from frx_graph.analyzers.kernels.analysis import LabelledKernel
 from frx_graph.analyzers.kernels.labels import KernelLabel
-from frx_graph.analyzers.kernels.ptx_analysis import PtxLabel
-from frx_graph.analyzers.reconcile.matched_kernels import MatchedKernel, SourceKernel
+from frx_graph.analyzers.kernels.ptx_analysis import PtxLabel, StaticKernel
+from frx_graph.analyzers.reconcile.matched_kernels import MatchedKernel, RunKernel, SourceKernel
 from frx_graph.evidence.ncu.presets import Preset
 
 GradeLabel = Literal["hint", "certain", "counted", "measured"]
@@ -63,30 +64,55 @@ class Signal:
 
 
 @dataclass(frozen=True, slots=True)
+class Weight:
+    """Weight of a finding or label in a diagnosis, with the same fields as a signal."""
+
+    grade: Grade
+    about: str = EVERYTHING
+    alone: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DiagnosisRule:
     """One diagnosis. `told_by` are the layers that can give more than a hint; `decides` lists the metrics that Nsight
-    Compute must measure."""
+    Compute must measure. `findings` weighs rules of CUDA source, and `labels` those of PTX and counters, by name. The
+    functions add signals of their layer; that of counters also gets the kernel's source."""
 
     name: str
     title: str
-    signals: Callable[[MatchedKernel], Iterable[Signal]]
     told_by: frozenset[Layer]
     decides: Preset
+    findings: Mapping[str, Weight]
+    labels: Mapping[str, Weight] = field(default_factory=dict)
+    inspect_source: Callable[[SourceKernel], Iterable[Signal]] = lambda _source: ()
+    inspect_ptx: Callable[[StaticKernel], Iterable[Signal]] = lambda _kernel: ()
+    inspect_counters: Callable[[LabelledKernel, SourceKernel | None], Iterable[Signal]]
+    inspect_run: Callable[[RunKernel], Iterable[Signal]] = lambda _run: ()
+
+    def signals(self, kernel: MatchedKernel) -> Iterator[Signal]:
+        """Yield the signals of each layer."""
+        if kernel.source is not None:
+            for found in kernel.source.findings:
+                if (weight := self.findings.get(found.card.id)) is not None:
+                    yield _weigh(Layer.SOURCE, found.card.id, found.seen, weight, found.line)
+            yield from self.inspect_source(kernel.source)
+        for static in kernel.ptx:
+            yield from self._weigh_labels(Layer.PTX, static.labels)
+            yield from self.inspect_ptx(static)
+        for labelled in kernel.ncu:
+            yield from self._weigh_labels(Layer.NCU, labelled.labels)
+            yield from self.inspect_counters(labelled, kernel.source)
+        for run in kernel.runs:
+            yield from self.inspect_run(run)
+
+    def _weigh_labels(self, layer: Layer, labels: Sequence[KernelLabel | PtxLabel]) -> Iterator[Signal]:
+        for one in labels:
+            if (weight := self.labels.get(one.label)) is not None:
+                yield _weigh(layer, one.label, one.evidence, weight)
 
 
-def signal_source_findings(
-    source: SourceKernel | None, grades: Mapping[str, Grade], about: str = EVERYTHING
-) -> Iterator[Signal]:
-    """Yield the findings of these rules for CUDA source."""
-    for finding in source.findings if source is not None else ():
-        grade = grades.get(finding.card.id)
-        if grade is not None:
-            yield Signal(Layer.SOURCE, finding.card.id, True, grade, finding.seen, about, line=finding.line)
-
-
-def signal_label(layer: Layer, label: KernelLabel | PtxLabel, grade: Grade, about: str = EVERYTHING) -> Signal:
-    """Return a label of PTX or Nsight Compute as a signal."""
-    return Signal(layer, label.label, True, grade, label.evidence, about)
+def _weigh(layer: Layer, label: str, evidence: str, weight: Weight, line: int | None = None) -> Signal:
+    return Signal(layer, label, True, weight.grade, evidence, weight.about, weight.alone, line)
 
 
 def signal_counter(label: str, evidence: str, *, supports: bool, about: str = EVERYTHING, alone: bool = True) -> Signal:

@@ -16,32 +16,12 @@ from collections.abc import Iterator
 from frx_graph.analyzers.kernels.analysis import LabelledKernel
 from frx_graph.analyzers.kernels.ptx_analysis import StaticKernel
 from frx_graph.analyzers.kernels.speed_of_light import SYNCHRONISATION, compute_warp_stalls
-from frx_graph.analyzers.reconcile.matched_kernels import MatchedKernel, SourceKernel
-from frx_graph.analyzers.reconcile.signal import (
-    DiagnosisRule,
-    Grade,
-    Layer,
-    Signal,
-    signal_counter,
-    signal_label,
-    signal_source_findings,
-)
+from frx_graph.analyzers.reconcile.matched_kernels import SourceKernel
+from frx_graph.analyzers.reconcile.signal import DiagnosisRule, Grade, Layer, Signal, Weight, signal_counter
 from frx_graph.evidence.ncu.presets import Preset
 
 LITTLE = 0.05
 """Share of the warps' resident time: a quarter of the label's threshold."""
-_RULES = {"sync_inside_tight_loop": Grade.CERTAIN, "unnecessary_syncthreads": Grade.CERTAIN}
-
-
-def collect_signals(kernel: MatchedKernel) -> Iterator[Signal]:
-    """Yield the signals of each layer."""
-    yield from signal_source_findings(kernel.source, _RULES)
-    if kernel.source is not None:
-        yield from _inspect_source(kernel.source)
-    for static in kernel.ptx:
-        yield from _inspect_ptx(static)
-    for labelled in kernel.ncu:
-        yield from _inspect_counters(labelled)
 
 
 def _inspect_source(source: SourceKernel) -> Iterator[Signal]:
@@ -57,23 +37,20 @@ def _inspect_ptx(kernel: StaticKernel) -> Iterator[Signal]:
         yield Signal(Layer.PTX, "no_barrier", False, Grade.CERTAIN, "the compiled kernel has no barrier")
 
 
-def _inspect_counters(kernel: LabelledKernel) -> Iterator[Signal]:
-    label = next((one for one in kernel.labels if one.label == "warp_stall_sync"), None)
-    if label is not None:
-        yield signal_label(Layer.NCU, label, Grade.MEASURED)
-        return
+def _inspect_counters(kernel: LabelledKernel, _source: SourceKernel | None) -> Iterator[Signal]:
     stalls = compute_warp_stalls(kernel.summary.values)
-    if stalls is None:
-        return
-    share = stalls.sum_shares(SYNCHRONISATION)
-    if share < LITTLE:
+    if stalls is not None and (share := stalls.sum_shares(SYNCHRONISATION)) < LITTLE:
         yield signal_counter("warp_stalls", f"warps wait for others {share:.1%} of the time", supports=False)
 
 
 DIAGNOSIS = DiagnosisRule(
     name="synchronization_overhead",
     title="Warps wait at barriers",
-    signals=collect_signals,
     told_by=frozenset({Layer.SOURCE, Layer.NCU}),
     decides=Preset("stalls", "what warps wait for", ("compute_throughput", "memory_throughput"), stalls=True),
+    findings=dict.fromkeys(("sync_inside_tight_loop", "unnecessary_syncthreads"), Weight(Grade.CERTAIN)),
+    labels={"warp_stall_sync": Weight(Grade.MEASURED)},
+    inspect_source=_inspect_source,
+    inspect_ptx=_inspect_ptx,
+    inspect_counters=_inspect_counters,
 )

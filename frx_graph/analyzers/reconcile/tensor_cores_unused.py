@@ -20,40 +20,18 @@ from frx_graph.analyzers.kernels.analysis import LabelledKernel
 from frx_graph.analyzers.kernels.labels import TENSOR_PIPE_PCT
 from frx_graph.analyzers.kernels.ptx_analysis import StaticKernel
 from frx_graph.analyzers.kernels.speed_of_light import Bound, judge_speed_of_light
-from frx_graph.analyzers.reconcile.matched_kernels import MatchedKernel, RunKernel
-from frx_graph.analyzers.reconcile.signal import (
-    DiagnosisRule,
-    Grade,
-    Layer,
-    Signal,
-    signal_counter,
-    signal_label,
-    signal_source_findings,
-)
+from frx_graph.analyzers.reconcile.matched_kernels import RunKernel, SourceKernel
+from frx_graph.analyzers.reconcile.signal import DiagnosisRule, Grade, Layer, Signal, Weight, signal_counter
 from frx_graph.evidence.ncu.presets import Preset
 
-_RULES = {
-    "fp32_only_matmul": Grade.CERTAIN,
-    "missing_wmma_mma_path": Grade.CERTAIN,
-    "dimensions_not_tensor_core_friendly": Grade.HINT,
-}
+_LABEL = "tensor_core_underutilized"
 _CAPABILITIES = frozenset({"tensor_cores", "wgmma", "tcgen05"})
 
 
-def collect_signals(kernel: MatchedKernel) -> Iterator[Signal]:
-    """Yield the signals of each layer."""
-    yield from signal_source_findings(kernel.source, _RULES)
-    source = kernel.source.kernel if kernel.source is not None else None
-    if source is not None and uses_tensor_cores(source):
-        yield Signal(
-            Layer.SOURCE, "tensor_cores", False, Grade.CERTAIN, "it calls for tensor cores, or may in assembly"
-        )
-    for static in kernel.ptx:
-        yield from _inspect_ptx(static)
-    for labelled in kernel.ncu:
-        yield from _inspect_counters(labelled)
-    for run in kernel.runs:
-        yield from _inspect_run(run)
+def _inspect_source(source: SourceKernel) -> Iterator[Signal]:
+    if source.kernel is not None and uses_tensor_cores(source.kernel):
+        said = "it calls for tensor cores, or may in assembly"
+        yield Signal(Layer.SOURCE, "tensor_cores", False, Grade.CERTAIN, said)
 
 
 def _inspect_ptx(kernel: StaticKernel) -> Iterator[Signal]:
@@ -64,16 +42,15 @@ def _inspect_ptx(kernel: StaticKernel) -> Iterator[Signal]:
         yield Signal(Layer.PTX, "no_tensor_cores", True, Grade.CERTAIN, said, alone=False)
 
 
-def _inspect_counters(kernel: LabelledKernel) -> Iterator[Signal]:
-    values = kernel.summary.values
-    label = next((one for one in kernel.labels if one.label == "tensor_core_underutilized"), None)
-    pipe = values.get("tensor_pipe")
-    if label is not None:
-        yield signal_label(Layer.NCU, label, Grade.MEASURED)
-    elif pipe is not None and pipe >= TENSOR_PIPE_PCT:
-        yield signal_counter("tensor_pipe", f"tensor pipe at {pipe:.1f} %", supports=False)
-    elif pipe is not None and judge_speed_of_light(values).bound is not Bound.MEMORY:
-        yield signal_counter("tensor_pipe", f"tensor pipe at {pipe:.1f} %", supports=True, alone=False)
+def _inspect_counters(kernel: LabelledKernel, _source: SourceKernel | None) -> Iterator[Signal]:
+    pipe = kernel.summary.values.get("tensor_pipe")
+    if pipe is None or any(label.label == _LABEL for label in kernel.labels):
+        return
+    said = f"tensor pipe at {pipe:.1f} %"
+    if pipe >= TENSOR_PIPE_PCT:
+        yield signal_counter("tensor_pipe", said, supports=False)
+    elif judge_speed_of_light(kernel.summary.values).bound is not Bound.MEMORY:
+        yield signal_counter("tensor_pipe", said, supports=True, alone=False)
 
 
 def _inspect_run(run: RunKernel) -> Iterator[Signal]:
@@ -87,11 +64,20 @@ def _inspect_run(run: RunKernel) -> Iterator[Signal]:
 DIAGNOSIS = DiagnosisRule(
     name="tensor_cores_unused",
     title="Tensor cores unused",
-    signals=collect_signals,
     told_by=frozenset(Layer),
     decides=Preset(
         "tensor",
         "how busy the tensor cores are",
         ("compute_throughput", "memory_throughput", "tensor_pipe", "achieved_occupancy"),
     ),
+    findings={
+        "fp32_only_matmul": Weight(Grade.CERTAIN),
+        "missing_wmma_mma_path": Weight(Grade.CERTAIN),
+        "dimensions_not_tensor_core_friendly": Weight(Grade.HINT),
+    },
+    labels={_LABEL: Weight(Grade.MEASURED)},
+    inspect_source=_inspect_source,
+    inspect_ptx=_inspect_ptx,
+    inspect_counters=_inspect_counters,
+    inspect_run=_inspect_run,
 )

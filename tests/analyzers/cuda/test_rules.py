@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from frx_graph.analyze.layers import analyze_cuda
-from frx_graph.analyzers.cuda import CUDA_DETECTORS
+from frx_graph.analyzers.cuda import DEVICE_DETECTORS, SOURCE_DETECTORS
 from frx_graph.analyzers.cuda.analysis import detect_cuda_defects
 from frx_graph.evidence.cuda.parsing import parse_cuda
 from frx_graph.rules.gpu_profile import require_gpu
 
 ZOO = Path(__file__).parents[2] / "data" / "cuda"
-RULES = [detector.rule for detector in CUDA_DETECTORS]
+RULES = [*SOURCE_DETECTORS, *DEVICE_DETECTORS]
 
 
 def rules(text: str) -> list[str]:

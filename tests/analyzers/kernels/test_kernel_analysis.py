@@ -33,7 +33,7 @@ def test_without_times_no_share_is_claimed(kernel) -> None:
 
 def test_what_runs_at_its_peak_is_no_opportunity(kernel) -> None:
     kernels = [kernel("busy", duration=9e-3, **BUSY), kernel("waiting", duration=1e-3, **WAITING)]
-    first, last = attribute_kernels([(one, label_kernel(one), None) for one in kernels])
+    last, first = attribute_kernels([(one, label_kernel(one), None) for one in kernels])
     assert (first.kernel.kernel, last.kernel.kernel) == ("waiting", "busy")
     assert (last.score, last.opportunity, last.roofline_region) == (0.0, Opportunity.NONE, "compute_bound")
     assert last.runtime_share_pct == pytest.approx(90.0)
