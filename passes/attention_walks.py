@@ -217,8 +217,7 @@ def _is_dropout(facts: GraphFacts, op: OpFacts, value: str) -> bool:
 
 
 def _get_dropout_probability(facts: GraphFacts, op: OpFacts, value: str) -> float:
-    """Return the probability of `native_dropout`, or of the product with scaled Bernoulli noise that `F.dropout` is on
-    the CPU; else 0."""
+    """Return the probability of a dropout, which on the CPU is a product with scaled Bernoulli noise; else 0."""
     if op.operator in ("aten.native_dropout", "aten.dropout"):
         return float(op.args[1]) if len(op.args) > 1 and isinstance(op.args[1], (int, float)) else 0.0
     if op.operator != "aten.mul":

@@ -91,8 +91,7 @@ def _build_step(op: OpFacts, facts: GraphFacts, moved: int, copies: Sequence[Cop
 
 
 def _get_module(op: OpFacts) -> tuple[str, ...] | None:
-    """Return the module path; None for an operator without one, such as autograd's sums of gradients between
-    modules."""
+    """Return the module path; None for autograd's sums of gradients between modules."""
     parts = tuple(op.site.module_path.split("."))
     return None if not op.site.line or (op.phase is Phase.BACKWARD and len(parts) == 1) else parts
 
@@ -104,8 +103,7 @@ def _has_distinct_layout(value: ValueFacts) -> bool:
 
 
 def _group_runs(steps: Sequence[_OperatorTraffic], depth: int, *, by_layout: bool) -> list[_ModuleRun]:
-    """Group consecutive steps of one module, phase and layout; a step without module or layout joins the run before
-    it."""
+    """Group consecutive steps of one module, phase and layout; a step without module or layout joins the last run."""
     runs: list[_ModuleRun] = []
     layout: Layout | None = None
     for step in steps:

@@ -197,8 +197,8 @@ def _attribute(
 ) -> tuple[dict[str, CallSite], dict[str, Phase]]:
     """Return call site and phase of every node; `forward_nodes` is empty for inference.
 
-    A backward node takes the site of the forward node with the same autograd sequence number. One with its own line
-    belongs to the `backward` of a custom `torch.autograd.Function`, which has no such number here.
+    A backward node takes the site of the forward node with its autograd sequence number, unless it has its own line, as
+    in the `backward` of a custom `torch.autograd.Function`.
     """
     sites: dict[str, CallSite] = {}
     phases: dict[str, Phase] = {}

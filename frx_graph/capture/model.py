@@ -83,8 +83,7 @@ _ONE_AT_A_TIME = threading.RLock()
 
 
 def _compile_model(model: Callable[..., Any], backend: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile the model with a backend that only records, in a separate cache if torch offers one: repeated captures
-    must not use up the compilation limit of the user's program."""
+    """Compile with a recording backend, in a separate cache if possible: the user's compilation limit stays unused."""
     # A callable object is compiled through its `__call__`; Dynamo wants a function or a module.
     target = model if isinstance(model, nn.Module) else _wrap_as_function(model)
     compiled: Callable[..., Any] = torch.compile(target, backend=backend, **ISOLATED)

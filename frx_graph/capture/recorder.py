@@ -153,8 +153,7 @@ class GraphRecorder:
         )
 
     def _make_unique_id(self, compile_id: str) -> str:
-        """Return Dynamo's compile id, prefixed with an epoch after `torch._dynamo.reset()`, which restarts the
-        count."""
+        """Return Dynamo's compile id, behind an epoch after `torch._dynamo.reset()`, which restarts the count."""
         if compile_id in self._ids:
             self._epoch += 1
             self._ids.clear()

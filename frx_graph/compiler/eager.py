@@ -199,10 +199,7 @@ class _AotGraphCompiler:
 def _find_restrided_inputs(
     module: fx.GraphModule, inputs: Sequence[Any], misread: Collection[str] = ()
 ) -> dict[str, Tensor]:
-    """Return the traced values of the inputs whose actual strides differ, except those that are `misread`.
-
-    The graph's values become the actual inputs.
-    """
+    """Return the traced values of inputs whose actual strides differ; the graph's values become the actual ones."""
     given = {}
     for node, value in zip(module.graph.find_nodes(op="placeholder"), inputs, strict=True):
         traced = node.meta.get("val")

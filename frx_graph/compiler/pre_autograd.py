@@ -123,10 +123,7 @@ def _insert_fused(
     measured: MeasuredOperators | None,
     predicted: float | None,
 ) -> _TimedFusion:
-    """Put a fused call into the graph, and return it with its gain: as `measured`, or else as `predicted`.
-
-    Raises `RewriteError` if that is impossible, or if it is not faster.
-    """
+    """Insert a fused call; return it with its gain, or raise `RewriteError` if it is impossible or not faster."""
     with disable_guards(mode):
         fused = insert_fused_attention(dynamo.graph, found, inner)
     if measured is None:

@@ -112,10 +112,7 @@ def _find_first_computed(graph: fx.Graph) -> fx.Node:
 
 
 def _list_weights() -> Sequence[Any]:
-    """Return the parameters and buffers of the graph that is being compiled; none if it writes into one of them.
-
-    They are its first inputs.
-    """
+    """Return the parameters and buffers, the first inputs of the compiled graph; none if it writes into one."""
     context = TracingContext.try_get()
     if context is None or context.fw_metadata is None or context.params_flat_unwrap_subclasses is None:
         return ()

@@ -1,14 +1,5 @@
 """Finds channels-last convolutions and normalisations whose gradient arrives in another layout.
 
-Why it is slow: the backward of a channels-last convolution wants its gradient channels-last, too. A gradient that comes
-out of a flatten, a global pooling or another graph is plain or expanded. Every backward operator that reads it converts
-it inside, or runs over it with large strides.
-
-Fix: convert the gradient once, where it loses the layout: a hook on the tensor of the forward whose gradient it is,
-`y.register_hook(lambda g: g.contiguous(memory_format=torch.channels_last))`.
-
-Safety: values are the same. The hook runs in the backward only.
-
 Assumes: a convolution's backward converts a gradient whose layout differs from the saved input's; a predicted or
 measured copy takes precedence. A normalisation's backward converts only if such a copy is known. If one convolution
 alone reads the gradient, converting it outside costs as much as inside, so no saving is certain.
@@ -132,8 +123,7 @@ def _find_origin(gradient: ValueFacts, facts: GraphFacts) -> tuple[OpFacts | Non
 
 
 def _is_layout_preserving(op: OpFacts, facts: GraphFacts, inner: str) -> bool:
-    """Return True for operators that were measured to keep channels-last and read nothing else, even if their meta
-    kernel differs (that of `reflection_pad2d_backward` returns plain)."""
+    """Return True if measured to keep channels-last, even if the meta kernel differs (`reflection_pad2d_backward`)."""
     row = find_layout_operator(op)
     operands = [facts.values[name] for name in list_layout_operands(op, row)]
     kept = (

@@ -1,12 +1,5 @@
 """Finds operators that a fusing compiler could run as one kernel but for an obstacle, and names it.
 
-Why it is slow: where fusion stops, a tensor is written to memory and read again.
-
-Fix: depends on the obstacle; see the finding.
-
-Safety: fixes that reorder arithmetic (a scale moved behind a product) change last digits; freezing makes weights
-constants of the compiled program.
-
 Assumes: compulsory traffic. Eager programs are reported, too: `torch.compile` alone would not fuse these places. FRX005
 reports those that it would fuse.
 """

@@ -1,17 +1,5 @@
 """Finds convolution and pooling regions that run channels-last although plain was measured to be faster.
 
-Why it is slow: with many channels, small images and a small batch (the last stages of a classifier at 7x7), the plain
-or blocked kernels of oneDNN and cuDNN use the machine better than the channels-last ones. Channels-last may be
-unintended there: `model.to(memory_format=...)` converts everything, and Inductor on the CPU forces channels-last on
-every 2-D convolution of a graph.
-
-Fix: leave the region plain: convert its modules back and its input where it enters. Under Inductor switch
-`layout_optimization` off, which makes convolutions follow the program's strides, and convert by hand the modules that
-gain.
-
-Safety: values change by rounding at most. Under Inductor the switch affects the whole graph. Convolutions that gain
-from channels-last must then be converted by hand.
-
 Assumes: as for FRX004, operators between the convolutions cost the same in either layout, conversions run at the
 device's bandwidth, and weights are converted ahead of time. Inductor's conversions of weights at every call are not
 counted here; FRX007 counts them.

@@ -1,13 +1,5 @@
 """Finds convolution and pooling regions that run plain although channels-last was measured to be faster.
 
-Why it is slow: oneDNN's and cuDNN's fastest convolution kernels work on channels-last or blocked images. Given plain
-ones they convert every operand and every result inside, at each call; pooling and normalisation lose vector width.
-
-Fix: convert the model's parameters once and its input where it enters, with `memory_format=torch.channels_last`
-(`channels_last_3d` for 3-D images). If only a part gains, convert that part and the values at its edges.
-
-Safety: values change by rounding at most. Code that calls `.view()` on an image, or reads its strides, may break.
-
 Assumes: operators between the convolutions take either layout at the same cost; conversions run at the device's
 bandwidth and are not fused away; the converted region's weights are converted once, ahead of time. Each region's
 cheapest layouts come from an exact minimum cut over the measured times. On CUDA, half precision is assumed to profit if

@@ -1,16 +1,6 @@
 """Finds copies that the program asks for: `.contiguous()`, `.clone()`, `.to(memory_format=...)`, and reshapes whose
 strides do not allow a view.
 
-Why it is slow: each reads and writes the whole tensor and computes nothing. Many are made by habit, though all users
-accept the source as it is. Others make the same tensor again and again.
-
-Fix: depends on the purpose of the copy. Drop it if its users take the source's strides, if the next copy undoes it, or
-if its source already has that layout. Keep the first of repeated copies. Copy a parameter once, at construction. For a
-needed copy the finding names the line that made the strides, the only place to avoid it.
-
-Safety: dropping a copy keeps values and changes strides and aliasing. A copy is never called needless if its source or
-result is written to or returned to the caller.
-
 Assumes: the operator layout contract lists the strides that an operator takes. A `.contiguous()` that does nothing now
 leaves no trace in the graph. It would begin to copy if the copy before it were dropped.
 """

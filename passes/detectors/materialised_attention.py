@@ -1,16 +1,5 @@
 """Finds attention written as product, softmax, product, whose N×M scores go through memory.
 
-Why it is slow: every operator between the two products reads and writes a tensor of batch × heads × N × M elements.
-Queries, keys, values and the result together have only batch × heads × (2N + 2M) × d. A fused kernel computes the
-scores tile by tile and never stores them (Dao et al., FlashAttention, arXiv 2205.14135, section 3).
-
-Fix: `torch.nn.functional.scaled_dot_product_attention` with the scale and the mask that were found. It takes
-(batch, heads, sequence, dim) views of a (batch, sequence, heads, dim) tensor as they are.
-
-Safety: the same function up to the order of summation. Dropout draws other random numbers. A query whose keys are all
-hidden gets zeros; a softmax gives NaN if the fill is -inf, or the mean of the values if it is finite. Attention weights
-can no longer be returned, so an attention whose weights are used elsewhere is refused.
-
 Assumes: keys and values are not parameters (a product with a learned table is no attention between tokens). Fires only
 if the scores move more bytes than queries, keys, values and result together. Standard attention accesses Θ(Nd + N²)
 elements (FlashAttention, theorem 2); below that size the first term, which stays, is the larger.

@@ -1,15 +1,6 @@
 """Finds operators that wait for memory: groups that would share one kernel but run one by one, and operators with too
 little arithmetic for what they move.
 
-Why it is slow: left of the ridge point the arithmetic units idle. Each operator of an eager chain reads its operands
-from memory and writes its result back, although the next one could have taken it from a register.
-
-Fix: fuse the group (`torch.compile`). For single operators move fewer bytes: a narrower dtype, or more rows per read of
-the weights.
-
-Safety: a fused group rounds as its parts do, except that intermediate results may stay in fp32. A narrower dtype loses
-digits.
-
 Assumes: compulsory traffic, with nothing left in a cache between operators. Under Inductor groups are fused already and
 not reported. Layout copies between the operators are not counted here; the copy rules answer for them.
 """

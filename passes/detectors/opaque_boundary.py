@@ -1,15 +1,5 @@
 """Finds custom operators, collectives and higher-order operators that force a layout on their neighbours.
 
-Why it is slow: the compiler cannot look inside such an operator and hands it the strides of the eager program, even if
-everything around it runs in channels-last. Its author often makes every operand contiguous to be safe. Either way
-tensors are copied on the way in, and again on the way out.
-
-Fix: let the kernel take the strides that it is given, and register the operator with `torch.Tag.flexible_layout`; or
-convert once, where the layout changes anyway.
-
-Safety: an operator tagged `flexible_layout` is called with any strides: a kernel that computes addresses as if its
-operands were contiguous then reads wrong elements.
-
 Assumes: explicit copies next to the operator are made for it. FRX002 claims them; this finding names their reason.
 """
 
@@ -100,8 +90,7 @@ def _find_copies_behind(op: OpFacts, facts: GraphFacts) -> Iterator[str]:
 
 
 def _find_forced_values(op: OpFacts, analysis: Analysis) -> Iterator[ValueFacts]:
-    """Yield plain images that Inductor copies because neighbouring convolutions run in channels-last while `op` gets
-    the strides of eager. A pointwise operator between would absorb the conversion."""
+    """Yield plain images next to convolutions that Inductor runs in channels-last: it copies them for `op`."""
     facts = analysis.facts
     constraint = find_layout_constraint(op)
     if constraint in (None, LayoutConstraint.FLEXIBLE) or not is_channels_last_forced(facts, op.phase, analysis.inner):

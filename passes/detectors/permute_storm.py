@@ -1,17 +1,6 @@
 """Finds chains of permute, transpose, movedim and view that cancel or amount to one permute, and projections whose
 results are copied because they are stored in another order than they are read.
 
-Why it is slow: a view costs no memory traffic, but each costs a dispatch. The strides that it leaves make the next
-reshape, `.contiguous()` or operator copy the whole tensor.
-
-Fix: drop what cancels, write one permute for several, and store the producer's result in the order that its reader
-wants. This matters most for queries, keys and values, which `scaled_dot_product_attention` reads as views of the
-projection.
-
-Safety: dropping views that cancel is exact. They do not count as cancelling if a copy between has another reader, is
-written to, or separates them from a value that is. Changing the order that a projection stores means permuting its
-weight, also in checkpoints.
-
 Assumes: nothing outside the graph reads the intermediate strides. This rule claims no copies: other rules claim those
 at a chain's end.
 """

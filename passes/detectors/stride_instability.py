@@ -1,15 +1,5 @@
 """Finds inputs whose strides differ between calls, so that a compiled frame is compiled again.
 
-Why it is slow: a compiled graph holds for the strides that it was made for. Dynamo guards on them, and a tensor of the
-same shape with other strides makes it compile the frame again, which takes seconds. After eight versions the frame runs
-in eager. CUDA graphs are recorded per version, too.
-
-Fix: pin the strides before the compiled call: `x = x.contiguous()`, or `.contiguous(memory_format=...)` where
-channels-last is wanted; convert parameters before compiling. Marking dimensions dynamic does not help: that covers
-sizes. `frx_graph.compile(model, options={"pin_strides": True})` copies inputs to the strides of the first call.
-
-Safety: values are the same; the pinned calls copy unless the layout is already right.
-
 Assumes: Dynamo reports the first guard that fails, and compares sizes before strides: a call that differs in both shows
 as a size only.
 """

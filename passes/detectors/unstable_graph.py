@@ -1,13 +1,5 @@
 """Finds frames that are compiled again and again, and graph breaks that a step runs into many times.
 
-Why it is slow: each compilation takes seconds and stops the program; after eight versions Dynamo gives the frame up and
-runs it in eager. A graph break ends fusion at the line and costs a return to Python at every call.
-
-Fix, by what changed: sizes, mark them dynamic; Python numbers, pass them as tensors or keep them constant; globals and
-closures, pass them as arguments; modes, one compiled callable per mode; lists and dictionaries, a fixed length.
-
-Safety: values do not change if the changed program computes the same.
-
 Assumes: three recompilations for other reasons than strides are not a start-up effect. Dynamo makes a size or a number
 dynamic when it first sees it change, which explains one or two. Strides are FRX006's. Reuse of autotuning results is
 not visible here.

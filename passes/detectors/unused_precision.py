@@ -1,13 +1,5 @@
 """Finds matrix products and convolutions in fp32 on a device that computes faster in TF32, bf16 or fp16.
 
-Why it is slow: the device has units for narrower operands that do several times as many operations per second, and
-narrower operands are half the bytes.
-
-Fix: autocast, or TF32 for fp32 products on CUDA.
-
-Safety: products of narrower operands round more: bf16 keeps 8 bits of mantissa, TF32 and fp16 keep 11. Sums stay in
-fp32. Compare the outputs, and in training the loss curve.
-
 Assumes: the roofline. Casts that autocast adds are not counted, so the predicted time is a lower bound.
 """
 
@@ -70,8 +62,7 @@ def _find_fp32_products(analysis: Analysis) -> Iterator[OpFacts]:
 
 
 def _is_narrowed(op: OpFacts, facts: GraphFacts, precision: PrecisionSettings | None) -> bool:
-    """Return True if `torch.set_float32_matmul_precision` or a TF32 switch already lets fp32 products run narrower. On
-    the CPU the first applies to matrix products only."""
+    """Return True if torch's settings already let it run narrower; on the CPU they apply to matrix products only."""
     if precision is None:
         return False
     if facts.values[op.inputs[0]].device.type == "cuda":

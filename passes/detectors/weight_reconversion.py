@@ -1,15 +1,5 @@
 """Finds parameters that are converted to another layout on every call.
 
-Why it is slow: a parameter is the same at every call (in training, until the optimizer changes it), so its conversion
-gives the same bytes again and again. The cost does not shrink with the batch, so it weighs most at batch 1.
-
-Fix: store the parameter once in the layout that its operator wants. For a plain weight under a channels-last input, use
-`model.to(memory_format=torch.channels_last)`. oneDNN's blocked weight formats have no strides that a parameter could
-have; Inductor prepacks them when it freezes (`torch._inductor.config.freezing`, inference only).
-
-Safety: a memory format changes strides, not values; gradients and optimizer states follow the parameter's strides.
-Freezing makes the weights constants of the compiled program: later updates do not reach it.
-
 Assumes: predicted copies with the role WEIGHT are of parameters, found through the storage they share.
 """
 

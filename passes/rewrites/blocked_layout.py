@@ -172,11 +172,7 @@ def _list_choices(subject: RewriteSubject) -> Iterator[_PackingChoice | Refusal]
 
 
 def _can_add(packed: OperatorSignature) -> bool:
-    """Return True if oneDNN's operator can add something to its result.
-
-    With several groups, torch adds behind the convolution, by an operator that bfloat16 lacks ("Unsupported datatype
-    for add_relu", 2.13 and 2.15).
-    """
+    """Return True unless groups make torch add behind the convolution, by an operator that bfloat16 lacks (2.15)."""
     groups = 6
     return packed.target == PACKED_CONVOLUTION and packed.args[groups] == 1
 
@@ -197,8 +193,7 @@ def _find_sum(result: ValueFacts, subject: RewriteSubject) -> _FusedSum | None:
 
 
 def _find_settled_result(op: OpFacts, subject: RewriteSubject) -> ValueFacts:
-    """Return the operator's result after readers that only ensure strides or copy it to channels-last, which packed
-    operators return anyway."""
+    """Return the result after readers that only ensure strides or copy it to channels-last, as packed operators do."""
     facts = subject.facts
     (result,) = facts.get_output_values(op)
     settled = seen = result

@@ -99,11 +99,7 @@ def _changes_size(op: OpFacts, subject: RewriteSubject) -> bool:
 
 
 def _has_unknown_strides(op: OpFacts, subject: RewriteSubject) -> bool:
-    """Return True for a convolution whose results have uncertain strides.
-
-    They follow operands whose strides are uncertain, or differ from the fake's, as for images of one pixel that are not
-    plain (torch 2.15). The other forms would make the strides of the fake.
-    """
+    """Return True for a convolution whose result's strides are uncertain: other forms would make the fake's."""
     if op.operator not in CONVOLUTIONS:
         return False
     values, doubtful = subject.facts.values, subject.doubtful

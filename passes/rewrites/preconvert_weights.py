@@ -78,8 +78,7 @@ def propose(subject: RewriteSubject) -> Iterator[StoredWeight | Refusal]:
 
 
 def _find_layout_sensitive(subject: RewriteSubject) -> dict[str, str]:
-    """Return the operators whose results reach an operator that minds their layout, each with the reason. Matrix
-    products make new values from any operands."""
+    """Return operators whose results reach one that minds their layout, with the reason; products end the search."""
     facts, found = subject.facts, dict[str, str]()
     for op in facts.ops:
         why = _explain_sensitivity(op, subject)

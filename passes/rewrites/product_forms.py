@@ -94,8 +94,7 @@ def is_dense_bias(bias: SpecArgument) -> bool:
 
 
 def _is_non_overlapping(w: TensorSpec) -> bool:
-    """Return False for a matrix whose rows or columns overlap, as sliding windows do: oneDNN does not take it as a
-    weight. It does take an expanded one."""
+    """Return False for overlapping rows or columns, as of windows: oneDNN takes no such weight, but expanded ones."""
     inner, outer = sorted((stride, size) for size, stride in zip(w.shape, w.strides, strict=True))
     return 1 in w.shape or inner[0] == 0 or outer[0] >= inner[0] * inner[1]
 

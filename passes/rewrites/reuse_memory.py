@@ -112,17 +112,12 @@ def _can_write(op: OpFacts, subject: RewriteSubject, position: Mapping[str, int]
 
 
 def _is_line(value: ValueFacts) -> bool:
-    """Return True for rows and columns.
-
-    The fakes of about forty operators get their strides wrong if those of the operand are not a new tensor's
-    (`hardtanh`, torch 2.15). `doubtful` covers more dimensions.
-    """
+    """Return True for rows and columns: forty fakes get their strides wrong if the operand is no new tensor (2.15)."""
     return len(value.shape) <= 2 and 1 in value.shape
 
 
 def _is_lazy_view(op: OpFacts | None) -> bool:
-    """Return True for conjugated and negated views. A result written into one keeps the mark, which a new tensor lacks,
-    and which `view_as_real` refuses."""
+    """Return True for conjugated and negated views: a result written there keeps the mark, which a new tensor lacks."""
     return op is not None and op.operator in ("aten._conj", "aten._neg_view")
 
 

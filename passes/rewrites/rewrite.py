@@ -65,8 +65,7 @@ class RewriteSubject:
 
     @cached_property
     def _kept_memory(self) -> frozenset[int]:
-        """Memory whose views must not become copies: shared by several outputs, of an output or operand that must keep
-        gaps, or of an operand that is addressed by offsets."""
+        """Memory that must not be copied: of several outputs, with gaps to be kept, or addressed by offsets."""
         values, ops = self.facts.values, self.facts.ops
         returned = [values[name] for name in self.observable_outputs if name in values]
         counted = Counter(value.storage for value in returned)
@@ -104,10 +103,7 @@ class RewriteSubject:
 
     @cached_property
     def _around_ambiguous_images(self) -> frozenset[str]:
-        """Convolutions that read an image of one computed channel, and the operators that make such images.
-
-        In another layout, Inductor, its fakes and its kernels disagree on the strides, and Inductor asserts the fakes'.
-        """
+        """Convolutions of images of one computed channel, and their makers: Inductor and fakes disagree on strides."""
         found: set[str] = set()
         pending = [op for op in self.facts.ops if reads_ambiguous_image(op, self.facts)]
         while pending:

@@ -232,8 +232,7 @@ def _check_between(
 
 
 def _check_afterwards(attention: Attention, facts: GraphFacts) -> None:
-    """Check that nothing writes into what the backward reads. Fused kernels save operands and result; written attention
-    saves weights and copies of operands."""
+    """Check that nothing writes later into operands and result, which fused kernels save for the backward."""
     kept = {value.storage for value in _list_read_values(attention, facts)} | {
         facts.values[name].storage for name in attention.second.outputs
     }
@@ -244,8 +243,7 @@ def _check_afterwards(attention: Attention, facts: GraphFacts) -> None:
 
 
 def _list_read_values(attention: Attention, facts: GraphFacts) -> list[ValueFacts]:
-    """Return all values that the operators between the products read, and the sources of their copies: a fused call
-    reads these in place."""
+    """Return what the operators between the products read, and the sources of its copies: a fused call reads these."""
     names = {name for op in (*attention.between, attention.second) for name in op.inputs}
     made = {name for op in attention.between for name in op.outputs}
     read = [facts.values[source] for name in names - made for source in trace_sources(facts, name)]

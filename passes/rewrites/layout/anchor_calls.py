@@ -127,8 +127,7 @@ def _infer_results(op: OpFacts, order: Order, facts: GraphFacts) -> tuple[Tensor
 
 
 def _list_backward_forms(op: OpFacts, forward: OperatorSignature, order: Order, facts: GraphFacts) -> tuple[Form, ...]:
-    """Return the forms of the convolution's backward before its graph exists: the forward's order decides which order
-    its backward must convert. The gradient of the input is left out if the input is the graph's own."""
+    """Return the forms of the backward, whose conversions the forward decides. The graph's input gets no gradient."""
     (gradient,) = _infer_results(op, order, facts)
     image, weight, bias = forward.args[:3]
     assert isinstance(image, TensorSpec) and isinstance(weight, TensorSpec)

@@ -231,14 +231,12 @@ def _classify_reads(subject: RewriteSubject, node: str) -> Reads:
 
 
 def _is_loop(subject: RewriteSubject, member: OrderedOp) -> bool:
-    """Return True for Inductor's own loops, which take any order: a conversion in front of them would be one more
-    copy."""
+    """Return True for Inductor's own loops, which take any order: a conversion before them is one copy more."""
     return subject.generates_loops and member.row.generated
 
 
 def _is_timed_loop(subject: RewriteSubject, member: OrderedOp, labels: Mapping[str, Order]) -> bool:
-    """Return True for a loop that was timed in its new order, and is given its operands in it: the choice includes the
-    price of such a conversion."""
+    """Return True for a loop that was timed in its new order: its price includes converted operands."""
     timed = subject.loop_seconds.get(member.op.node, {})
     orders = {canonicalize_order(member.shape, order) for order in timed}
     return _is_loop(subject, member) and labels.get(member.op.node) in orders
@@ -267,8 +265,7 @@ def _list_kernel_orders(member: OrderedOp, label: Order) -> Iterator[tuple[str, 
 
 
 def _demand_plain_images(subject: RewriteSubject) -> dict[str, dict[str, OrderConstraint]]:
-    """Return demands for plain images that hold for any saved values: under Inductor a backward's values are computed
-    again from those that the forward has saved, and differ from the trace."""
+    """Return demands for plain images: Inductor computes a backward's strides again, from what the forward saved."""
     return {
         op.node: {
             value.name: OrderConstraint(make_plain_order(value.shape)) for value in list_images(op, subject.facts)
@@ -279,8 +276,7 @@ def _demand_plain_images(subject: RewriteSubject) -> dict[str, dict[str, OrderCo
 
 
 def _looks_plain(value: ValueFacts, label: Order) -> bool:
-    """Return True for a value that has one memory in both orders, such as an image of one channel. Kernels choose by
-    the strides of dimensions of size 1."""
+    """Return True for one memory in both orders (one channel): kernels choose by strides of dimensions of size 1."""
     plain = make_plain_order(value.shape)
     return (
         label != plain

@@ -161,8 +161,7 @@ _NOT_FOLLOWED = frozenset({DimensionMap.NONE, DimensionMap.REDUCE, DimensionMap.
 
 
 def _is_resizing(op: OpFacts, facts: GraphFacts) -> bool:
-    """Return True for a gather that reads each image at a grid of places, as upsampling does. Dimension i of the result
-    is then dimension i of the operand."""
+    """Return True for a gather at a grid of places, as of upsampling: the result's dimension i is the image's."""
     if op.operator not in GATHERS:
         return False
     image, indices = op.args[:2]
