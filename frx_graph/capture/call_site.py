@@ -7,6 +7,7 @@ live Python stack under a dispatch mode (observation). Both keep the innermost f
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import re
 import sysconfig
 from collections.abc import Iterable
@@ -31,6 +32,7 @@ _FRAME = re.compile(r'^\s*File "(?P<file>.+)", line (?P<line>\d+), in (?P<functi
 _RESUMED = re.compile(r"^torch_dynamo_resume_in_(?P<function>.+)_at_\d+$")
 _ROOT_LOCAL = re.compile(r"^L\['(?:[^'\\]|\\.)*'\]")
 _GETATTR = re.compile(r"getattr\((?P<base>.+), '(?P<name>[^']+)'\)")
+_WRAPPERS = re.compile(r"\.__dict__|\['_modules'\]|\._modules|\._orig_mod")
 _UNKNOWN = "<unknown>"
 _SUBSCRIPT = re.compile(r"\['?(?P<key>[^\]']+)'?\]")
 
@@ -135,21 +137,12 @@ def parse_module_path(sources: Iterable[str], root: str = "model") -> str:
 
     Dynamo writes `L['self'].layer3[2].conv1`; with `root` "model" that reads `model.layer3.2.conv1`.
     """
-    innermost = ""
-    for source in sources:
-        innermost = source
+    *_, innermost = ("", *sources)
     if not innermost:
         return root
     while (wrapped := _GETATTR.search(innermost)) is not None:
         innermost = innermost.replace(wrapped.group(0), f"{wrapped['base']}.{wrapped['name']}")
-    path = _ROOT_LOCAL.sub(
-        "",
-        innermost.replace(".__dict__", "")
-        .replace("['_modules']", "")
-        .replace("._modules", "")
-        .replace("._orig_mod", ""),
-    )
-    path = _SUBSCRIPT.sub(lambda m: f".{m['key']}", path)
+    path = _SUBSCRIPT.sub(lambda m: f".{m['key']}", _ROOT_LOCAL.sub("", _WRAPPERS.sub("", innermost)))
     return f"{root}{path}" if path.startswith(".") or not path else f"{root}.{path}"
 
 
@@ -163,9 +156,6 @@ def merge_module_paths(paths: Iterable[str]) -> str:
         return ""
     if len({len(parts) for parts in split}) == 1:
         return ".".join(parts[0] if len(set(parts)) == 1 else "*" for parts in zip(*split, strict=True))
-    shared: list[str] = []
-    for parts in zip(*split, strict=False):
-        if len(set(parts)) > 1:
-            break
-        shared.append(parts[0])
+    alike = itertools.takewhile(lambda parts: len(set(parts)) == 1, zip(*split, strict=False))
+    shared = [parts[0] for parts in alike]
     return ".".join([*shared, "*"]) if shared else "*"

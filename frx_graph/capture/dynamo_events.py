@@ -29,11 +29,16 @@ def record_position() -> EventPosition:
     return EventPosition(len(_list_break_reasons()), tuple(_list_compilations()))
 
 
+def list_compilations_since(mark: EventPosition) -> list[Any]:
+    """Return the metrics of the compilations since then, in order."""
+    known = {id(compilation) for compilation in mark.compilations}
+    return [compilation for compilation in _list_compilations() if id(compilation) not in known]
+
+
 def list_breaks_since(mark: EventPosition) -> tuple[GraphBreak, ...]:
     """Return all graph breaks since then, including those with nothing to compile before them, and the functions that
     Dynamo gave up on, whose rest runs uncompiled."""
-    known = {id(compilation) for compilation in mark.compilations}
-    abandoned = (c for c in _list_compilations() if id(c) not in known and getattr(c, "fail_reason", None))
+    abandoned = (c for c in list_compilations_since(mark) if getattr(c, "fail_reason", None))
     found = [convert_break_reason(reason) for reason in _list_break_reasons()[mark.breaks :] if reason.graph_break]
     return tuple(dict.fromkeys([*found, *map(_convert_abandoned, abandoned)]))
 
@@ -82,8 +87,7 @@ def _list_break_reasons() -> Sequence[Any]:
 
 
 def _list_compilations() -> Iterable[Any]:
-    listed = getattr(dynamo_utils, "get_compilation_metrics", None)
-    return listed() if listed is not None else ()
+    return getattr(dynamo_utils, "get_compilation_metrics", tuple)()
 
 
 _LIMIT = 200

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 from collections import Counter
@@ -64,10 +65,13 @@ def _hash_called_graph(node: fx.Node) -> str:
     """Return the signature of a graph that the node refers to, or an empty text."""
     if node.op != "get_attr" or node.graph.owning_module is None:
         return ""
-    found: object = node.graph.owning_module
-    for name in str(node.target).split("."):
-        found = getattr(found, name, None)
+    found = find_attribute(node.graph.owning_module, node)
     return f" {hash_graph(found.graph)}" if isinstance(found, fx.GraphModule) else ""
+
+
+def find_attribute(module: fx.GraphModule, node: fx.Node) -> object:
+    """Return the attribute of `module` that a `get_attr` node names; None if it has none."""
+    return functools.reduce(lambda owner, name: getattr(owner, name, None), str(node.target).split("."), module)
 
 
 def _get_value(node: fx.Node) -> Any:

@@ -15,11 +15,11 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn.modules import activation
 
-from frx_graph.capture.aten_trace import Tangent, find_backward_roots
+from frx_graph.capture.aten_trace import Tangent, UntracedGraph, find_backward_roots
 from frx_graph.capture.captured_graph import Capture
 from frx_graph.capture.dynamo_events import list_breaks_since, record_position, shorten_reason
 from frx_graph.capture.model_call import ISOLATED
-from frx_graph.capture.recorder import GraphRecorder, UntracedGraph
+from frx_graph.capture.recorder import GraphRecorder
 from frx_graph.capture.state_snapshot import preserve_state
 from frx_graph.errors import NOT_THE_MODELS, CaptureError, TargetError, summarize_error
 from frx_graph.support.torch_internals import TorchDynamoException, dynamo_config, dynamo_torch, pytree
@@ -142,15 +142,13 @@ def _measure_boundary_gradients(runs: Sequence[_CountedGraph], outputs: Any) -> 
     if not roots or not crossing:
         return {}
     received = torch.autograd.grad(roots, crossing, [torch.ones_like(r) for r in roots], allow_unused=True)
-    by_tensor = {id(tensor): gradient for tensor, gradient in zip(crossing, received, strict=True)}
+    pairs = (
+        (id(tensor), gradient) for tensor, gradient in zip(crossing, received, strict=True) if gradient is not None
+    )
+    tangents = {key: Tangent(tuple(gradient.shape), gradient.stride()) for key, gradient in pairs}
     return {
-        run.graph.graph_id: Counter(tuple(_make_tangent(by_tensor.get(id(t))) for t in call) for call in run.outputs)
-        for run in runs
+        run.graph.graph_id: Counter(tuple(tangents.get(id(t)) for t in call) for call in run.outputs) for run in runs
     }
-
-
-def _make_tangent(gradient: Tensor | None) -> Tangent | None:
-    return None if gradient is None else Tangent(tuple(gradient.shape), gradient.stride())
 
 
 def map_parameter_paths(model: object) -> dict[int, str]:
@@ -181,10 +179,8 @@ def _raise_if_model_fails(model: Callable[..., Any], args: Sequence[Any], kwargs
     except NOT_THE_MODELS:
         raise
     except BaseException as own:
-        raise TargetError(
-            f"the model raised {summarize_error(own)}",
-            "run model(*args, **kwargs) by itself until it works",
-        ) from own
+        hint = "run model(*args, **kwargs) by itself until it works"
+        raise TargetError(f"the model raised {summarize_error(own)}", hint) from own
 
 
 @contextlib.contextmanager
@@ -197,11 +193,7 @@ def configure_capture(train: bool, as_eager: bool) -> Iterator[None]:
             torch.inference_mode(mode=False) if train else contextlib.nullcontext(),
             torch.set_grad_enabled(train),
             # This call's own sizes are the facts, also of code that the process has compiled for other sizes before.
-            dynamo_config.patch(
-                recompile_limit=64,
-                accumulated_recompile_limit=4096,
-                automatic_dynamic_shapes=False,
-            ),
+            dynamo_config.patch(recompile_limit=64, accumulated_recompile_limit=4096, automatic_dynamic_shapes=False),
             use_eager_paths() if as_eager else contextlib.nullcontext(),
         ):
             yield

@@ -82,8 +82,7 @@ class StateSnapshot:
         for module, training in self._modes:
             module.training = training
         for table, before in self._registered:
-            for name, tensor in before.items():
-                table[name] = tensor
+            table.update(before)
         for saved in self._tensors:
             saved.restore()
 

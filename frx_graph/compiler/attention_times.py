@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from frx_graph.capture.aten_trace import trace_eager
+from frx_graph.capture.aten_trace import UntracedGraph, trace_eager
 from frx_graph.facts.build import build_graph_facts
 from frx_graph.facts.graph_facts import OpFacts
 from frx_graph.facts.operator_families import LAYOUT_COPIES
@@ -66,7 +66,7 @@ def _list_operator_calls(
     graph.output((copied[result],))
     train = torch.is_grad_enabled() and any(isinstance(f, Tensor) and f.requires_grad for f in fakes)
     region = fx.GraphModule(dynamo, graph)
-    captured = trace_eager(region, fakes, mode, graph_id="", origin="", inputs=(), train=train)
+    captured = trace_eager(UntracedGraph("", region, fakes, train), mode)
     facts = build_graph_facts(captured)
     return [build_signature(op, facts) for op in facts.ops if _takes_time(op, inner)]
 

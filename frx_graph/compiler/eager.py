@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import operator
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import Tensor, fx
@@ -34,24 +34,22 @@ from frx_graph.support.torch_internals import (
 IsConstant = Callable[[Tensor], bool]
 
 
+@dataclass(frozen=True, eq=False)
 class EagerPlan:
     """Compiles Dynamo graphs for eager execution: AOTAutograd's forward and backward, rewritten, run as they are.
 
     Weights of inference graphs that are `constant` become part of the graph. The caller must watch them.
     """
 
-    def __init__(
-        self, plan: Plan, on_rewrite: OnRewrite, on_failure: OnFailure, *, constant: IsConstant = lambda _: False
-    ) -> None:
-        self._plan = plan
-        self._on_rewrite = on_rewrite
-        self._on_failure = on_failure
-        self._constant = constant
+    plan: Plan
+    on_rewrite: OnRewrite
+    on_failure: OnFailure
+    constant: IsConstant = field(default=lambda _: False, kw_only=True)
 
     def __call__(self, dynamo: fx.GraphModule, example_inputs: Sequence[Any]) -> Compiled:
         """Return the compiled graph, which takes the arguments of the Dynamo graph."""
-        rewrite_or_leave(dynamo, "eager", self._plan, self._on_rewrite, self._on_failure)
-        ours = _AotGraphCompiler(self._plan, self._on_rewrite, self._on_failure, self._constant)
+        rewrite_or_leave(dynamo, "eager", self.plan, self.on_rewrite, self.on_failure)
+        ours = _AotGraphCompiler(self)
         compiler = aot_autograd(
             fw_compiler=ours.compile_forward,
             bw_compiler=ours.compile_backward,
@@ -68,11 +66,8 @@ class EagerPlan:
 class _AotGraphCompiler:
     """Compiles the graphs of one Dynamo graph: a forward and, mostly later, its backward, or an inference graph."""
 
-    def __init__(self, plan: Plan, on_rewrite: OnRewrite, on_failure: OnFailure, constant: IsConstant) -> None:
-        self._plan = plan
-        self._on_rewrite = on_rewrite
-        self._on_failure = on_failure
-        self._constant = constant
+    def __init__(self, how: EagerPlan) -> None:
+        self._how = how
         self._doubtful: tuple[str, ...] = ()
         """Outputs that the forward saves, whose strides may differ from those that the backward expects."""
         self._misread: tuple[str, ...] = ()
@@ -133,7 +128,7 @@ class _AotGraphCompiler:
                     saves=saves,
                 )
         except Exception as error:  # noqa: BLE001 - any failure of this package falls back to the graph as it was
-            self._on_failure(error)
+            self._how.on_failure(error)
             return None
         if saves:
             self._doubtful, self._misread = done.doubtful, done.misread
@@ -142,30 +137,26 @@ class _AotGraphCompiler:
         return run
 
     def _report(self, done: RewrittenGraph) -> None:
-        self._on_rewrite(replace(done, plan=self._plan.bind_to_graph(done.signature, done.applied).hash))
+        self._how.on_rewrite(replace(done, plan=self._how.plan.bind_to_graph(done.signature, done.applied).hash))
 
     def _report_fallback(self, error: Exception) -> None:
         for done in self._done:
             if done.applied:
                 self._report(done.mark_undone(f"it failed when it ran: {summarize_error(error)}"))
         if not is_out_of_memory(error):
-            self._on_failure(error)
+            self._how.on_failure(error)
 
     def _compile_as_traced(self, module: fx.GraphModule, given: Mapping[str, Tensor]) -> Compiled:
-        self._change_or_restore(module, lambda: convert_inputs_back(module.graph, given))
-        self._change_or_restore(module, lambda: pin_views(module.graph))
+        for change in (lambda: convert_inputs_back(module.graph, given), lambda: pin_views(module.graph)):
+            try:
+                with rollback_on_error(module):
+                    change()
+            except Exception as error:  # noqa: BLE001 - any failure of this package falls back to the graph as it was
+                self._how.on_failure(error)
         return _box_arguments(module)
 
-    def _change_or_restore(self, module: fx.GraphModule, change: Callable[[], object]) -> None:
-        """Change `module`; on a failure report it and leave `module` as it was."""
-        try:
-            with rollback_on_error(module):
-                change()
-        except Exception as error:  # noqa: BLE001 - any failure of this package falls back to the graph as it was
-            self._on_failure(error)
-
     def _freeze_and_rewrite(self, module: fx.GraphModule, given: Mapping[str, Tensor]) -> RewrittenGraph:
-        frozen = freeze_weights(module, self._constant)
+        frozen = freeze_weights(module, self._how.constant)
         folded = fold_norms(module.graph, frozen, get_graph_id())
         done = self._rewrite(module, given, Phase.FORWARD, train=False, constants=frozen.names)
         bind_constants(module, frozen)
@@ -187,7 +178,7 @@ class _AotGraphCompiler:
             phase=phase,
             train=train,
             inner="eager",
-            plan=self._plan,
+            plan=self._how.plan,
             static_inputs=find_static_inputs(placeholders, phase is Phase.BACKWARD) | constants,
             observable_outputs=find_visible_outputs(module, phase is Phase.BACKWARD),
             original_inputs=given,

@@ -15,7 +15,7 @@ from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.passes import confidence
 from frx_graph.passes.analysis import Analysis, Detector
 from frx_graph.passes.attention_pattern import FALLBACK_SOFTMAX, Attention
-from frx_graph.passes.call_groups import list_module_paths, merge_sites
+from frx_graph.passes.call_groups import group_by, list_module_paths, merge_sites
 from frx_graph.passes.severity import grade_bytes, predict_saving
 from frx_graph.records import Copy, Effort, Evidence, Finding, Refusal, Risk
 from frx_graph.support.plain_text import format_bytes
@@ -25,25 +25,19 @@ RULE = "FRX012"
 
 def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
     """Yield one finding for each line whose softmax belongs to materialised attentions; forward traffic only."""
-    groups: dict[tuple[object, bool], list[Attention]] = {}
-    for attention in analysis.attentions:
-        if count_scores_bytes(analysis.facts, attention) <= count_operand_bytes(attention):
-            continue
-        refusal = _refuse_attention(attention)
-        if refusal is not None:
-            yield refusal
-            continue
-        key = (attention.softmax.site.place, attention.softmax.operator == FALLBACK_SOFTMAX)
-        groups.setdefault(key, []).append(attention)
-    for group in groups.values():
+    facts = analysis.facts
+    large = [a for a in analysis.attentions if count_scores_bytes(facts, a) > count_operand_bytes(a)]
+    refusals = [_refuse_attention(attention) for attention in large]
+    yield from (refusal for refusal in refusals if refusal is not None)
+    fusible = [attention for attention, refusal in zip(large, refusals, strict=True) if refusal is None]
+    for group in group_by(fusible, lambda a: (a.softmax.site.place, a.softmax.operator == FALLBACK_SOFTMAX)).values():
         yield _build_finding(analysis, group)
 
 
 def count_scores_bytes(facts: GraphFacts, attention: Attention) -> int:
     """Return the bytes that the operators between the products move: each reads the result of the one before; the first
     product only writes, the second only reads."""
-    written = [sum(facts.values[name].bytes for name in op.outputs) for op in attention.between]
-    return 2 * sum(written)
+    return 2 * sum(facts.values[name].bytes for op in attention.between for name in op.outputs)
 
 
 def count_operand_bytes(attention: Attention) -> int:
@@ -54,18 +48,16 @@ def count_operand_bytes(attention: Attention) -> int:
 
 
 def _refuse_attention(attention: Attention) -> Refusal | None:
-    site = attention.softmax.site
-    nodes = tuple(op.node for op in attention.between)
     if attention.weights_used_by:
         used = ", ".join(dict.fromkeys(attention.weights_used_by))
-        return Refusal(
-            f"attention at {site}", f"its weights are also used by {used}: a fused kernel has none", nodes, site
-        )
-    if attention.unsupported and attention.softmax.operator != FALLBACK_SOFTMAX:
+        reason = f"its weights are also used by {used}: a fused kernel has none"
+    elif attention.unsupported and attention.softmax.operator != FALLBACK_SOFTMAX:
         met = ", ".join(dict.fromkeys(attention.unsupported))
         reason = f"between product and softmax is {met}, which scaled_dot_product_attention has no argument for"
-        return Refusal(f"attention at {site}", reason, nodes, site)
-    return None
+    else:
+        return None
+    site = attention.softmax.site
+    return Refusal(f"attention at {site}", reason, tuple(op.node for op in attention.between), site)
 
 
 def _build_finding(analysis: Analysis, group: Sequence[Attention]) -> Finding:
@@ -129,8 +121,7 @@ def _describe_fix(attention: Attention, obstacle: str) -> str:
     text = f"replace the lines from the first product to the second by `{call}`"
     if attention.scale_on_query:
         text += "; it scales by itself, so drop the scaling of q"
-    note = _describe_mask(attention)
-    if note:
+    if note := _describe_mask(attention):
         text += f"; {note}"
     if obstacle:
         text += f"; note that {obstacle}, so the saving there comes only without it"

@@ -66,9 +66,9 @@ def _find_misalignment(op: OpFacts, analysis: Analysis) -> _MisalignedCall | Non
     else:
         return None
     misfit = _MisalignedCall(op, dimensions, flops)
-    if not dimensions:
-        return None
-    return replace(misfit, share=flops * (misfit.padding - 1)) if on_cpu else misfit
+    if on_cpu:
+        misfit = replace(misfit, share=flops * (misfit.padding - 1))
+    return misfit if dimensions else None
 
 
 def _build_finding(analysis: Analysis, instances: Sequence[_MisalignedCall], share: float) -> Finding:

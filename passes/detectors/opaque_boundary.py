@@ -63,14 +63,9 @@ def _find_boundary(op: OpFacts, analysis: Analysis) -> Iterator[_LayoutBoundary]
     nodes = (*_find_copies_before(op, facts), *_find_copies_behind(op, facts))
     copied = tuple(facts.values[facts.op_by_node[node].inputs[0]] for node in nodes)
     forced = tuple(_find_forced_values(op, analysis))
-    if forced:
-        yield _LayoutBoundary(op, (*copied, *forced), nodes, forced=True)
-    elif copied:
-        yield _LayoutBoundary(op, copied, nodes)
-    else:
-        lost = _find_lost_operand(op, facts)
-        if lost is not None:
-            yield _LayoutBoundary(op, (), lost=lost)
+    lost = None if copied or forced else _find_lost_operand(op, facts)
+    if copied or forced or lost is not None:
+        yield _LayoutBoundary(op, (*copied, *forced), nodes, bool(forced), lost)
 
 
 def _find_copies_before(op: OpFacts, facts: GraphFacts) -> Iterator[str]:
@@ -179,18 +174,14 @@ def _collect_evidence(boundary: _LayoutBoundary, moved: int) -> Iterator[Evidenc
         yield Evidence(f"{op.operator} is called with {constraint}, {said}", "torch's operator registry")
     if boundary.copied:
         largest = max(boundary.copied, key=lambda value: value.bytes)
-        text = (
-            f"copies of {format_value(largest)} and others"
-            if len(boundary.copied) > 1
-            else f"a copy of {format_value(largest)}"
-        )
-        yield Evidence(f"{text}, {format_bytes(moved)} per step", "strides of the captured graph")
+        what = f"{format_value(largest)} and others" if len(boundary.copied) > 1 else format_value(largest)
+        text = f"{'copies' if len(boundary.copied) > 1 else 'a copy'} of {what}, {format_bytes(moved)} per step"
+        yield Evidence(text, "strides of the captured graph")
     if boundary.copies:
         yield Evidence("FRX002 also counts the explicit copies in the program", "predicted copies")
     if boundary.lost is not None:
-        yield Evidence(
-            f"its operand is {format_value(boundary.lost)}, its result plain", "strides of the captured graph"
-        )
+        text = f"its operand is {format_value(boundary.lost)}, its result plain"
+        yield Evidence(text, "strides of the captured graph")
 
 
 DETECTOR = Detector(RULE, "opaque_boundary", detect)

@@ -19,6 +19,7 @@ from frx_graph.facts.layout import (
 )
 from frx_graph.passes import confidence
 from frx_graph.passes.analysis import Analysis, Detector
+from frx_graph.passes.call_groups import group_by
 from frx_graph.passes.recompiles import (
     RecompileCause,
     RecompileReason,
@@ -35,11 +36,8 @@ _SOURCE = "Dynamo recompile reasons"
 def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
     """Yield one finding for each input of this graph's frame whose strides made Dynamo compile it again."""
     reasons = list_frame_recompiles(analysis)
-    by_source: dict[str, list[RecompileReason]] = {}
-    for reason in reasons:
-        if reason.cause is RecompileCause.STRIDE:
-            by_source.setdefault(reason.source, []).append(reason)
-    for source, group in by_source.items():
+    changed = (reason for reason in reasons if reason.cause is RecompileCause.STRIDE)
+    for source, group in group_by(changed, lambda reason: reason.source).items():
         yield _build_finding(analysis, source, group, versions=len(reasons) + 1)
 
 

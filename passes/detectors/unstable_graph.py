@@ -13,6 +13,7 @@ from frx_graph.capture.captured_graph import GraphBreak
 from frx_graph.capture.dynamo_events import shorten_reason
 from frx_graph.passes import confidence
 from frx_graph.passes.analysis import Analysis, Detector
+from frx_graph.passes.call_groups import group_by
 from frx_graph.passes.recompiles import (
     RecompileCause,
     RecompileReason,
@@ -82,9 +83,7 @@ def _is_limit_message(text: str) -> bool:
 def _build_instability_finding(
     analysis: Analysis, reasons: Sequence[RecompileReason], *, versions: int, limit: bool
 ) -> Finding:
-    by_cause: dict[RecompileCause, list[RecompileReason]] = {}
-    for reason in reasons:
-        by_cause.setdefault(reason.cause, []).append(reason)
+    by_cause = group_by(reasons, lambda reason: reason.cause)
     causes = sorted(by_cause, key=lambda cause: -len(by_cause[cause]))
     site = next((reason.site for reason in reasons if reason.site is not None), None)
     ends = ", and reached the limit of versions: it runs in eager from then on" if limit else ""

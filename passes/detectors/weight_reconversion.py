@@ -129,13 +129,9 @@ def _collect_evidence(analysis: Analysis, group: CopyGroup) -> Iterator[Evidence
 
 def _count_activation_bytes(facts: GraphFacts, group: CopyGroup) -> int:
     """Return the bytes per step that the operators read and write besides parameters."""
-    total = 0
-    for node in group.nodes:
-        op = facts.op_by_node.get(node)
-        if op is not None:
-            operands = (*facts.get_input_values(op), *facts.get_output_values(op))
-            total += sum(value.bytes for value in operands if not value.is_parameter)
-    return facts.calls * total
+    ops = [facts.op_by_node[node] for node in group.nodes if node in facts.op_by_node]
+    values = (value for op in ops for value in (*facts.get_input_values(op), *facts.get_output_values(op)))
+    return facts.calls * sum(value.bytes for value in values if not value.is_parameter)
 
 
 DETECTOR = Detector(RULE, "weight_reconversion", detect)

@@ -64,10 +64,8 @@ def _list_other_forms(call: OperatorSignature, results: Sequence[TensorSpec]) ->
     match call.target, call.args:
         case "aten.mm.default", (TensorSpec() as x, TensorSpec() as w) if _is_non_overlapping(w):
             yield Form((FormPart(_make_product(x, w)),))
-        case "aten.addmm.default", (TensorSpec() as bias, TensorSpec() as x, TensorSpec() as w) if _is_non_overlapping(
-            w
-        ):
-            if bias.shape == w.shape[1:] and is_dense_bias(bias):
+        case "aten.addmm.default", (TensorSpec() as bias, TensorSpec() as x, TensorSpec() as w):
+            if _is_non_overlapping(w) and bias.shape == w.shape[1:] and is_dense_bias(bias):
                 yield Form((FormPart(_make_product(x, w, bias)),))
         case "aten.convolution.default", (TensorSpec() as x, TensorSpec() as w, bias, stride, padding, *rest):
             if rest != _TWO_DIMENSIONS or not is_dense_bias(bias) or not _is_worth_unfolding(x, w, stride, padding):
@@ -75,9 +73,8 @@ def _list_other_forms(call: OperatorSignature, results: Sequence[TensorSpec]) ->
             order = _classify_channels_last(results[0])
             if _is_pointwise_kernel(w, stride, padding) and _are_pixel_matrices(x, w, result=results[0]):
                 assert bias is None or isinstance(bias, TensorSpec)
-                yield Form(
-                    (FormPart(_make_product(flatten_spec(x), transpose_spec(flatten_spec(w)), bias), image=results[0]),)
-                )
+                product = _make_product(flatten_spec(x), transpose_spec(flatten_spec(w)), bias)
+                yield Form((FormPart(product, image=results[0]),))
             elif order is not None:
                 yield Form((FormPart(OperatorSignature(FORWARD, (x, w, bias, stride, padding, order))),))
         case (
@@ -113,11 +110,9 @@ def _list_gradient_forms(call: OperatorSignature, results: Sequence[TensorSpec])
     assert isinstance(g, TensorSpec) and isinstance(x, TensorSpec) and isinstance(w, TensorSpec)
     assert isinstance(mask, tuple)
     asked = [bool(wanted) for wanted in mask]
-    if len(results) != sum(asked):
+    if len(results) != sum(asked) or not asked[1]:
         return
     found = dict(zip((index for index, wanted in enumerate(asked) if wanted), results, strict=True))
-    if 1 not in found:
-        return
 
     def call_torch(*which: bool) -> FormPart:
         computed = tuple(index for index, wanted in enumerate(which) if wanted)
@@ -139,9 +134,10 @@ def _list_gradient_forms(call: OperatorSignature, results: Sequence[TensorSpec])
         1, WEIGHT_GRADIENT, (g, x), _make_product(transpose_spec(flatten_spec(g)), flatten_spec(x))
     )
     biases = (FormPart(OperatorSignature("aten.sum.dim_IntList", (g, (0, 2, 3))), (2,)),) if asked[2] else ()
-    if to_weight is not None and not asked[0]:
+    if to_weight is None:
+        return
+    if not asked[0]:
         yield Form((to_weight, *biases))
-    if to_weight is None or not asked[0]:
         return
     to_input = compute_gradient(0, INPUT_GRADIENT, (g, w), _make_product(flatten_spec(g), flatten_spec(w)))
     if to_input is not None:

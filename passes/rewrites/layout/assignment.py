@@ -74,7 +74,7 @@ def propose_orders(subject: RewriteSubject, name: str) -> Iterator[Candidate | R
         graph_id=subject.facts.graph_id,
         nodes=(*chosen, *freed),
         choices=(
-            *(f"{_READS if node in read else ''}{_format_order(order)}" for node, order in chosen.items()),
+            *(f"{_READS if node in read else ''}{','.join(map(str, order))}" for node, order in chosen.items()),
             *(_FREED for _ in freed),
         ),
         predicted_seconds=None if subject.everything else posed.compute_seconds_saved(labels),
@@ -109,25 +109,19 @@ def _find_timed_loops(subject: RewriteSubject, posed: OrderProblem) -> Mapping[s
     """Return the loops of the problem that have times in principle, by node name; none if everything is changed."""
     loops = () if subject.everything else subject.loops
     timed = {
-        member.op.node: member
+        member.op.node
         for member in loops
         if len({canonicalize_order(member.shape, order) for order in list_anchor_orders(member)}) > 1
     }
-    return {member.op.node: timed[member.op.node] for member in posed.members if member.op.node in timed}
+    return {member.op.node: member for member in posed.members if member.op.node in timed}
 
 
 def _pose_problem(subject: RewriteSubject, seconds: AnchorSeconds) -> OrderProblem:
-    around = MemberContext(
-        subject.facts,
-        subject.inner,
-        subject.observable_outputs,
-        _drop_noise(subject.loop_seconds),
-        subject.conversion_seconds,
-    )
+    measured = (_drop_noise(subject.loop_seconds), subject.conversion_seconds)
+    around = MemberContext(subject.facts, subject.inner, subject.observable_outputs, *measured)
     bandwidth = subject.bandwidth_bytes_per_s
-    return build_order_problem(
-        subject.members, around, seconds, _NEXT_TO_NOTHING if bandwidth is None else 1 / bandwidth
-    )
+    per_byte = _NEXT_TO_NOTHING if bandwidth is None else 1 / bandwidth
+    return build_order_problem(subject.members, around, seconds, per_byte)
 
 
 def _collect_seconds(subject: RewriteSubject) -> AnchorSeconds:
@@ -184,10 +178,6 @@ def _run_relayout(
         doubtful=subject.doubtful,
         **options,
     )
-
-
-def _format_order(order: Order) -> str:
-    return ",".join(map(str, order))
 
 
 def _parse_order(text: str) -> Order:
@@ -278,8 +268,5 @@ def _demand_plain_images(subject: RewriteSubject) -> dict[str, dict[str, OrderCo
 def _looks_plain(value: ValueFacts, label: Order) -> bool:
     """Return True for one memory in both orders (one channel): kernels choose by strides of dimensions of size 1."""
     plain = make_plain_order(value.shape)
-    return (
-        label != plain
-        and canonicalize_order(value.shape, label) == canonicalize_order(value.shape, plain)
-        and value.shape[1] == 1
-    )
+    one_memory = canonicalize_order(value.shape, label) == canonicalize_order(value.shape, plain)
+    return label != plain and one_memory and value.shape[1] == 1

@@ -141,9 +141,7 @@ def _make_member(op: OpFacts, facts: GraphFacts, inner: str) -> OrderedOp | None
     operands = [value for value in operands if has_order(value) and not is_converted_once(value)]
     viewed = [value for value in results if row.dimensions is DimensionMap.REGROUP and not has_order(value)]
     results = [value for value in results if has_order(value)]
-    if not operands and not results:
-        return None
-    if row.dimensions is not DimensionMap.SAME and not operands:
+    if not operands and (not results or row.dimensions is not DimensionMap.SAME):
         return None
     if row.dimensions is DimensionMap.REGROUP and not results:
         # All dimensions become one, which has no order, but whose elements do.

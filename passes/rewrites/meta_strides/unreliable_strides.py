@@ -57,7 +57,9 @@ def has_unreliable_meta_strides(node: fx.Node) -> bool:
         if is_view(call):
             return False
         name = str(call.target.overloadpacket)
-        if has_wrong_fake_strides(call.target) or (name in OTHER_WHERE_PERMUTED and _reads_permuted(call)):
+        if has_wrong_fake_strides(call.target):
+            return True
+        if name in OTHER_WHERE_PERMUTED and _classify_operand(call) not in (None, Layout.PLAIN, Layout.CHANNELS_LAST):
             return True
     values = [value, *(source.meta.get("val") for source in call.all_input_nodes[:2])]
     # A batch of one is outermost in every order that is asked for.
@@ -89,10 +91,7 @@ def differs_from_trace(node: fx.Node) -> bool:
     fast_layer = node.target is torch.ops.aten._transformer_encoder_layer_fwd.default
     if not (fast_layer or has_wrong_fake_strides(node.target)):
         return False
-    given = node.all_input_nodes[0].meta.get("val")
-    return (
-        isinstance(given, Tensor) and classify_layout(get_shape_hint(given), get_stride_hint(given)) is not Layout.PLAIN
-    )
+    return _classify_operand(node) not in (None, Layout.PLAIN)
 
 
 def fix_fake_strides(node: fx.Node, value: Any) -> Any:
@@ -148,9 +147,7 @@ def find_misread_gradient(node: fx.Node) -> fx.Node | None:
     return None if alike else gradient
 
 
-def _reads_permuted(call: fx.Node) -> bool:
+def _classify_operand(call: fx.Node) -> Layout | None:
+    """Return the layout of the first operand; None if it is no tensor."""
     value = call.all_input_nodes[0].meta.get("val")
-    return isinstance(value, Tensor) and classify_layout(get_shape_hint(value), get_stride_hint(value)) not in (
-        Layout.PLAIN,
-        Layout.CHANNELS_LAST,
-    )
+    return classify_layout(get_shape_hint(value), get_stride_hint(value)) if isinstance(value, Tensor) else None
