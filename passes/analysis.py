@@ -83,8 +83,7 @@ class Analysis:
 
     @cached_property
     def layout_changes(self) -> tuple[LayoutChange, ...]:
-        """Changes that the cheapest layouts make to the program, small fragments aside; empty if no anchor or no
-        bandwidth was measured."""
+        """Changes that the cheapest layouts make, small fragments aside; empty without measured times or bandwidth."""
         if self.device is None or not self.layout_times:
             return ()
         rest = (self.facts, self.layout_times, self.device.bandwidth_bytes_per_s)

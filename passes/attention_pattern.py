@@ -52,11 +52,7 @@ class Attention:
 
 
 def find_attentions(facts: GraphFacts) -> Iterator[Attention]:
-    """Yield every attention of the forward, in execution order.
-
-    Keys and values that are parameters make it a lookup in a learned table (a classifier's prototypes, a memory) and
-    not attention between tokens.
-    """
+    """Yield every attention of the forward, in order; keys and values that are parameters make a lookup in a table."""
     for op in facts.ops:
         if op.operator in SOFTMAX and op.phase is Phase.FORWARD and op.outputs and op.inputs:
             yield from _match(facts, op)

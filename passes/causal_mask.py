@@ -42,8 +42,7 @@ def is_causal(facts: GraphFacts, mask: str, keeps: bool) -> bool:
 
 
 def is_causal_bias(facts: GraphFacts, bias: str, hidden_from: float) -> bool:
-    """Return True if adding `bias` hides what the causal mask hides, by `hidden_from` or less, and does nothing
-    else."""
+    """Return True if adding `bias` hides, by `hidden_from` or less, what the causal mask hides, and no more."""
     parts = _find_parts(facts, bias, 0)
     return _is_square(facts, bias) and parts is not None and parts[0] == 0 and parts[1] <= hidden_from
 

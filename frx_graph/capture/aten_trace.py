@@ -1,8 +1,7 @@
 """Trace a Dynamo graph to the ATen operators that eager would dispatch, forward and backward.
 
 Unlike AOTAutograd's graphs, these are not functionalised, decomposed or partitioned: a `reshape` that copies appears as
-`aten.clone`, `relu_` stays in place, and strides come from eager's own meta functions. The cost is one fake
-propagation; the shape environment of the surrounding compilation gets no guard.
+`aten.clone`, `relu_` stays in place, and strides come from eager's own meta functions.
 """
 
 from __future__ import annotations
@@ -148,8 +147,7 @@ def _pair_parameter_gradients(aten: fx.Graph, graph: UntracedGraph, gradients: A
 
 
 def find_backward_roots(outputs: Sequence[Any]) -> list[Tensor]:
-    """Return the outputs that a training step would differentiate: the only scalar, which is the loss, else every
-    floating-point output that requires a gradient."""
+    """Return what a training step would differentiate: the only scalar (the loss), else what requires a gradient."""
     candidates = [o for o in outputs if isinstance(o, Tensor) and o.requires_grad and o.grad_fn is not None]
     losses = [o for o in candidates if o.dim() == 0]
     return losses if len(losses) == 1 else candidates
@@ -217,8 +215,7 @@ class RealStrides(TorchDispatchMode):
     """Give fake results the strides of the real kernels (seen on 2.13 and 2.15).
 
     `native_layer_norm_backward` allocates contiguous gradients (`layer_norm.cpp`, `layer_norm_kernel.cu`), but its fake
-    result follows the strides of the incoming gradient. `merge_relayouts` removes the clones that this mode adds to the
-    graph.
+    follows the incoming gradient. `merge_relayouts` removes the clones that this mode adds to the graph.
     """
 
     supports_higher_order_operators = True

@@ -55,8 +55,7 @@ class CallSite:
 
     @property
     def place(self) -> tuple[str, int, str, str]:
-        """Key that groups calls into one finding: file, line and function, for all module instances. If the line is
-        unknown, the module path takes its place."""
+        """Key that groups calls into one finding: file, line and function; without a line, the module path, too."""
         return (self.file, self.line, self.function, "" if self.line else self.module_path)
 
     def __str__(self) -> str:
@@ -115,8 +114,7 @@ def find_compiled_call(frame: FrameType | None) -> CallSite:
 
 
 def resolve_module_site(site: CallSite, kind: str, caller: CallSite = UNKNOWN_SITE) -> CallSite:
-    """Return `site`; if its line is unknown, `caller`; if that is unknown too, the `forward` of the module class
-    `kind`.
+    """Return `site`; if its line is unknown, `caller`; if that is, too, the `forward` of the module class `kind`.
 
     The line of an operator of a bare `nn.Conv2d` or `nn.Sequential` is in torch's own code.
     """
@@ -133,10 +131,7 @@ def get_class_name(kind: object) -> str:
 
 
 def parse_module_path(sources: Iterable[str], root: str = "model") -> str:
-    """Return the dotted path of the innermost module of an `nn_module_stack`, given its source expressions in order.
-
-    Dynamo writes `L['self'].layer3[2].conv1`; with `root` "model" that reads `model.layer3.2.conv1`.
-    """
+    """Return the path of the innermost module of an `nn_module_stack`: `model.layer3.2` for `L['self'].layer3[2]`."""
     *_, innermost = ("", *sources)
     if not innermost:
         return root
@@ -147,10 +142,7 @@ def parse_module_path(sources: Iterable[str], root: str = "model") -> str:
 
 
 def merge_module_paths(paths: Iterable[str]) -> str:
-    """Return one path for several instances of a call site: parts that differ become `*`.
-
-    Paths of different depth keep their common beginning.
-    """
+    """Return one path for several instances: parts that differ become `*`; other depths keep the common beginning."""
     split = [path.split(".") for path in dict.fromkeys(paths) if path]
     if not split:
         return ""

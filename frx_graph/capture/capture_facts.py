@@ -70,8 +70,7 @@ class RecompiledFrame:
 
 @dataclass(frozen=True, slots=True)
 class CaptureFacts:
-    """Compilations during some steps of a program. `graphs` counts graphs with operators, each once, however often it
-    was compiled again."""
+    """Compilations during some steps. `graphs` counts graphs with operators, each once, however often compiled."""
 
     steps: int
     graphs: int
@@ -184,8 +183,6 @@ def normalize_guard(expression: str) -> str:
 
     That is object ids, addresses, and the serial numbers of names that Dynamo puts into globals
     (`torch/_dynamo/output_graph.py`, `install_global`).
-
-    That the object is a particular one remains: `___check_obj_id(G['torch']), type=<class 'module'>`.
     """
     found = _IDENTITY.match(expression)
     if found is not None:

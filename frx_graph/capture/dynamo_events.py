@@ -36,8 +36,7 @@ def list_compilations_since(mark: EventPosition) -> list[Any]:
 
 
 def list_breaks_since(mark: EventPosition) -> tuple[GraphBreak, ...]:
-    """Return all graph breaks since then, including those with nothing to compile before them, and the functions that
-    Dynamo gave up on, whose rest runs uncompiled."""
+    """Return all graph breaks since then, and the functions that Dynamo gave up on, whose rest runs uncompiled."""
     abandoned = (c for c in list_compilations_since(mark) if getattr(c, "fail_reason", None))
     found = [convert_break_reason(reason) for reason in _list_break_reasons()[mark.breaks :] if reason.graph_break]
     return tuple(dict.fromkeys([*found, *map(_convert_abandoned, abandoned)]))

@@ -207,8 +207,7 @@ def use_eager_paths() -> Iterator[None]:
 
     Dynamo breaks its graph at `nn.LSTM`, `nn.GRU` and `nn.RNN` unless `allow_rnn` is set. `nn.MultiheadAttention` runs
     as one native operator in inference unless it is being traced, which Dynamo answers from a table
-    (`tracing_state_functions` in torch 2.11, 2.13 and 2.15). Without that table the layer is traced as a compiled
-    program runs it.
+    (`tracing_state_functions` in torch 2.11, 2.13 and 2.15). Without it the layer is traced as compiled.
     """
     with dynamo_config.patch(allow_rnn=True):
         table = getattr(dynamo_torch, "tracing_state_functions", None)

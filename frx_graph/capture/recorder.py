@@ -55,15 +55,13 @@ class GraphRecorder:
         self._failures = [CaptureFailure(subject, reason) for subject, reason in list_unreported()]
 
     def record(self, dynamo: fx.GraphModule, example_inputs: Sequence[Any], inner: str) -> str:
-        """Note and trace one Dynamo graph that `inner` compiles, with a backward if gradients are enabled and needed.
-        Returns the graph's id."""
+        """Note and trace a Dynamo graph that `inner` compiles, with a backward if needed; return the graph's id."""
         graph = self.note(dynamo, example_inputs)
         self.trace(graph, inner=inner)
         return graph.graph_id
 
     def note(self, dynamo: fx.GraphModule, example_inputs: Sequence[Any]) -> UntracedGraph:
-        """Read what is only known while Dynamo is compiling the graph: id, inputs, why it ended and why it was
-        recompiled."""
+        """Read what is known only while Dynamo compiles: the id, the inputs, why the graph ended or was recompiled."""
         graph_id = self._make_unique_id(str(CompileContext.current_compile_id() or f"graph/{len(self._graphs)}"))
         self._record_events(dynamo, graph_id)
         placeholders = list(dynamo.graph.find_nodes(op="placeholder"))

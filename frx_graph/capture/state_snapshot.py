@@ -49,10 +49,7 @@ class _SavedTensor:
 
 
 class StateSnapshot:
-    """State of all modules and tensors that `program` reaches, taken when this is created.
-
-    `parameters` holds the parameters of all modules, each once.
-    """
+    """State of all modules and tensors that `program` reaches; `parameters` are those of the modules, each once."""
 
     def __init__(self, *program: object) -> None:
         modules, tensors = _find_state(program)
@@ -73,10 +70,7 @@ class StateSnapshot:
                 saved.tensor.grad = None
 
     def restore(self) -> None:
-        """Put everything back but torch's own generators: the same tensors hold the same values under the same names.
-
-        Raises `RuntimeError` for a tensor whose shape has changed.
-        """
+        """Put everything back but torch's own generators. Raises `RuntimeError` for a tensor of another shape."""
         random.setstate(self._generators[0])
         numpy.random.set_state(self._generators[1])
         for module, training in self._modes:

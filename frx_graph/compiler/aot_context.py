@@ -16,10 +16,7 @@ def get_graph_id() -> str:
 
 
 def find_static_inputs(placeholders: Sequence[str], backward: bool) -> frozenset[str]:
-    """Return the placeholders of parameters and buffers.
-
-    AOTAutograd names the forward's inputs that a backward reads by their numbers: `primals_3` is the third.
-    """
+    """Return the placeholders of parameters and buffers; a backward names the forward's third input `primals_3`."""
     context = TracingContext.try_get()
     if context is None or context.fw_metadata is None:
         return frozenset()

@@ -33,11 +33,7 @@ _MAX_GUARDED_SIZES = 64
 
 @dataclass
 class FallbackState:
-    """Record whether rewritten graphs have fallen back to the traced ones.
-
-    A forward and its backward, rewritten for each other, share one state and fall back together. An inference graph is
-    `alone`.
-    """
+    """Whether rewritten graphs have fallen back: a forward with its backward; an inference graph is `alone`."""
 
     on_failure: OnFailure
     alone: bool = False

@@ -58,10 +58,7 @@ class RewrittenGraph:
 
 @contextlib.contextmanager
 def rollback_on_error(module: fx.GraphModule) -> Iterator[fx.Graph]:
-    """Yield a copy of the graph of `module`, which replaces it if the block raises.
-
-    Values of nodes are not copied: a change of one in place stays.
-    """
+    """Yield a copy of the graph of `module`, which replaces it if the block raises; values of nodes are not copied."""
     before = copy.deepcopy(module.graph)
     try:
         yield before

@@ -1,7 +1,7 @@
 """Turn the weights of an inference graph into constants, and compute what depends on them alone at compile time.
 
-While a graph is rewritten, its constants are placeholders like every other weight. `bind` gives them their values at
-the end. `WeightWatch` notices when a weight changes.
+While a graph is rewritten, its constants are placeholders like every other weight. `bind_constants` gives them their
+values at the end. `WeightGuard` notices when a weight changes.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ _NAMESPACES = frozenset({"aten", "prims", "mkldnn"})
 class FrozenWeights:
     """The constants of a graph, with `values` by placeholder.
 
-    `added` are placeholders that the graph's caller does not know. `left` are nodes that constants determine, but that
-    are not to be folded.
+    The graph's caller does not know those `added`. `left` are nodes that constants determine, but that are not folded.
     """
 
     graph: fx.Graph

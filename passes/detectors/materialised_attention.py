@@ -35,8 +35,7 @@ def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
 
 
 def count_scores_bytes(facts: GraphFacts, attention: Attention) -> int:
-    """Return the bytes that the operators between the products move: each reads the result of the one before; the first
-    product only writes, the second only reads."""
+    """Return the bytes that the operators between the products move: each reads what the one before wrote."""
     return 2 * sum(facts.values[name].bytes for op in attention.between for name in op.outputs)
 
 

@@ -83,8 +83,7 @@ def list_calls(subject: RewriteSubject) -> Iterator[tuple[OperatorSignature, ...
 
 
 def propose(subject: RewriteSubject) -> Iterator[Candidate | Refusal]:
-    """Propose one candidate for all operators that are faster packed. Its choices name the sum and the activation that
-    are fused with each, by node name, or are empty."""
+    """Propose one candidate for all operators that are faster packed; its choices name the fused sum and activation."""
     chosen: dict[str, str] = {}
     saved = 0.0
     for choice in _list_choices(subject):

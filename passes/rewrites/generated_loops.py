@@ -23,8 +23,7 @@ _LARGEST_WINDOW = 25
 
 
 def list_loop_calls(member: OrderedOp, facts: GraphFacts) -> Mapping[Order, GeneratedCall]:
-    """Return the calls to time: plain, in channels-last, and as it is. A loop that several gathers share is timed as a
-    whole: each of `times` gathers costs that share of it."""
+    """Return the calls to time: plain, channels-last, and as it is. Gathers of one loop, `times`, share its time."""
     orders = {canonicalize_order(member.shape, order): order for order in list_anchor_orders(member)}
     if not orders:
         return {}

@@ -39,8 +39,7 @@ _ABSORBS = -1e30
 
 @dataclass(frozen=True)
 class MaskUse:
-    """A Dynamo node that hides scores: a bias that is added, or, with a `fill`, a condition. A score becomes `fill` if
-    the condition is False and `keeps`, or True and not `keeps`."""
+    """A bias that is added to the scores, or, with a `fill`, a condition that hides where it is False, if `keeps`."""
 
     node: fx.Node
     fill: float | None = None

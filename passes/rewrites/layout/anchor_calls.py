@@ -50,8 +50,7 @@ def list_anchor_calls(
 ) -> Mapping[Order, AnchorCall]:
     """Return the calls to time of one anchor, by order. The forward of a training step includes the backward's call.
 
-    With `prepared`, weights are stored in each order beforehand. Weights named in `frozen` are constants, and may be
-    packed.
+    With `prepared`, weights are stored in each order beforehand. Weights in `frozen` are constants, and may be packed.
     """
     weight = find_weight(member.op, facts)
     packs = weight is not None and weight.name in frozen
@@ -84,9 +83,10 @@ def find_weight(op: OpFacts, facts: GraphFacts) -> ValueFacts | None:
 
 
 def find_converted_weight(op: OpFacts, order: Order, facts: GraphFacts) -> ValueFacts | None:
-    """Return the weight that a convolution in `order` needs converted in the graph. The convolution itself converts a
-    plain weight. A channels-last weight makes it run in channels-last for any input, so for a plain run the weight must
-    be made plain."""
+    """Return the weight that a convolution in `order` needs converted in the graph: channels-last, for a plain run.
+
+    The convolution itself converts a plain weight. A channels-last one makes it run in channels-last for any input.
+    """
     weight = find_weight(op, facts)
     if weight is None or order != make_plain_order(weight.shape):
         return None

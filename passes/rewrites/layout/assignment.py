@@ -129,8 +129,7 @@ def _collect_seconds(subject: RewriteSubject) -> AnchorSeconds:
 
 
 def apply_orders(subject: RewriteSubject, module: fx.GraphModule, candidate: Candidate) -> tuple[str, ...]:
-    """Lay the values out; returns the conversions inserted. Raises `RewriteError`, with the graph unchanged, if that
-    cannot be done."""
+    """Lay the values out; return the inserted conversions, or raise `RewriteError` with the graph unchanged."""
     choices = dict(zip(candidate.nodes, candidate.choices, strict=True))
     freed = {node for node, choice in choices.items() if choice == _FREED}
     labels = {node: _parse_order(choice.removeprefix(_READS)) for node, choice in choices.items() if node not in freed}
@@ -153,10 +152,9 @@ def apply_orders(subject: RewriteSubject, module: fx.GraphModule, candidate: Can
 
 
 def adapt_to_inputs(subject: RewriteSubject, module: fx.GraphModule) -> tuple[str, ...]:
-    """Make an otherwise unchanged graph run on inputs in other orders than it was traced with.
+    """Make an unchanged graph run on inputs in other orders than it was traced with; return the inserted nodes.
 
-    Its outputs keep their strides. If it cannot run on the inputs, they are converted back first. Returns the inserted
-    nodes.
+    Its outputs keep their strides. If it cannot run on the inputs, they are converted back first.
     """
     try:
         return _run_relayout(subject, module, {})

@@ -60,8 +60,8 @@ class OrderProblem:
 
 @dataclass(frozen=True)
 class MemberContext:
-    """The context of the members. `visible` are the outputs whose strides the caller can see. `loops` are the measured
-    seconds of generated loops, `conversions` those of converting a value once, by its name."""
+    """The members' context. Callers see the strides of `visible` outputs. `loops` are seconds of generated loops,
+    `conversions` those of converting a value once, by its name."""
 
     facts: GraphFacts
     inner: str

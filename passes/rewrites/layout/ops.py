@@ -88,14 +88,13 @@ class OrderedOp:
         return compute_current_order(self._telling)
 
     def map_label_to_order(self, value: ValueFacts, label: Order) -> Order | None:
-        """Return the order of `value` if the operator has `label`; None if that is impossible. The label is an order of
-        the dimensions that all values share, or else of the operands'."""
+        """Return the order of `value` if the operator has `label`; None if that is impossible."""
         if self._is_labelled(value):
             return canonicalize_order(value.shape, label)
         return map_order(self.row.dimensions, self.op, self.operands[0].shape, label, value.shape)
 
     def map_order_to_label(self, value: ValueFacts, order: Order) -> Order | None:
-        """Return the label that gives `value` this order, the inverse of `order_of`; None if there is none."""
+        """Return the label that gives `value` this order, as `map_label_to_order` would; None if there is none."""
         if self._is_labelled(value):
             return canonicalize_order(self.shape, order)
         return _invert_order(self, value, order)
@@ -180,8 +179,7 @@ def _is_resizing(op: OpFacts, facts: GraphFacts) -> bool:
 def find_possible_orders(
     members: Sequence[OrderedOp], preferred: Callable[[OrderedOp], Sequence[Order]], inner: str
 ) -> Mapping[str, tuple[Order, ...]]:
-    """Return the orders that every value of `members` may have, the present one first. `preferred` are the labels that
-    a member asks for by itself."""
+    """Return the orders that every value may have, the present one first; members ask for the `preferred` labels."""
     orders: dict[str, list[Order]] = {}
     touching: dict[str, list[int]] = {}
     for index, member in enumerate(members):

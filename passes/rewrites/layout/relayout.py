@@ -49,8 +49,7 @@ from frx_graph.support.torch_internals import OpOverload, pytree
 
 @dataclass(frozen=True, slots=True)
 class OrderConstraint:
-    """An order that an operator wants a value in, with any gaps, or, `exactly`, its dense strides, those of dimensions
-    of size 1 included."""
+    """An order that an operator wants a value in, with any gaps, or `exactly`: dense, dimensions of size 1 included."""
 
     order: Order
     exactly: bool = False

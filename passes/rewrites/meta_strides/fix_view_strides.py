@@ -29,8 +29,7 @@ from frx_graph.support.torch_internals import pytree
 
 
 def fix_view_strides(graph: fx.Graph, given: Mapping[str, Tensor]) -> None:
-    """Give views, and values computed from them, the strides that they have when the graph runs as it is. `given`
-    holds, by name, inputs as they were traced whose values have changed already."""
+    """Give views and what follows the strides of an actual run; `given` holds inputs as traced whose values changed."""
     now = {node: node.meta["val"] for node in graph.find_nodes(op="placeholder") if node.name in given}
     for node in now:
         node.meta["val"] = given[node.name]
