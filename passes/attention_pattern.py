@@ -75,7 +75,9 @@ def _match(facts: GraphFacts, softmax: OpFacts) -> Iterator[Attention]:
     sources = (source for operand in (key, value) for source in trace_sources(facts, operand.name))
     if scores.shape[-1] not in value.shape[-2:] or any(facts.values[source].is_parameter for source in sources):
         return
-    scaled_query = _find_query_scale(facts, query) if before.scale is None else None
+    *_, origin = trace_sources(facts, query.name)
+    maker = facts.get_producer(origin) if before.scale is None else None
+    scaled_query = find_factor(maker) if maker is not None else None
     yield Attention(
         first=first,
         softmax=softmax,
@@ -94,13 +96,6 @@ def _match(facts: GraphFacts, softmax: OpFacts) -> Iterator[Attention]:
         unsupported=before.unsupported,
         weights_used_by=after.elsewhere,
     )
-
-
-def _find_query_scale(facts: GraphFacts, query: ValueFacts) -> float | None:
-    """Return the constant that the query was multiplied with before the product, if any."""
-    *_, origin = trace_sources(facts, query.name)
-    op = facts.get_producer(origin)
-    return find_factor(op) if op is not None else None
 
 
 def _is_causal_mask(facts: GraphFacts, scores: ValueFacts, before: ScoresPath) -> bool:

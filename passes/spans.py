@@ -54,7 +54,10 @@ def build_layout_spans(
     allows, it also ends at a change of layout. Its layout is that of most bytes written in rank 4 and 5, or `-`.
     `costs` is `op_costs(facts)`, if known already.
     """
-    steps = _collect_steps(facts, copies, count_op_costs(facts) if costs is None else costs)
+    costs = count_op_costs(facts) if costs is None else costs
+    copies_at = group_by(copies, lambda copy: copy.node)
+    every = (_build_step(op, facts, costs[op.node].bytes, copies_at.get(op.node, ())) for op in facts.ops)
+    steps = [step for step in every if step.bytes]
     root = next((step.module[0] for step in steps if step.module), "")
     deepest = max((len(step.module) for step in steps if step.module), default=0)
     for depth, by_layout in itertools.product(range(deepest, -1, -1), (True, False)):
@@ -62,12 +65,6 @@ def build_layout_spans(
         if len(runs) <= MAX_SPANS:
             break
     return tuple(_build_span(run, root) for run in runs)
-
-
-def _collect_steps(facts: GraphFacts, copies: Sequence[Copy], costs: Mapping[str, OpCost]) -> list[_OperatorTraffic]:
-    copies_at = group_by(copies, lambda copy: copy.node)
-    steps = (_build_step(op, facts, costs[op.node].bytes, copies_at.get(op.node, ())) for op in facts.ops)
-    return [step for step in steps if step.bytes]
 
 
 def _build_step(op: OpFacts, facts: GraphFacts, own_bytes: int, copies: Sequence[Copy]) -> _OperatorTraffic:

@@ -112,10 +112,7 @@ def shorten_reason(text: str) -> str:
     head = text.strip().partition("\n")[0].strip()
     if _JUMP.match(head):
         return "a branch depends on the value of a tensor"
-    explanation = next(filter(None, (_join_lines(p.search(text)) for p in (_EXPLANATION, _CONTEXT))), "")
+    parts = (" ".join(match["text"].split()) for p in (_EXPLANATION, _CONTEXT) if (match := p.search(text)))
+    explanation = next(filter(None, parts), "")
     line = f"{head}: {explanation}" if explanation else head
     return line if len(line) <= _LIMIT else f"{line[: _LIMIT - 1].rstrip()}…"
-
-
-def _join_lines(match: re.Match[str] | None) -> str:
-    return "" if match is None else " ".join(match["text"].split())

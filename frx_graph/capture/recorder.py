@@ -193,7 +193,8 @@ def explain_unanalysable(dynamo: fx.GraphModule) -> str | None:
         value = node.meta.get("example_value")
         if isinstance(value, Tensor) and value.is_nested:
             return "it works on nested tensors, whose rows have separate strides"
-    own = sum(_is_real_tensor(dynamo, node) for node in dynamo.graph.find_nodes(op="get_attr"))
+    held = [find_attribute(dynamo, node) for node in dynamo.graph.find_nodes(op="get_attr")]
+    own = sum(isinstance(value, Tensor) and not isinstance(value, FakeTensor) for value in held)
     if own:
         return (
             f"it holds {own} tensors that are not its inputs, as an optimizer's compiled step does, "
@@ -201,8 +202,3 @@ def explain_unanalysable(dynamo: fx.GraphModule) -> str | None:
             "compile the model, and leave optimizer.step to torch.compile without frx"
         )
     return None
-
-
-def _is_real_tensor(dynamo: fx.GraphModule, node: fx.Node) -> bool:
-    value = find_attribute(dynamo, node)
-    return isinstance(value, Tensor) and not isinstance(value, FakeTensor)

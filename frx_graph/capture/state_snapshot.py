@@ -145,11 +145,13 @@ def _list_references(value: Any) -> Iterable[object]:
         return (value.__func__, value.__self__, *_list_attributes(value.__self__))
     if isinstance(value, FunctionType):
         named = [value.__globals__.get(name) for name in value.__code__.co_names]
+        beside = [f for f in named if isinstance(f, FunctionType) and f.__globals__ is value.__globals__]
         return (
             *(cell.cell_contents for cell in value.__closure__ or () if cell != CellType()),  # not yet assigned
             *(value.__defaults__ or ()),
             *(value.__kwdefaults__ or {}).values(),
-            *(item for item in named if isinstance(item, (nn.Module, Tensor)) or _is_in_same_file(item, value)),
+            *(item for item in named if isinstance(item, (nn.Module, Tensor))),
+            *beside,
         )
     return _list_attributes(value) if callable(value) else ()
 
@@ -157,7 +159,3 @@ def _list_references(value: Any) -> Iterable[object]:
 def _list_attributes(value: Any) -> Iterable[object]:
     """Return the attributes of an object that is neither a class nor a module, whose state is read from its tables."""
     return () if isinstance(value, (nn.Module, type)) else getattr(value, "__dict__", {}).values()
-
-
-def _is_in_same_file(value: object, function: FunctionType) -> bool:
-    return isinstance(value, FunctionType) and value.__globals__ is function.__globals__

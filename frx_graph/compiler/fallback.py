@@ -98,7 +98,8 @@ class GuardedGraph:
             return self._program(arguments)
         sizes = tuple(arguments[at] for at in self._sizes_at)
         # Symbolic sizes cannot be looked up, and a run on fakes proves nothing: no kernel sees it.
-        if any(map(_is_symbolic, sizes)) or sizes in self._succeeded or any(map(_is_fake, arguments)):
+        known = any(map(_is_symbolic, sizes)) or sizes in self._succeeded
+        if known or any(isinstance(argument, FakeTensor) or _is_symbolic(argument) for argument in arguments):
             return self._program(arguments)
         return self._run_guarded(arguments, sizes, as_traced)
 
@@ -165,10 +166,6 @@ def can_rerun(graph: fx.Graph) -> bool:
 
 def _is_symbolic(value: Any) -> bool:
     return isinstance(value, (SymInt, SymFloat, SymBool))
-
-
-def _is_fake(value: Any) -> bool:
-    return isinstance(value, FakeTensor) or _is_symbolic(value)
 
 
 def _leaves_no_trace(node: fx.Node) -> bool:

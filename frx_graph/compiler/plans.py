@@ -65,14 +65,10 @@ def filter_by_risk(names: Iterable[str], highest: Risk, *, isolated: bool = True
     """
     tiers = list(Risk)
     most = tiers.index(highest) - (not isolated)
-    return tuple(name for name in names if tiers.index(_classify_risk(name)) <= most)
+    return tuple(name for name in names if tiers.index(Risk.LOW if name in _LOW_RISK else Risk.MEDIUM) <= most)
 
 
 def is_permitted(highest: Risk, candidates: Iterable[Candidate]) -> bool:
     """Return True if a plan with these candidates has at most this risk."""
     names = [one.choices[0] if one.rewrite == INNER_CHOICE else one.rewrite for one in candidates]
     return len(filter_by_risk(names, highest)) == len(names)
-
-
-def _classify_risk(name: str) -> Risk:
-    return Risk.LOW if name in _LOW_RISK else Risk.MEDIUM

@@ -62,7 +62,8 @@ def freeze_weights(module: fx.GraphModule, is_constant: Callable[[Tensor], bool]
     graph = module.graph
     frozen = FrozenWeights(graph)
     weights = _list_weights()
-    returned = {memory for node in _list_outputs(graph) for memory in _identify_storages(node)}
+    outputs = (node for node in pytree.tree_leaves(graph.output_node().args) if isinstance(node, fx.Node))
+    returned = {memory for node in outputs for memory in _identify_storages(node)}
     with run_undisturbed():
         for node, weight in zip(graph.find_nodes(op="placeholder"), weights, strict=False):
             if _is_plain(weight) and is_constant(weight) and returned.isdisjoint(_identify_storages(node)):
@@ -89,6 +90,7 @@ def bind_constants(module: fx.GraphModule, frozen: FrozenWeights) -> None:
     graph = module.graph
     known = _compute_constants(frozen, lambda node, _value: node not in frozen.left)
     names: dict[int, str] = {}
+    first = next(node for node in graph.nodes if node.op != "placeholder")
     for node in list(graph.nodes):
         if node not in known or all(reader in known for reader in node.users):
             continue
@@ -96,18 +98,13 @@ def bind_constants(module: fx.GraphModule, frozen: FrozenWeights) -> None:
         name = names.setdefault(id(value), f"frozen_constant_{len(names)}")
         # Not a buffer: looking that up takes half a microsecond.
         module.__dict__[name] = value
-        with graph.inserting_before(_find_first_computed(graph)):
+        with graph.inserting_before(first):
             constant = graph.create_node("get_attr", name)
         constant.meta["val"] = node.meta["val"]
         node.replace_all_uses_with(constant, delete_user_cb=lambda reader: reader not in known)
     for node in reversed(graph.nodes):
         if node in known and not node.users and (node.op == "call_function" or node in frozen.added):
             graph.erase_node(node)
-
-
-def _find_first_computed(graph: fx.Graph) -> fx.Node:
-    found: fx.Node = next(node for node in graph.nodes if node.op != "placeholder")
-    return found
 
 
 def _list_weights() -> Sequence[Any]:
@@ -167,10 +164,6 @@ def run_undisturbed() -> Iterator[None]:
     """Run operators on real tensors: no modes, gradients or autocast in the block."""
     with disable_current_modes(), torch.no_grad(), disable_autocast():
         yield
-
-
-def _list_outputs(graph: fx.Graph) -> list[fx.Node]:
-    return [node for node in pytree.tree_leaves(graph.output_node().args) if isinstance(node, fx.Node)]
 
 
 def _identify_storages(node: fx.Node) -> list[int]:

@@ -42,7 +42,9 @@ def _build_finding(analysis: Analysis, changes: LayoutFix, *, whole: bool) -> Fi
     fixes = []
     if forced:
         fixes.append(_describe_inductor_fix(whole=whole))
-    if not forced or _is_stored_channels_last(changes):
+    results = [value for op in changes.anchors for value in changes.facts.get_output_values(op)]
+    # The program itself, and not only the compiler, may run them channels-last.
+    if not forced or any(classify_memory_order(value) is Layout.CHANNELS_LAST for value in results):
         fixes.append(_describe_program_fix(changes, whole=whole))
     return make_layout_finding(
         analysis,
@@ -76,12 +78,6 @@ def _describe_program_fix(changes: LayoutFix, *, whole: bool) -> str:
         leaving = format_values(changes.leaving, changes.facts)
         fix += f", and `.contiguous(memory_format={memory_format})` for {leaving}, where the region ends"
     return fix
-
-
-def _is_stored_channels_last(changes: LayoutFix) -> bool:
-    """Return True if the program itself, and not only the compiler, runs these anchors channels-last."""
-    values = (value for op in changes.anchors for value in changes.facts.get_output_values(op))
-    return any(classify_memory_order(value) is Layout.CHANNELS_LAST for value in values)
 
 
 DETECTOR = Detector(RULE, "channels_last_harmful", detect)

@@ -91,20 +91,16 @@ def _find_input(facts: GraphFacts, source: str) -> ValueFacts | None:
     for value in inputs:
         if source in (value.path, value.name):
             return value
-    ending = "." + ".".join(_split_parameter_path(source)[-2:]) if _is_parameter(source) else None
-    if ending is None:
+    if not _is_parameter(source):
         return None
+    plain = source.replace("._parameters[", ".").replace("._modules[", ".").replace("'", "").replace("]", "")
+    ending = "." + ".".join([part for part in plain.split(".") if part][1:][-2:])
     named = [value for value in inputs if f".{value.path}".endswith(ending)]
     return named[0] if len(named) == 1 else None
 
 
 def _is_parameter(source: str) -> bool:
     return "._parameters[" in source
-
-
-def _split_parameter_path(source: str) -> list[str]:
-    plain = source.replace("._parameters[", ".").replace("._modules[", ".")
-    return [part for part in plain.replace("'", "").replace("]", "").split(".") if part][1:]
 
 
 def _choose_site(facts: GraphFacts, value: ValueFacts | None, reasons: Sequence[RecompileReason]) -> CallSite:

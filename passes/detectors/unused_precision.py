@@ -5,7 +5,7 @@ Assumes: the roofline. Casts that autocast adds are not counted, so the predicte
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 
@@ -31,8 +31,10 @@ def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
     if device is None or torch.float32 not in device.peak_flops:
         yield Refusal(RULE, "needs the device's peak arithmetic by dtype, which was not measured")
         return
-    faster = _find_fastest_dtype(device.peak_flops)
-    if faster is None or (analysis.precision is not None and analysis.precision.autocast):
+    peaks = device.peak_flops
+    faster = max((torch.bfloat16, torch.float16), key=lambda half: peaks.get(half, 0.0))
+    narrowed = analysis.precision is not None and analysis.precision.autocast
+    if narrowed or peaks.get(faster, 0.0) < LEAST_RATIO * peaks[torch.float32]:
         return
     ops = list(_find_fp32_products(analysis))
     calls = analysis.facts.calls
@@ -42,12 +44,6 @@ def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
     )
     if ops and saved >= MEDIUM_SHARE * before:
         yield _build_finding(analysis, device, ops, faster, before, saved)
-
-
-def _find_fastest_dtype(peaks: Mapping[torch.dtype, float]) -> torch.dtype | None:
-    """Return the half-precision dtype with the highest peak, or None if fp32 is about as fast."""
-    dtype = max((torch.bfloat16, torch.float16), key=lambda half: peaks.get(half, 0.0))
-    return dtype if peaks.get(dtype, 0.0) >= LEAST_RATIO * peaks[torch.float32] else None
 
 
 def _find_fp32_products(analysis: Analysis) -> Iterator[OpFacts]:

@@ -79,9 +79,10 @@ def _find_layout_sensitive(subject: RewriteSubject) -> dict[str, str]:
     """Return operators whose results reach one that minds their layout, with the reason; products end the search."""
     facts, found = subject.facts, dict[str, str]()
     for op in facts.ops:
-        why = _explain_sensitivity(op, subject)
-        if op.phase is not Phase.FORWARD or why is None:
+        told, inexact = depends_on_strides(op), subject.is_less_exact(op)
+        if op.phase is not Phase.FORWARD or not (told or inexact):
             continue
+        why = "depends on its strides" if told else "is less exact in channels-last"
         waiting = list(op.inputs)
         while waiting:
             made = facts.get_producer(waiting.pop())
@@ -89,12 +90,6 @@ def _find_layout_sensitive(subject: RewriteSubject) -> dict[str, str]:
                 found[made.node] = f"{op.operator}, which {why}"
                 waiting.extend(made.inputs)
     return found
-
-
-def _explain_sensitivity(op: OpFacts, subject: RewriteSubject) -> str | None:
-    if depends_on_strides(op):
-        return "depends on its strides"
-    return "is less exact in channels-last" if subject.is_less_exact(op) else None
 
 
 def _find_parameter(op: OpFacts, facts: GraphFacts) -> ValueFacts | None:

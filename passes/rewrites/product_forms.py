@@ -59,7 +59,9 @@ def list_forms(call: OperatorSignature, results: Sequence[TensorSpec]) -> tuple[
 
 
 def _list_other_forms(call: OperatorSignature, results: Sequence[TensorSpec]) -> Iterator[Form]:
-    if call.kwargs or not has_onednn() or not all(map(_is_supported, call.tensors)):
+    if call.kwargs or not has_onednn() or any(0 in tensor.shape for tensor in call.tensors):
+        return
+    if any((tensor.dtype, tensor.device) != (torch.float32, "cpu") for tensor in call.tensors):
         return
     match call.target, call.args:
         case "aten.mm.default", (TensorSpec() as x, TensorSpec() as w) if _is_non_overlapping(w):
@@ -152,10 +154,6 @@ def _is_pointwise_kernel(w: TensorSpec, stride: SpecArgument, padding: SpecArgum
 
 def _are_pixel_matrices(*operands: TensorSpec, result: TensorSpec) -> bool:
     return all(map(is_pixel_matrix, (*operands, result))) and _classify_channels_last(result) is not None
-
-
-def _is_supported(tensor: TensorSpec) -> bool:
-    return (tensor.dtype, tensor.device) == (torch.float32, "cpu") and 0 not in tensor.shape
 
 
 def _is_worth_unfolding(x: TensorSpec, w: TensorSpec, stride: SpecArgument, padding: SpecArgument) -> bool:

@@ -132,7 +132,8 @@ def apply_orders(subject: RewriteSubject, module: fx.GraphModule, candidate: Can
     """Lay the values out; return the inserted conversions, or raise `RewriteError` with the graph unchanged."""
     choices = dict(zip(candidate.nodes, candidate.choices, strict=True))
     freed = {node for node, choice in choices.items() if choice == _FREED}
-    labels = {node: _parse_order(choice.removeprefix(_READS)) for node, choice in choices.items() if node not in freed}
+    orders = {node: choice.removeprefix(_READS) for node, choice in choices.items() if node not in freed}
+    labels = {node: tuple(map(int, order.split(","))) for node, order in orders.items()}
     read = {node for node, choice in choices.items() if choice.startswith(_READS)}
     members = [member for member in subject.members if member.op.node in labels]
     demands = {
@@ -176,10 +177,6 @@ def _run_relayout(
         doubtful=subject.doubtful,
         **options,
     )
-
-
-def _parse_order(text: str) -> Order:
-    return tuple(int(dim) for dim in text.split(","))
 
 
 def _price_changes(subject: RewriteSubject) -> AnchorSeconds:
