@@ -76,7 +76,8 @@ class StateSnapshot:
         for module, training in self._modes:
             module.training = training
         for table, before in self._registered:
-            table.update(before)
+            for name, tensor in before.items():
+                table[name] = tensor
         for saved in self._tensors:
             saved.restore()
 

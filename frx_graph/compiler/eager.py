@@ -12,7 +12,7 @@ from torch import Tensor, fx
 
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.capture.whole_upsampling import can_upsample_whole, keep_upsampling_whole
-from frx_graph.compiler.aot_context import find_static_inputs, find_visible_outputs, get_graph_id, report_output_strides
+from frx_graph.compiler.aot_context import get_graph_id, report_output_strides
 from frx_graph.compiler.fallback import FallbackState, GuardedGraph
 from frx_graph.compiler.pre_autograd import Compiled, OnFailure, OnRewrite, rewrite_or_leave
 from frx_graph.compiler.rewrite_pipeline import RewrittenGraph, rewrite_graph, rollback_on_error
@@ -171,16 +171,12 @@ class _AotGraphCompiler:
         train: bool,
         constants: frozenset[str] = frozenset(),
     ) -> RewrittenGraph:
-        placeholders = [node.name for node in module.graph.find_nodes(op="placeholder")]
         return rewrite_graph(
             module,
-            graph_id=get_graph_id(),
             phase=phase,
             train=train,
             inner="eager",
             plan=self._how.plan,
-            static_inputs=find_static_inputs(placeholders, phase is Phase.BACKWARD) | constants,
-            observable_outputs=find_visible_outputs(module, phase is Phase.BACKWARD),
             original_inputs=given,
             frozen=constants,
             uncertain_inputs=self._doubtful if phase is Phase.BACKWARD else (),

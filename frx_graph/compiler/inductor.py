@@ -13,7 +13,7 @@ from typing import Any
 from torch import fx
 
 from frx_graph.capture.captured_graph import Phase
-from frx_graph.compiler.aot_context import find_static_inputs, find_visible_outputs, get_graph_id
+from frx_graph.compiler.aot_context import get_graph_id
 from frx_graph.compiler.code_fingerprint import compute_code_hash
 from frx_graph.compiler.operator_times import list_known_bandwidths, time_calls
 from frx_graph.compiler.pre_autograd import OnFailure, OnRewrite
@@ -69,13 +69,10 @@ def _rewrite_for_inductor(module: fx.GraphModule, plan: Plan) -> RewrittenGraph:
         return_recorded_strides(module.graph)
     return rewrite_graph(
         module,
-        graph_id=get_graph_id(),
         phase=Phase.BACKWARD if backward else Phase.FORWARD,
         train=backward or any(name.startswith("primals") for name in placeholders),
         inner="inductor",
         plan=plan,
-        static_inputs=find_static_inputs(placeholders, backward),
-        observable_outputs=find_visible_outputs(module, backward),
     )
 
 

@@ -30,38 +30,23 @@ FEWEST = 3
 _SHOWN = 3
 _LIMIT_TEXTS = ("recompile_limit", "cache_size_limit", "recompile limit")
 
-_FIXES: dict[RecompileCause, tuple[str, Effort]] = {
-    RecompileCause.SIZE: (
-        "mark the dimension dynamic before the first call (`torch._dynamo.mark_dynamic(x, dim)`) or compile with "
-        "`dynamic=True`; a size of 0 or 1 stays a separate case: pad it",
-        Effort.ONE_LINE,
-    ),
-    RecompileCause.TENSOR: (
-        "give the tensor one dtype, rank, device and requires_grad before the compiled call",
-        Effort.LOCAL,
-    ),
-    RecompileCause.TYPE: ("pass the same type at every call: not a tensor now and None or a number then", Effort.LOCAL),
-    RecompileCause.VALUE: (
-        "pass the Python value as a tensor, or keep it constant while the compiled code runs",
-        Effort.LOCAL,
-    ),
-    RecompileCause.GLOBAL: ("pass the global or closure value as an argument, as a tensor", Effort.LOCAL),
-    RecompileCause.OBJECT: (
-        "pass the same object at every call: do not make a new function, lambda or module each time",
-        Effort.LOCAL,
-    ),
-    RecompileCause.CONTAINER: (
-        "keep the length and the keys of the container fixed, or stack its tensors into one",
-        Effort.LOCAL,
-    ),
-    RecompileCause.ALIASING: ("pass distinct tensors at every call, or the same one at every call", Effort.LOCAL),
-    RecompileCause.MODE: (
-        "compile one callable for each mode (training, evaluation, autocast) and do not switch one between them",
-        Effort.LOCAL,
-    ),
-    RecompileCause.BACKEND: ("make the backend once and pass that same object to every torch.compile", Effort.ONE_LINE),
-    RecompileCause.UNKNOWN: ('find the guard with TORCH_LOGS="recompiles"', Effort.LOCAL),
+_FIXES: dict[RecompileCause, str] = {
+    RecompileCause.SIZE: "mark the dimension dynamic before the first call (`torch._dynamo.mark_dynamic(x, dim)`) or "
+    "compile with `dynamic=True`; a size of 0 or 1 stays a separate case: pad it",
+    RecompileCause.TENSOR: "give the tensor one dtype, rank, device and requires_grad before the compiled call",
+    RecompileCause.TYPE: "pass the same type at every call: not a tensor now and None or a number then",
+    RecompileCause.VALUE: "pass the Python value as a tensor, or keep it constant while the compiled code runs",
+    RecompileCause.GLOBAL: "pass the global or closure value as an argument, as a tensor",
+    RecompileCause.OBJECT: "pass the same object at every call: do not make a new function, lambda or module each time",
+    RecompileCause.CONTAINER: "keep the length and the keys of the container fixed, or stack its tensors into one",
+    RecompileCause.ALIASING: "pass distinct tensors at every call, or the same one at every call",
+    RecompileCause.MODE: "compile one callable for each mode (training, evaluation, autocast) and do not switch one "
+    "between them",
+    RecompileCause.BACKEND: "make the backend once and pass that same object to every torch.compile",
+    RecompileCause.UNKNOWN: 'find the guard with TORCH_LOGS="recompiles"',
 }
+_ONE_LINE = frozenset({RecompileCause.SIZE, RecompileCause.BACKEND})
+"""Causes whose fix is one line of the program."""
 
 
 def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
@@ -96,9 +81,9 @@ def _build_instability_finding(
         count_per_step=len(reasons),
         bytes_per_step=None,
         saving=Saving(),
-        effort=max((_FIXES[cause][1] for cause in causes), key=list(Effort).index),
+        effort=Effort.ONE_LINE if _ONE_LINE.issuperset(causes) else Effort.LOCAL,
         risk=Risk.MEDIUM,
-        fix="; ".join(_FIXES[cause][0] for cause in causes),
+        fix="; ".join(_FIXES[cause] for cause in causes),
         confidence=confidence.MEASURED,
         basis=Basis.OBSERVED,
         evidence=(
