@@ -29,13 +29,8 @@ def time_attention(
     None if an operator could not be timed. Under Inductor pointwise operators and copies cost nothing: it fuses them.
     """
     written = fused.written
-    both = [
-        _list_operator_calls(dynamo, nodes, result, mode, inner)
-        for nodes, result in (
-            ((*written.path, written.second), written.second),
-            (fused.inserted, fused.result),
-        )
-    ]
+    forms = (((*written.path, written.second), written.second), (fused.inserted, fused.result))
+    both = [_list_operator_calls(dynamo, nodes, result, mode, inner) for nodes, result in forms]
     measured.time([list(dict.fromkeys(signature for signatures in both for signature in signatures))])
     as_written, as_one = (_sum_seconds(signatures, measured) for signatures in both)
     return as_written, as_one

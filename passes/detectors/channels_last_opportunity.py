@@ -52,14 +52,12 @@ def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
 def _build_measured_finding(analysis: Analysis, changes: LayoutFix, *, whole: bool) -> Finding:
     memory_format = name_channels_last(changes.rank)
     faster = changes.before_seconds / changes.after_seconds if changes.after_seconds else float("inf")
-    if whole:
-        fix = f"`model = model.to(memory_format={memory_format})`{_describe_edges(changes, memory_format)}"
-    else:
-        fix = (
-            f"convert {format_modules(changes)} with `.to(memory_format={memory_format})`"
-            f"{_describe_edges(changes, memory_format)}; leave the rest as it is: it is faster plain, or "
-            f"not measured to gain"
-        )
+    fix = f"`model = model.to(memory_format={memory_format})`"
+    if not whole:
+        fix = f"convert {format_modules(changes)} with `.to(memory_format={memory_format})`"
+    fix += _describe_edges(changes, memory_format)
+    if not whole:
+        fix += "; leave the rest as it is: it is faster plain, or not measured to gain"
     return make_layout_finding(
         analysis,
         changes,

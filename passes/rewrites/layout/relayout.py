@@ -38,13 +38,14 @@ from frx_graph.passes.rewrites.meta_strides.fake_values import (
 from frx_graph.passes.rewrites.meta_strides.preserve_output_strides import restore_outputs
 from frx_graph.passes.rewrites.meta_strides.unreliable_strides import (
     differs_from_trace,
+    find_aliased_operands,
     find_misread_gradient,
     fix_fake_strides,
     has_unreliable_meta_strides,
     shares_operand_memory,
 )
 from frx_graph.passes.rewrites.meta_strides.unreliable_values import has_one_order
-from frx_graph.support.torch_internals import OpOverload, pytree
+from frx_graph.support.torch_internals import pytree
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +138,8 @@ def relayout(
 
 def _update_node(edit: LayoutEdit, node: fx.Node, demand: Mapping[str, OrderConstraint], reads: Reads) -> None:
     changed = node in edit.freed
-    written = _find_written_operands(node)
+    # A conversion would be written in their place.
+    written = set(find_aliased_operands(node, written=True))
     for source in node.all_input_nodes:
         value = source.meta.get("val")
         if not isinstance(value, Tensor):
@@ -167,18 +169,6 @@ def _update_node(edit: LayoutEdit, node: fx.Node, demand: Mapping[str, OrderCons
     if changed:
         value = _check_unchanged(node, run_on_fakes(node))
         edit.set_value(node, fix_fake_strides(node, value) if edit.pins else value)
-
-
-def _find_written_operands(node: fx.Node) -> set[fx.Node]:
-    """Return the operands that the operator writes into: a conversion would be written in their place."""
-    if not isinstance(node.target, OpOverload) or not node.target._schema.is_mutable:
-        return set()
-    schema = zip(node.target._schema.arguments, node.args, strict=False)
-    return {
-        value
-        for argument, value in schema
-        if argument.alias_info is not None and argument.alias_info.is_write and isinstance(value, fx.Node)
-    }
 
 
 def _is_satisfied(value: Tensor, wanted: OrderConstraint) -> bool:
