@@ -7,7 +7,7 @@ it; nothing here raises.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,7 +86,8 @@ def _list_break_reasons() -> Sequence[Any]:
 
 
 def _list_compilations() -> Iterable[Any]:
-    return getattr(dynamo_utils, "get_compilation_metrics", tuple)()
+    listed: Callable[[], Iterable[Any]] = getattr(dynamo_utils, "get_compilation_metrics", tuple)
+    return listed()
 
 
 _LIMIT = 200
