@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import re
 from collections import Counter
@@ -72,7 +71,10 @@ def _hash_called_graph(node: fx.Node) -> str:
 
 def find_attribute(module: fx.GraphModule, node: fx.Node) -> object:
     """Return the attribute of `module` that a `get_attr` node names; None if it has none."""
-    return functools.reduce(lambda owner, name: getattr(owner, name, None), str(node.target).split("."), module)
+    found: object = module
+    for name in str(node.target).split("."):
+        found = getattr(found, name, None)
+    return found
 
 
 def _format_target(target: Any) -> str:

@@ -102,7 +102,8 @@ def propose(subject: RewriteSubject) -> Iterator[Candidate | Refusal]:
             if packed >= best * (1.0 if more else 1 - NOISE_SHARE):
                 continue
             saved += now - packed
-        chosen[choice.op.node] = ",".join(filter(None, (choice.added and choice.added.node, choice.behind)))
+        fused = (choice.added.node if choice.added else None, choice.behind)
+        chosen[choice.op.node] = ",".join(filter(None, fused))
     if chosen:
         predicted = None if subject.everything else saved
         yield Candidate(NAME, subject.facts.graph_id, tuple(chosen), tuple(chosen.values()), predicted)
@@ -168,7 +169,7 @@ def _list_choices(subject: RewriteSubject) -> Iterator[_PackingChoice | Refusal]
                 if behind is not None and added is not None and behind.operator != "aten.relu":
                     # Behind a sum, oneDNN's operator has only `relu`.
                     behind = None
-                yield _PackingChoice(op, forms, result.name, added, behind and behind.node)
+                yield _PackingChoice(op, forms, result.name, added, behind.node if behind else None)
 
 
 def _can_add(packed: OperatorSignature) -> bool:
