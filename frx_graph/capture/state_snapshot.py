@@ -49,7 +49,7 @@ class _SavedTensor:
 
 
 class StateSnapshot:
-    """State of all modules and tensors that `program` reaches; `parameters` are those of the modules, each once."""
+    """State of all modules and tensors that `program` reaches. `parameters` holds each parameter of a module once."""
 
     def __init__(self, *program: object) -> None:
         modules, tensors = _find_state(program)
