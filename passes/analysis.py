@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -14,6 +14,7 @@ from frx_graph.measure.machine.device_profile import DeviceProfile
 from frx_graph.measure.operators.operator_contract import OperatorContract
 from frx_graph.measure.operators.operator_measurement import LayoutTimes, OperatorMeasurement
 from frx_graph.passes.attention_pattern import Attention, find_attentions
+from frx_graph.passes.call_groups import group_by
 from frx_graph.passes.costs.operator_costs import OpCost, count_op_costs
 from frx_graph.passes.fusion.fusion_groups import Kernels, partition_kernels
 from frx_graph.passes.layouts.layout_choice import LayoutChange, find_steady_layouts, list_layout_changes
@@ -82,14 +83,11 @@ class Analysis:
 
     @cached_property
     def layout_changes(self) -> tuple[LayoutChange, ...]:
-        """Changes that the cheapest layouts make to the program, small fragments aside; empty if no anchor or no
-        bandwidth was measured."""
+        """Changes that the cheapest layouts make, small fragments aside; empty without measured times or bandwidth."""
         if self.device is None or not self.layout_times:
             return ()
-        bandwidth = self.device.bandwidth_bytes_per_s
-        problems = [
-            build_layout_problem(group, self.facts, self.layout_times, bandwidth) for group in self.layout_groups
-        ]
+        rest = (self.facts, self.layout_times, self.device.bandwidth_bytes_per_s)
+        problems = [build_layout_problem(group, *rest) for group in self.layout_groups]
         return tuple(change for p in problems for change in list_layout_changes(p, find_steady_layouts(p)))
 
     @cached_property
@@ -108,12 +106,9 @@ class Analysis:
         return frozenset(op.node for a in self.attentions for op in a.between)
 
     @cached_property
-    def copies_by_node(self) -> Mapping[str, tuple[Copy, ...]]:
+    def copies_by_node(self) -> Mapping[str, Sequence[Copy]]:
         """The predicted copies of every node that makes any."""
-        by_node: dict[str, list[Copy]] = {}
-        for copy in self.copies:
-            by_node.setdefault(copy.node, []).append(copy)
-        return {node: tuple(copies) for node, copies in by_node.items()}
+        return group_by(self.copies, lambda copy: copy.node)
 
     @cached_property
     def costs(self) -> Mapping[str, OpCost]:

@@ -9,9 +9,9 @@ from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
 from frx_graph.passes.attention_walks import (
     HIDDEN_FROM,
-    SCALES,
     BooleanMask,
     ScoresPath,
+    find_factor,
     trace_sources,
     walk_back,
     walk_forward,
@@ -52,42 +52,33 @@ class Attention:
 
 
 def find_attentions(facts: GraphFacts) -> Iterator[Attention]:
-    """Yield every attention of the forward, in execution order.
-
-    Keys and values that are parameters make it a lookup in a learned table (a classifier's prototypes, a memory) and
-    not attention between tokens.
-    """
+    """Yield every attention of the forward, in order; keys and values that are parameters make a lookup in a table."""
     for op in facts.ops:
         if op.operator in SOFTMAX and op.phase is Phase.FORWARD and op.outputs and op.inputs:
-            found = _match(facts, op)
-            if found is not None:
-                yield found
+            yield from _match(facts, op)
 
 
-def _match(facts: GraphFacts, softmax: OpFacts) -> Attention | None:
+def _match(facts: GraphFacts, softmax: OpFacts) -> Iterator[Attention]:
+    """Yield the attention that this softmax belongs to, if any."""
     scores = facts.values[softmax.inputs[0]]
     rank = len(scores.shape)
     dim = softmax.args[1] if len(softmax.args) > 1 else softmax.kwargs.get("dim")
     if rank < 2 or not isinstance(dim, int) or dim % rank != rank - 1:
-        return None
-    before = walk_back(facts, scores)
-    if before is None:
-        return None
-    after = walk_forward(facts, softmax)
-    if after.product is None:
-        return None
+        return
+    before, after = walk_back(facts, scores), walk_forward(facts, softmax)
+    if before is None or after.product is None:
+        return
     first, second = before.ops[0], after.product
-    query, key = _get_factors(facts, first)
-    left, right = _get_factors(facts, second)
+    query, key = (facts.values[name] for name in first.inputs[-2:])
+    left, right = (facts.values[name] for name in second.inputs[-2:])
     value = right if left.name == after.operand else left
-    if (
-        scores.shape[-1] not in (value.shape[-1], value.shape[-2])
-        or _is_learned(facts, key)
-        or _is_learned(facts, value)
-    ):
-        return None
-    scaled_query = _find_query_scale(facts, query) if before.scale is None else None
-    return Attention(
+    sources = (source for operand in (key, value) for source in trace_sources(facts, operand.name))
+    if scores.shape[-1] not in value.shape[-2:] or any(facts.values[source].is_parameter for source in sources):
+        return
+    *_, origin = trace_sources(facts, query.name)
+    maker = facts.get_producer(origin) if before.scale is None else None
+    scaled_query = find_factor(maker) if maker is not None else None
+    yield Attention(
         first=first,
         softmax=softmax,
         second=second,
@@ -105,27 +96,6 @@ def _match(facts: GraphFacts, softmax: OpFacts) -> Attention | None:
         unsupported=before.unsupported,
         weights_used_by=after.elsewhere,
     )
-
-
-def _get_factors(facts: GraphFacts, product: OpFacts) -> tuple[ValueFacts, ValueFacts]:
-    left, right = product.inputs[-2:]
-    return facts.values[left], facts.values[right]
-
-
-def _is_learned(facts: GraphFacts, value: ValueFacts) -> bool:
-    return any(facts.values[name].is_parameter for name in trace_sources(facts, value.name))
-
-
-def _find_query_scale(facts: GraphFacts, query: ValueFacts) -> float | None:
-    """Return the constant that the query was multiplied with before the product, if any."""
-    *_, origin = trace_sources(facts, query.name)
-    op = facts.get_producer(origin)
-    if op is None or op.operator not in SCALES:
-        return None
-    constant = next((a for a in op.args[1:] if isinstance(a, (int, float)) and not isinstance(a, bool)), None)
-    if not constant:
-        return None
-    return 1 / constant if "div" in op.operator else float(constant)
 
 
 def _is_causal_mask(facts: GraphFacts, scores: ValueFacts, before: ScoresPath) -> bool:

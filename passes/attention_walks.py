@@ -61,9 +61,9 @@ class WeightsPath:
 def walk_back(facts: GraphFacts, scores: ValueFacts) -> ScoresPath | None:
     """Walk from the softmax's operand to the product that made it; operators in execution order, the product first."""
     met = ScoresPath([])
-    value = scores.name
+    value: str | None = scores.name
     for _ in range(MAX_STEPS):
-        op = facts.get_producer(value)
+        op = facts.get_producer(value) if value is not None else None
         if op is None:
             return None
         if op.operator in _PRODUCTS:
@@ -82,10 +82,7 @@ def walk_back(facts: GraphFacts, scores: ValueFacts) -> ScoresPath | None:
                 return None
             met.ops.insert(0, op)
             _note(facts, op, met)
-        operand = _find_scores_operand(facts, op)
-        if operand is None:
-            return None
-        value = operand
+        value = _find_scores_operand(facts, op)
     return None
 
 
@@ -101,26 +98,31 @@ def _find_scores_operand(facts: GraphFacts, op: OpFacts) -> str | None:
 def _reaches_product(facts: GraphFacts, value: str) -> bool:
     for _ in range(MAX_STEPS):
         op = facts.get_producer(value)
-        if op is None:
+        if op is None or op.operator in FILLED:  # `full_like` takes the size of the scores, and no more
             return False
         if op.operator in _PRODUCTS:
             return True
         if not (is_view(op) or op.pointwise or op.operator in _PASS_THROUGH) or not op.inputs:
             return False
-        if op.operator in FILLED:  # `full_like` takes the size of the scores, and no more
-            return False
         value = op.inputs[0]
     return False
+
+
+def find_factor(op: OpFacts) -> float | None:
+    """Return the number, other than 0, that the operator multiplies its operand with; None if there is none."""
+    number = next((a for a in op.args[1:] if isinstance(a, (int, float)) and not isinstance(a, bool)), None)
+    if op.operator not in SCALES or not number:
+        return None
+    return 1 / number if "div" in op.operator else float(number)
 
 
 def _note(facts: GraphFacts, op: OpFacts, met: ScoresPath) -> None:
     """Note the effect of a pointwise operator between product and softmax."""
     others = [a for a in op.args[1:] if isinstance(a, ValueRef)]
-    constant = next((a for a in op.args[1:] if isinstance(a, (int, float)) and not isinstance(a, bool)), None)
     if op.operator in _PASS_THROUGH:
         return
-    if op.operator in SCALES and constant is not None and constant != 0:
-        met.scale = _multiply_scale(met.scale, 1 / constant if "div" in op.operator else constant)
+    if (factor := find_factor(op)) is not None:
+        met.scale = _multiply_scale(met.scale, factor)
     elif op.operator in SCALES and others and all(facts.values[o.name].numel == 1 for o in others):
         met.unsupported += ("a scale that is a tensor",)
     elif op.operator in BIASES and op.inputs:
@@ -182,7 +184,9 @@ def walk_forward(facts: GraphFacts, softmax: OpFacts) -> WeightsPath:
         if value in facts.outputs:
             met.elsewhere += ("the program's output",)
         users = [u for u in facts.get_users(value) if u.phase is Phase.FORWARD and not _is_dead_end(facts, u)]
-        going_on = [u for u in users if is_view(u) or u.operator in _PASS_THROUGH or _is_dropout(facts, u, value)]
+        going_on = [
+            u for u in users if is_view(u) or u.operator in _PASS_THROUGH or _get_dropout_probability(facts, u, value)
+        ]
         products = [u for u in users if u.operator in _PRODUCTS]
         if products:
             met.product, met.operand = products[0], value
@@ -190,8 +194,8 @@ def walk_forward(facts: GraphFacts, softmax: OpFacts) -> WeightsPath:
             return met
         if not going_on:
             return met
-        met.elsewhere += tuple(u.node for u in users if u is not going_on[0])
         chosen = going_on[0]
+        met.elsewhere += tuple(u.node for u in users if u is not chosen)
         if not is_view(chosen):
             met.ops.append(chosen)
             met.dropout = max(met.dropout, _get_dropout_probability(facts, chosen, value))
@@ -212,22 +216,14 @@ def _is_dead_end(facts: GraphFacts, op: OpFacts) -> bool:
     )
 
 
-def _is_dropout(facts: GraphFacts, op: OpFacts, value: str) -> bool:
-    return _get_dropout_probability(facts, op, value) > 0.0
-
-
 def _get_dropout_probability(facts: GraphFacts, op: OpFacts, value: str) -> float:
-    """Return the probability of `native_dropout`, or of the product with scaled Bernoulli noise that `F.dropout` is on
-    the CPU; else 0."""
+    """Return the probability of a dropout, which on the CPU is a product with scaled Bernoulli noise; else 0."""
     if op.operator in ("aten.native_dropout", "aten.dropout"):
         return float(op.args[1]) if len(op.args) > 1 and isinstance(op.args[1], (int, float)) else 0.0
     if op.operator != "aten.mul":
         return 0.0
-    for name in op.inputs:
-        noise = facts.values[name]
-        if name == value:
-            continue
-        for writer in facts.values_by_storage.get(noise.storage, ()):
+    for name in set(op.inputs) - {value}:
+        for writer in facts.values_by_storage.get(facts.values[name].storage, ()):
             made = facts.get_producer(writer.name)
             if made is not None and made.operator == "aten.bernoulli_":
                 kept = made.args[1] if len(made.args) > 1 else 0.5  # the schema's default, which the graph leaves out

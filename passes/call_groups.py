@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -10,14 +11,20 @@ from frx_graph.capture.call_site import CallSite, merge_module_paths
 from frx_graph.facts.graph_facts import OpFacts
 
 Item = TypeVar("Item")
+Key = TypeVar("Key", bound=Hashable)
+
+
+def group_by(items: Iterable[Item], key_of: Callable[[Item], Key]) -> dict[Key, list[Item]]:
+    """Group items by key, in order of first appearance."""
+    groups: dict[Key, list[Item]] = {}
+    for item in items:
+        groups.setdefault(key_of(item), []).append(item)
+    return groups
 
 
 def group_by_place(items: Iterable[Item], site_of: Callable[[Item], CallSite]) -> list[list[Item]]:
     """Group items by the place of their call site (`CallSite.place`), in order of first appearance."""
-    groups: dict[object, list[Item]] = {}
-    for item in items:
-        groups.setdefault(site_of(item).place, []).append(item)
-    return list(groups.values())
+    return list(group_by(items, lambda item: site_of(item).place).values())
 
 
 def merge_sites(ops: Sequence[OpFacts]) -> CallSite:
@@ -37,7 +44,5 @@ def shorten_operator_name(op: OpFacts) -> str:
 
 def format_operator_names(ops: Iterable[OpFacts]) -> str:
     """Join distinct names in order, with their count if above one: `batch_norm, relu ×2`."""
-    counts: dict[str, int] = {}
-    for op in ops:
-        counts[shorten_operator_name(op)] = counts.get(shorten_operator_name(op), 0) + 1
+    counts = Counter(map(shorten_operator_name, ops))
     return ", ".join(name if count == 1 else f"{name} ×{count}" for name, count in counts.items())

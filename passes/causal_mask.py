@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import torch
 
-from frx_graph.facts.graph_facts import Argument, GraphFacts, OpFacts, ValueRef
+from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueRef
 from frx_graph.facts.operator_families import LAYOUT_COPIES
 from frx_graph.passes.attention_walks import FILLED, MAX_STEPS
 from frx_graph.passes.copies.view_chain import is_view
@@ -28,16 +28,8 @@ _IN_PLACE = frozenset(
 )
 """Views that leave the last two dimensions where they are if these keep their sizes."""
 _BINARY: Mapping[str, Callable[[Number, Number], Number]] = {
-    "aten.add": operator.add,
-    "aten.sub": operator.sub,
+    **{f"aten.{name}": getattr(operator, name) for name in ("add", "sub", "mul", "eq", "ne", "lt", "le", "gt", "ge")},
     "aten.rsub": lambda a, b: b - a,
-    "aten.mul": operator.mul,
-    "aten.eq": operator.eq,
-    "aten.ne": operator.ne,
-    "aten.lt": operator.lt,
-    "aten.le": operator.le,
-    "aten.gt": operator.gt,
-    "aten.ge": operator.ge,
     "aten.logical_and": lambda a, b: bool(a) and bool(b),
     "aten.logical_or": lambda a, b: bool(a) or bool(b),
 }
@@ -50,8 +42,7 @@ def is_causal(facts: GraphFacts, mask: str, keeps: bool) -> bool:
 
 
 def is_causal_bias(facts: GraphFacts, bias: str, hidden_from: float) -> bool:
-    """Return True if adding `bias` hides what the causal mask hides, by `hidden_from` or less, and does nothing
-    else."""
+    """Return True if adding `bias` hides, by `hidden_from` or less, what the causal mask hides, and no more."""
     parts = _find_parts(facts, bias, 0)
     return _is_square(facts, bias) and parts is not None and parts[0] == 0 and parts[1] <= hidden_from
 
@@ -78,10 +69,13 @@ def _evaluate_operator(facts: GraphFacts, op: OpFacts, depth: int) -> Parts | No
     def find_parts_at(position: int) -> Parts | None:
         if position >= len(op.args) or position in op.symbolic:
             return None
-        parts = _find_argument_parts(facts, op.args[position], depth)
-        return (
-            parts if parts is not None and (parts[0] == parts[1] or _is_aligned(facts, op, op.args[position])) else None
-        )
+        argument = op.args[position]
+        if not isinstance(argument, ValueRef):
+            return (argument, argument) if isinstance(argument, (int, float)) else None
+        parts = _find_parts(facts, argument.name, depth + 1)
+        # Views are checked elsewhere; another operator may broadcast the parts.
+        aligned = is_view(op) or facts.values[argument.name].shape[-2:] == facts.values[op.outputs[0]].shape[-2:]
+        return parts if parts is not None and (aligned or parts[0] == parts[1]) else None
 
     if op.operator in FILLED:
         return find_parts_at(FILLED[op.operator])
@@ -97,7 +91,9 @@ def _evaluate_operator(facts: GraphFacts, op: OpFacts, depth: int) -> Parts | No
     if op.operator in LAYOUT_COPIES or (is_view(op) and _keeps_diagonal(facts, op)):
         return first
     if op.operator in _NOT:
-        return (not first[0], not first[1]) if first is not None and _is_bool(facts, op) else None
+        # `bitwise_not` of integers is something else.
+        logical = op.operator == "aten.logical_not" or facts.values[op.inputs[0]].dtype is torch.bool
+        return (not first[0], not first[1]) if first is not None and logical else None
     second = find_parts_at(1)
     if op.operator in ("aten.masked_fill", "aten.where"):
         third = find_parts_at(2)
@@ -109,24 +105,6 @@ def _evaluate_operator(facts: GraphFacts, op: OpFacts, depth: int) -> Parts | No
         combine = _BINARY[op.operator]
         return combine(first[0], second[0]), combine(first[1], second[1])
     return None
-
-
-def _find_argument_parts(facts: GraphFacts, argument: Argument, depth: int) -> Parts | None:
-    if isinstance(argument, ValueRef):
-        return _find_parts(facts, argument.name, depth + 1)
-    return (argument, argument) if isinstance(argument, (int, float)) else None
-
-
-def _is_aligned(facts: GraphFacts, op: OpFacts, operand: Argument) -> bool:
-    """Return False if `op` broadcasts the parts of `operand`; views are checked elsewhere."""
-    if is_view(op) or not isinstance(operand, ValueRef):
-        return True
-    return facts.values[operand.name].shape[-2:] == facts.values[op.outputs[0]].shape[-2:]
-
-
-def _is_bool(facts: GraphFacts, op: OpFacts) -> bool:
-    """Return True if the first operand holds booleans; `bitwise_not` of integers is something else."""
-    return op.operator == "aten.logical_not" or facts.values[op.inputs[0]].dtype is torch.bool
 
 
 def _keeps_diagonal(facts: GraphFacts, view: OpFacts) -> bool:

@@ -24,8 +24,7 @@ EVERY_GRAPH = ""
 
 @dataclass(frozen=True, slots=True)
 class InnerChoice:
-    """One way to compile a graph, as backend options. `lays_out`: True if convolutions run in channels-last; None if
-    the choice does not decide it."""
+    """One way to compile, as backend options. `lays_out`: True if in channels-last; None if it does not decide that."""
 
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -61,8 +60,7 @@ def propose_inner_choices(facts: GraphFacts, inner: str, *, channels_last: bool)
 
 
 def get_choice_options(candidate: Candidate) -> Mapping[str, Any]:
-    """Return the backend options of a candidate of `propose_inner_choices`. Raises `KeyError` for any other
-    candidate."""
+    """Return the backend options of a candidate of `propose_inner_choices`; raises `KeyError` for any other."""
     (name,) = candidate.choices
     return _BY_NAME[name].options
 

@@ -35,7 +35,7 @@ def predict_saving(min_bytes: int, max_bytes: int, step_bytes: int) -> Saving:
     )
 
 
-_SEVERITY_ORDER = {Severity.HIGH: 0, Severity.MEDIUM: 1, Severity.LOW: 2, Severity.INFO: 3}
+_SEVERITY_ORDER = {severity: place for place, severity in enumerate(Severity)}
 
 
 def rank_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:
@@ -43,18 +43,8 @@ def rank_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
     Ties are broken by bytes and call site, so that the same program is always reported in the same order.
     """
-
-    def build_sort_key(finding: Finding) -> tuple[int, float, int, str, int, str]:
-        return (
-            _SEVERITY_ORDER[finding.severity],
-            -estimate_saving_pct(finding),
-            -(finding.bytes_per_step or 0),
-            finding.site.file,
-            finding.site.line,
-            finding.rule,
-        )
-
-    return tuple(sorted(findings, key=build_sort_key))
+    graded = sorted(findings, key=lambda f: (-(f.bytes_per_step or 0), f.site.file, f.site.line, f.rule))
+    return tuple(sorted(graded, key=lambda f: (_SEVERITY_ORDER[f.severity], -estimate_saving_pct(f))))
 
 
 def estimate_saving_pct(finding: Finding) -> float:

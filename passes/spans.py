@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from frx_graph.advice import LayoutSpan
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
 from frx_graph.facts.layout import Layout, is_channels_last, is_contiguous
+from frx_graph.passes.call_groups import group_by
 from frx_graph.passes.costs.operator_costs import OpCost, count_op_costs
 from frx_graph.passes.costs.operator_traffic import find_fresh_outputs
 from frx_graph.records import HIDDEN_KINDS, Copy
@@ -52,31 +54,20 @@ def build_layout_spans(
     allows, it also ends at a change of layout. Its layout is that of most bytes written in rank 4 and 5, or `-`.
     `costs` is `op_costs(facts)`, if known already.
     """
-    steps = _collect_steps(facts, copies, count_op_costs(facts) if costs is None else costs)
+    costs = count_op_costs(facts) if costs is None else costs
+    copies_at = group_by(copies, lambda copy: copy.node)
+    every = (_build_step(op, facts, costs[op.node].bytes, copies_at.get(op.node, ())) for op in facts.ops)
+    steps = [step for step in every if step.bytes]
     root = next((step.module[0] for step in steps if step.module), "")
     deepest = max((len(step.module) for step in steps if step.module), default=0)
-    for depth in range(deepest, -1, -1):
-        for by_layout in (True, False):
-            runs = _group_runs(steps, depth, by_layout=by_layout)
-            if len(runs) <= MAX_SPANS or (depth == 0 and not by_layout):
-                return tuple(_build_span(run, root) for run in runs)
-    return ()
+    for depth, by_layout in itertools.product(range(deepest, -1, -1), (True, False)):
+        runs = _group_runs(steps, depth, by_layout=by_layout)
+        if len(runs) <= MAX_SPANS:
+            break
+    return tuple(_build_span(run, root) for run in runs)
 
 
-def _collect_steps(facts: GraphFacts, copies: Sequence[Copy], costs: Mapping[str, OpCost]) -> list[_OperatorTraffic]:
-    copies_at: dict[str, list[Copy]] = {}
-    for copy in copies:
-        copies_at.setdefault(copy.node, []).append(copy)
-    steps = []
-    for op in facts.ops:
-        own = copies_at.get(op.node, [])
-        moved = facts.calls * costs[op.node].bytes + sum(c.bytes for c in own if c.kind in HIDDEN_KINDS)
-        if moved:
-            steps.append(_build_step(op, facts, moved, own))
-    return steps
-
-
-def _build_step(op: OpFacts, facts: GraphFacts, moved: int, copies: Sequence[Copy]) -> _OperatorTraffic:
+def _build_step(op: OpFacts, facts: GraphFacts, own_bytes: int, copies: Sequence[Copy]) -> _OperatorTraffic:
     images = [value for value in find_fresh_outputs(op, facts) if _has_distinct_layout(value)]
     largest = max(images, key=lambda value: value.bytes, default=None)
     return _OperatorTraffic(
@@ -84,15 +75,14 @@ def _build_step(op: OpFacts, facts: GraphFacts, moved: int, copies: Sequence[Cop
         phase=op.phase,
         layout=largest.layout if largest is not None else None,
         layout_bytes=largest.bytes if largest is not None else 0,
-        bytes=moved,
+        bytes=facts.calls * own_bytes + sum(copy.bytes for copy in copies if copy.kind in HIDDEN_KINDS),
         copies=sum(copy.count for copy in copies),
         copy_bytes=sum(copy.bytes for copy in copies),
     )
 
 
 def _get_module(op: OpFacts) -> tuple[str, ...] | None:
-    """Return the module path; None for an operator without one, such as autograd's sums of gradients between
-    modules."""
+    """Return the module path; None for autograd's sums of gradients between modules."""
     parts = tuple(op.site.module_path.split("."))
     return None if not op.site.line or (op.phase is Phase.BACKWARD and len(parts) == 1) else parts
 
@@ -104,8 +94,7 @@ def _has_distinct_layout(value: ValueFacts) -> bool:
 
 
 def _group_runs(steps: Sequence[_OperatorTraffic], depth: int, *, by_layout: bool) -> list[_ModuleRun]:
-    """Group consecutive steps of one module, phase and layout; a step without module or layout joins the run before
-    it."""
+    """Group consecutive steps of one module, phase and layout; a step without module or layout joins the last run."""
     runs: list[_ModuleRun] = []
     layout: Layout | None = None
     for step in steps:

@@ -1,8 +1,7 @@
 """Trace a Dynamo graph to the ATen operators that eager would dispatch, forward and backward.
 
 Unlike AOTAutograd's graphs, these are not functionalised, decomposed or partitioned: a `reshape` that copies appears as
-`aten.clone`, `relu_` stays in place, and strides come from eager's own meta functions. The cost is one fake
-propagation; the shape environment of the surrounding compilation gets no guard.
+`aten.clone`, `relu_` stays in place, and strides come from eager's own meta functions.
 """
 
 from __future__ import annotations
@@ -51,32 +50,33 @@ class Tangent:
     strides: tuple[int, ...]
 
 
+@dataclass(frozen=True)
+class UntracedGraph:
+    """A Dynamo graph with the data that was read while it was compiled. `fakes` are its placeholders' fake values;
+    `caller` is the line that called what is compiled, for operators whose own line is in torch's code."""
+
+    graph_id: str
+    dynamo: fx.GraphModule
+    fakes: Sequence[Any]
+    train: bool
+    inputs: tuple[GraphInput, ...] = ()
+    module_root: str = "model"
+    parameters: tuple[int, ...] = ()
+    caller: CallSite = UNKNOWN_SITE
+
+
 def trace_eager(
-    dynamo: fx.GraphModule,
-    fakes: Sequence[Any],
-    fake_mode: FakeTensorMode,
-    *,
-    graph_id: str,
-    origin: str,
-    inputs: Sequence[GraphInput],
-    train: bool,
-    module_root: str = "model",
-    tangents: Sequence[Tangent | None] | None = None,
-    calls: int = 1,
-    parameters: tuple[int, ...] = (),
-    caller: CallSite = UNKNOWN_SITE,
-    inner: str = "",
+    graph: UntracedGraph, fake_mode: FakeTensorMode, tangents: Sequence[Tangent | None] | None = None
 ) -> CapturedGraph:
-    """Trace `dynamo` over its placeholders' fake values. Raises whatever tracing raises.
+    """Trace a Dynamo graph over its placeholders' fake values. Raises whatever tracing raises.
 
     `tangents` are the gradients of the outputs. Without them every output that a training step would differentiate gets
-    a gradient in the output's own strides, as AOTAutograd assumes. `caller`, the line that called the model, replaces
-    unknown lines of operators in torch's own code.
+    a gradient in the output's own strides, as AOTAutograd assumes.
     """
     forward_nodes: set[str] = set()
 
     def forward(*args: Any) -> Any:
-        return fx.Interpreter(dynamo).run(*args)
+        return fx.Interpreter(graph.dynamo).run(*args)
 
     def forward_and_backward(*args: Any) -> Any:
         outputs = forward(*args)
@@ -102,11 +102,11 @@ def trace_eager(
         # Anomaly mode looks for NaN in gradients, and fake ones have no values.
         stack.enter_context(torch.autograd.set_detect_anomaly(False))
         stack.enter_context(restore_modes())
-        torch.set_grad_enabled(train or torch.is_grad_enabled())
-        function: Callable[..., Any] = forward_and_backward if train else forward
+        torch.set_grad_enabled(graph.train or torch.is_grad_enabled())
+        function: Callable[..., Any] = forward_and_backward if graph.train else forward
         stack.enter_context(RealStrides())  # type: ignore[no-untyped-call]
         try:
-            aten = make_fx(function, record_module_stack=False)(*fakes)
+            aten = make_fx(function, record_module_stack=False)(*graph.fakes)
         except (RuntimeError, TypeError) as error:
             if isinstance(error, RuntimeError) and fake_mode.shape_env is None:
                 raise
@@ -114,38 +114,31 @@ def trace_eager(
             # (upsampling of no images, torch 2.15) fail. The Python kernels that compilers trace do not.
             forward_nodes.clear()
             with enable_python_dispatcher():
-                aten = make_fx(function, record_module_stack=False)(*fakes)
+                aten = make_fx(function, record_module_stack=False)(*graph.fakes)
 
     merge_relayouts(aten.graph)
-    sites, phases = _attribute(aten.graph, module_root, forward_nodes, caller)
+    sites, phases = _attribute(aten.graph, graph.module_root, forward_nodes, graph.caller)
     output_args = aten.graph.output_node().args[0]
-    visible, gradients = output_args if train and isinstance(output_args, (tuple, list)) else (output_args, ())
+    visible, gradients = output_args if graph.train and isinstance(output_args, (tuple, list)) else (output_args, ())
     return CapturedGraph(
-        graph_id=graph_id,
-        origin=origin,
-        train=train,
+        graph_id=graph.graph_id,
+        origin=graph.graph_id,
+        train=graph.train,
         aten=aten,
-        inputs=tuple(inputs),
+        inputs=graph.inputs,
         sites=sites,
         phases=phases,
         outputs_visible=tuple(n.name for n in pytree.tree_leaves(visible) if isinstance(n, fx.Node)),
-        calls=calls,
-        parameters=parameters,
-        inner=inner,
-        gradients=_pair_parameter_gradients(aten.graph, fakes, gradients, inputs),
+        parameters=graph.parameters,
+        gradients=_pair_parameter_gradients(aten.graph, graph, gradients),
     )
 
 
-def _pair_parameter_gradients(
-    graph: fx.Graph, fakes: Sequence[Any], gradients: Any, inputs: Sequence[GraphInput]
-) -> tuple[tuple[str, str], ...]:
+def _pair_parameter_gradients(aten: fx.Graph, graph: UntracedGraph, gradients: Any) -> tuple[tuple[str, str], ...]:
     """Return pairs of parameter and gradient; gradients are in the order of the inputs that require one."""
-    leaves = [
-        node.name
-        for node, fake in zip(graph.find_nodes(op="placeholder"), fakes, strict=False)
-        if isinstance(fake, Tensor) and fake.requires_grad
-    ]
-    parameters = {entry.name for entry in inputs if entry.kind is InputKind.PARAMETER}
+    placeholders = zip(aten.find_nodes(op="placeholder"), graph.fakes, strict=False)
+    leaves = [node.name for node, fake in placeholders if isinstance(fake, Tensor) and fake.requires_grad]
+    parameters = {entry.name for entry in graph.inputs if entry.kind is InputKind.PARAMETER}
     return tuple(
         (leaf, gradient.name)
         for leaf, gradient in zip(leaves, gradients or (), strict=False)
@@ -154,8 +147,7 @@ def _pair_parameter_gradients(
 
 
 def find_backward_roots(outputs: Sequence[Any]) -> list[Tensor]:
-    """Return the outputs that a training step would differentiate: the only scalar, which is the loss, else every
-    floating-point output that requires a gradient."""
+    """Return what a training step would differentiate: the only scalar (the loss), else what requires a gradient."""
     candidates = [o for o in outputs if isinstance(o, Tensor) and o.requires_grad and o.grad_fn is not None]
     losses = [o for o in candidates if o.dim() == 0]
     return losses if len(losses) == 1 else candidates
@@ -184,11 +176,9 @@ def _find_roots_and_gradients(
         if tangent is None or not isinstance(output, Tensor) or output.grad_fn is None:
             continue
         roots.append(output)
-        if tuple(output.shape) == tangent.shape:
-            make = functools.partial(output.new_empty_strided, tangent.shape, tangent.strides)
-        else:
-            make = functools.partial(torch.ones_like, output)
-        gradients.append(make)
+        alike = tuple(output.shape) == tangent.shape
+        strided = functools.partial(output.new_empty_strided, tangent.shape, tangent.strides)
+        gradients.append(strided if alike else functools.partial(torch.ones_like, output))
     return roots, gradients
 
 
@@ -197,8 +187,8 @@ def _attribute(
 ) -> tuple[dict[str, CallSite], dict[str, Phase]]:
     """Return call site and phase of every node; `forward_nodes` is empty for inference.
 
-    A backward node takes the site of the forward node with the same autograd sequence number. One with its own line
-    belongs to the `backward` of a custom `torch.autograd.Function`, which has no such number here.
+    A backward node takes the site of the forward node with its autograd sequence number, unless it has its own line, as
+    in the `backward` of a custom `torch.autograd.Function`.
     """
     sites: dict[str, CallSite] = {}
     phases: dict[str, Phase] = {}
@@ -225,8 +215,7 @@ class RealStrides(TorchDispatchMode):
     """Give fake results the strides of the real kernels (seen on 2.13 and 2.15).
 
     `native_layer_norm_backward` allocates contiguous gradients (`layer_norm.cpp`, `layer_norm_kernel.cu`), but its fake
-    result follows the strides of the incoming gradient. `merge_relayouts` removes the clones that this mode adds to the
-    graph.
+    follows the incoming gradient. `merge_relayouts` removes the clones that this mode adds to the graph.
     """
 
     supports_higher_order_operators = True

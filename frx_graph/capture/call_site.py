@@ -7,6 +7,7 @@ live Python stack under a dispatch mode (observation). Both keep the innermost f
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import re
 import sysconfig
 from collections.abc import Iterable
@@ -31,6 +32,7 @@ _FRAME = re.compile(r'^\s*File "(?P<file>.+)", line (?P<line>\d+), in (?P<functi
 _RESUMED = re.compile(r"^torch_dynamo_resume_in_(?P<function>.+)_at_\d+$")
 _ROOT_LOCAL = re.compile(r"^L\['(?:[^'\\]|\\.)*'\]")
 _GETATTR = re.compile(r"getattr\((?P<base>.+), '(?P<name>[^']+)'\)")
+_WRAPPERS = re.compile(r"\.__dict__|\['_modules'\]|\._modules|\._orig_mod")
 _UNKNOWN = "<unknown>"
 _SUBSCRIPT = re.compile(r"\['?(?P<key>[^\]']+)'?\]")
 
@@ -53,8 +55,7 @@ class CallSite:
 
     @property
     def place(self) -> tuple[str, int, str, str]:
-        """Key that groups calls into one finding: file, line and function, for all module instances. If the line is
-        unknown, the module path takes its place."""
+        """Key that groups calls into one finding: file, line and function; without a line, the module path, too."""
         return (self.file, self.line, self.function, "" if self.line else self.module_path)
 
     def __str__(self) -> str:
@@ -113,8 +114,7 @@ def find_compiled_call(frame: FrameType | None) -> CallSite:
 
 
 def resolve_module_site(site: CallSite, kind: str, caller: CallSite = UNKNOWN_SITE) -> CallSite:
-    """Return `site`; if its line is unknown, `caller`; if that is unknown too, the `forward` of the module class
-    `kind`.
+    """Return `site`; if its line is unknown, `caller`; if that is, too, the `forward` of the module class `kind`.
 
     The line of an operator of a bare `nn.Conv2d` or `nn.Sequential` is in torch's own code.
     """
@@ -131,41 +131,23 @@ def get_class_name(kind: object) -> str:
 
 
 def parse_module_path(sources: Iterable[str], root: str = "model") -> str:
-    """Return the dotted path of the innermost module of an `nn_module_stack`, given its source expressions in order.
-
-    Dynamo writes `L['self'].layer3[2].conv1`; with `root` "model" that reads `model.layer3.2.conv1`.
-    """
-    innermost = ""
-    for source in sources:
-        innermost = source
+    """Return the path of the innermost module of an `nn_module_stack`: `model.layer3.2` for `L['self'].layer3[2]`."""
+    *_, innermost = ("", *sources)
     if not innermost:
         return root
     while (wrapped := _GETATTR.search(innermost)) is not None:
         innermost = innermost.replace(wrapped.group(0), f"{wrapped['base']}.{wrapped['name']}")
-    path = _ROOT_LOCAL.sub(
-        "",
-        innermost.replace(".__dict__", "")
-        .replace("['_modules']", "")
-        .replace("._modules", "")
-        .replace("._orig_mod", ""),
-    )
-    path = _SUBSCRIPT.sub(lambda m: f".{m['key']}", path)
+    path = _SUBSCRIPT.sub(lambda m: f".{m['key']}", _ROOT_LOCAL.sub("", _WRAPPERS.sub("", innermost)))
     return f"{root}{path}" if path.startswith(".") or not path else f"{root}.{path}"
 
 
 def merge_module_paths(paths: Iterable[str]) -> str:
-    """Return one path for several instances of a call site: parts that differ become `*`.
-
-    Paths of different depth keep their common beginning.
-    """
+    """Return one path for several instances: parts that differ become `*`; other depths keep the common beginning."""
     split = [path.split(".") for path in dict.fromkeys(paths) if path]
     if not split:
         return ""
     if len({len(parts) for parts in split}) == 1:
         return ".".join(parts[0] if len(set(parts)) == 1 else "*" for parts in zip(*split, strict=True))
-    shared: list[str] = []
-    for parts in zip(*split, strict=False):
-        if len(set(parts)) > 1:
-            break
-        shared.append(parts[0])
+    alike = itertools.takewhile(lambda parts: len(set(parts)) == 1, zip(*split, strict=False))
+    shared = [parts[0] for parts in alike]
     return ".".join([*shared, "*"]) if shared else "*"

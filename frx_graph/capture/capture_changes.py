@@ -77,8 +77,7 @@ def _find_new_recompiles(baseline: CaptureFacts, candidate: CaptureFacts) -> Ite
 
 
 def _find_new_guards(baseline: CaptureFacts, candidate: CaptureFacts) -> Iterator[CaptureRegression]:
-    """Compare frames that both have: one that only the candidate has is behind a new break, or another graph, and is
-    reported as that."""
+    """Compare frames that both have: one that only the candidate has is reported as a break or graph."""
     known = {(frame.name, frame.place): frame.guards for frame in baseline.frames}
     for frame in candidate.frames:
         before = known.get((frame.name, frame.place), frame.guards)

@@ -18,6 +18,7 @@ from typing import Any
 from frx_graph.capture.dynamo_events import (
     count_cudagraph_skips,
     list_breaks_since,
+    list_compilations_since,
     list_unreported,
     record_position,
     shorten_reason,
@@ -69,8 +70,7 @@ class RecompiledFrame:
 
 @dataclass(frozen=True, slots=True)
 class CaptureFacts:
-    """Compilations during some steps of a program. `graphs` counts graphs with operators, each once, however often it
-    was compiled again."""
+    """Compilations during some steps. `graphs` counts graphs with operators, each once, however often compiled."""
 
     steps: int
     graphs: int
@@ -93,14 +93,13 @@ def observe_capture(step: Callable[[int], object], steps: int = 3) -> CaptureFac
     if steps < 1:
         raise ValueError(f"{steps} steps")
     mark = record_position()
-    known = {id(compilation) for compilation in mark.compilations}
     skips = count_cudagraph_skips()
     ends: list[int] = []
     with _keep_all_metrics(), _collect_skip_messages() as messages:
         for number in range(steps):
             step(number)
-            ends.append(len(_list_new_compilations(known)))
-        compilations = _list_new_compilations(known)
+            ends.append(len(list_compilations_since(mark)))
+        compilations = list_compilations_since(mark)
         breaks = list_breaks_since(mark)
         frames, guards_untold = _read_frames(compilations)
     missing = [subject for subject, _ in list_unreported() if subject == "graph breaks"]
@@ -119,11 +118,6 @@ def observe_capture(step: Callable[[int], object], steps: int = 3) -> CaptureFac
         cudagraph_skip_reasons=tuple(dict.fromkeys([*messages, *(str(reason) for reason in reasons if reason)])),
         untold=tuple(missing),
     )
-
-
-def _list_new_compilations(known: set[int]) -> list[Any]:
-    listed = getattr(dynamo_utils, "get_compilation_metrics", list)
-    return [compilation for compilation in listed() if id(compilation) not in known]
 
 
 def _is_first_compilation(compilation: Any) -> bool:
@@ -151,7 +145,7 @@ def _read_recompiles(compilations: list[Any], ends: list[int]) -> Iterator[Recom
 def _read_frames(compilations: list[Any]) -> tuple[tuple[CompiledFrame, ...], bool]:
     """Return the frames of these compilations, and True if this version of torch does not report their guards."""
     codes = getattr(getattr(convert_frame, "input_codes", None), "seen", None)
-    listed = _find_cache_lister()
+    listed: Callable[[Any], list[Any]] | None = getattr(eval_frame, "_debug_get_cache_entry_list", None)
     if codes is None or listed is None:
         return (), True
     versions: defaultdict[tuple[str, str], list[tuple[str, ...]]] = defaultdict(list)
@@ -176,11 +170,6 @@ def _read_frames(compilations: list[Any]) -> tuple[tuple[CompiledFrame, ...], bo
     )
 
 
-def _find_cache_lister() -> Callable[[Any], list[Any]] | None:
-    found: Callable[[Any], list[Any]] | None = getattr(eval_frame, "_debug_get_cache_entry_list", None)
-    return found
-
-
 def _read_guard_expressions(entry: Any) -> list[str]:
     manager = entry.guard_manager
     if not manager.code_parts:
@@ -194,8 +183,6 @@ def normalize_guard(expression: str) -> str:
 
     That is object ids, addresses, and the serial numbers of names that Dynamo puts into globals
     (`torch/_dynamo/output_graph.py`, `install_global`).
-
-    That the object is a particular one remains: `___check_obj_id(G['torch']), type=<class 'module'>`.
     """
     found = _IDENTITY.match(expression)
     if found is not None:

@@ -17,8 +17,7 @@ def wrap_aot_graph(
 ) -> CapturedGraph:
     """Return the record of `module`, which is shared, not copied.
 
-    `find_static_inputs` names the placeholders that hold parameters and buffers, whose addresses stay the same from
-    call to call. All outputs count as visible, including those that are only saved for the backward.
+    `static_inputs` names the placeholders of parameters and buffers. All outputs count as visible, saved ones, too.
     """
     graph = module.graph
     captured = CapturedGraph(
@@ -61,8 +60,7 @@ def copy_dynamo_graph(dynamo: fx.GraphModule) -> fx.GraphModule:
 
 
 def snapshot_dynamo_graph(dynamo: fx.GraphModule) -> Callable[[], fx.GraphModule]:
-    """Copy the graph now and return a function that makes the module later: making it takes far longer than the
-    copy."""
+    """Copy the graph now; return a function that makes the module later, which takes far longer."""
     graph = fx.Graph()
     copies: dict[fx.Node, fx.Node] = {}
     result = graph.graph_copy(dynamo.graph, copies)

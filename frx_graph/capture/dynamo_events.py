@@ -7,7 +7,7 @@ it; nothing here raises.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,11 +29,15 @@ def record_position() -> EventPosition:
     return EventPosition(len(_list_break_reasons()), tuple(_list_compilations()))
 
 
-def list_breaks_since(mark: EventPosition) -> tuple[GraphBreak, ...]:
-    """Return all graph breaks since then, including those with nothing to compile before them, and the functions that
-    Dynamo gave up on, whose rest runs uncompiled."""
+def list_compilations_since(mark: EventPosition) -> list[Any]:
+    """Return the metrics of the compilations since then, in order."""
     known = {id(compilation) for compilation in mark.compilations}
-    abandoned = (c for c in _list_compilations() if id(c) not in known and getattr(c, "fail_reason", None))
+    return [compilation for compilation in _list_compilations() if id(compilation) not in known]
+
+
+def list_breaks_since(mark: EventPosition) -> tuple[GraphBreak, ...]:
+    """Return all graph breaks since then, and the functions that Dynamo gave up on, whose rest runs uncompiled."""
+    abandoned = (c for c in list_compilations_since(mark) if getattr(c, "fail_reason", None))
     found = [convert_break_reason(reason) for reason in _list_break_reasons()[mark.breaks :] if reason.graph_break]
     return tuple(dict.fromkeys([*found, *map(_convert_abandoned, abandoned)]))
 
@@ -82,8 +86,8 @@ def _list_break_reasons() -> Sequence[Any]:
 
 
 def _list_compilations() -> Iterable[Any]:
-    listed = getattr(dynamo_utils, "get_compilation_metrics", None)
-    return listed() if listed is not None else ()
+    listed: Callable[[], Iterable[Any]] = getattr(dynamo_utils, "get_compilation_metrics", tuple)
+    return listed()
 
 
 _LIMIT = 200
@@ -109,10 +113,7 @@ def shorten_reason(text: str) -> str:
     head = text.strip().partition("\n")[0].strip()
     if _JUMP.match(head):
         return "a branch depends on the value of a tensor"
-    explanation = next(filter(None, (_join_lines(p.search(text)) for p in (_EXPLANATION, _CONTEXT))), "")
+    parts = (" ".join(match["text"].split()) for p in (_EXPLANATION, _CONTEXT) if (match := p.search(text)))
+    explanation = next(filter(None, parts), "")
     line = f"{head}: {explanation}" if explanation else head
     return line if len(line) <= _LIMIT else f"{line[: _LIMIT - 1].rstrip()}…"
-
-
-def _join_lines(match: re.Match[str] | None) -> str:
-    return "" if match is None else " ".join(match["text"].split())

@@ -26,13 +26,14 @@ def hash_graph(graph: fx.Graph) -> str:
     graphs are hashed with the graphs that they call: bodies of checkpoints, branches of `cond`.
     """
     numbers = _DeviceRenumbering()
-    lines = (
-        f"{node.op} {node.name} {_format_target(node.target)} {_format_arguments(node, numbers)} "
-        f"{_format_value(_get_value(node), numbers)}"
-        f"{_hash_called_graph(node)}"
-        for node in graph.nodes
-    )
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+
+    def describe(node: fx.Node) -> str:
+        args, kwargs = fx.node.map_aggregate((node.args, node.kwargs), numbers.renumber)
+        given = f"{_format_target(node.target)} {_ADDRESS.sub('', f'{args} {kwargs}')}"
+        value = _format_value(node.meta.get("val", node.meta.get("example_value")), numbers)
+        return f"{node.op} {node.name} {given} {value}{_hash_called_graph(node)}"
+
+    return hashlib.sha256("\n".join(map(describe, graph.nodes)).encode()).hexdigest()[:16]
 
 
 def hash_compilation(dynamo: fx.Graph, inner: str, inner_mode: str | None) -> str:
@@ -64,14 +65,16 @@ def _hash_called_graph(node: fx.Node) -> str:
     """Return the signature of a graph that the node refers to, or an empty text."""
     if node.op != "get_attr" or node.graph.owning_module is None:
         return ""
-    found: object = node.graph.owning_module
-    for name in str(node.target).split("."):
-        found = getattr(found, name, None)
+    found = find_attribute(node.graph.owning_module, node)
     return f" {hash_graph(found.graph)}" if isinstance(found, fx.GraphModule) else ""
 
 
-def _get_value(node: fx.Node) -> Any:
-    return node.meta["val"] if "val" in node.meta else node.meta.get("example_value")
+def find_attribute(module: fx.GraphModule, node: fx.Node) -> object:
+    """Return the attribute of `module` that a `get_attr` node names; None if it has none."""
+    found: object = module
+    for name in str(node.target).split("."):
+        found = getattr(found, name, None)
+    return found
 
 
 def _format_target(target: Any) -> str:
@@ -79,11 +82,6 @@ def _format_target(target: Any) -> str:
     if isinstance(target, (str, OpOverload, OpOverloadPacket)) or not hasattr(target, "__qualname__"):
         return str(target)
     return f"{target.__module__}.{target.__qualname__}"
-
-
-def _format_arguments(node: fx.Node, numbers: _DeviceRenumbering) -> str:
-    args, kwargs = fx.node.map_aggregate((node.args, node.kwargs), numbers.renumber)
-    return _ADDRESS.sub("", f"{args} {kwargs}")
 
 
 def _format_value(value: Any, numbers: _DeviceRenumbering) -> str:

@@ -15,11 +15,11 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn.modules import activation
 
-from frx_graph.capture.aten_trace import Tangent, find_backward_roots
+from frx_graph.capture.aten_trace import Tangent, UntracedGraph, find_backward_roots
 from frx_graph.capture.captured_graph import Capture
 from frx_graph.capture.dynamo_events import list_breaks_since, record_position, shorten_reason
 from frx_graph.capture.model_call import ISOLATED
-from frx_graph.capture.recorder import GraphRecorder, UntracedGraph
+from frx_graph.capture.recorder import GraphRecorder
 from frx_graph.capture.state_snapshot import preserve_state
 from frx_graph.errors import NOT_THE_MODELS, CaptureError, TargetError, summarize_error
 from frx_graph.support.torch_internals import TorchDynamoException, dynamo_config, dynamo_torch, pytree
@@ -83,8 +83,7 @@ _ONE_AT_A_TIME = threading.RLock()
 
 
 def _compile_model(model: Callable[..., Any], backend: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile the model with a backend that only records, in a separate cache if torch offers one: repeated captures
-    must not use up the compilation limit of the user's program."""
+    """Compile with a recording backend, in a separate cache if possible: the user's compilation limit stays unused."""
     # A callable object is compiled through its `__call__`; Dynamo wants a function or a module.
     target = model if isinstance(model, nn.Module) else _wrap_as_function(model)
     compiled: Callable[..., Any] = torch.compile(target, backend=backend, **ISOLATED)
@@ -143,15 +142,13 @@ def _measure_boundary_gradients(runs: Sequence[_CountedGraph], outputs: Any) -> 
     if not roots or not crossing:
         return {}
     received = torch.autograd.grad(roots, crossing, [torch.ones_like(r) for r in roots], allow_unused=True)
-    by_tensor = {id(tensor): gradient for tensor, gradient in zip(crossing, received, strict=True)}
+    pairs = (
+        (id(tensor), gradient) for tensor, gradient in zip(crossing, received, strict=True) if gradient is not None
+    )
+    tangents = {key: Tangent(tuple(gradient.shape), gradient.stride()) for key, gradient in pairs}
     return {
-        run.graph.graph_id: Counter(tuple(_make_tangent(by_tensor.get(id(t))) for t in call) for call in run.outputs)
-        for run in runs
+        run.graph.graph_id: Counter(tuple(tangents.get(id(t)) for t in call) for call in run.outputs) for run in runs
     }
-
-
-def _make_tangent(gradient: Tensor | None) -> Tangent | None:
-    return None if gradient is None else Tangent(tuple(gradient.shape), gradient.stride())
 
 
 def map_parameter_paths(model: object) -> dict[int, str]:
@@ -182,10 +179,8 @@ def _raise_if_model_fails(model: Callable[..., Any], args: Sequence[Any], kwargs
     except NOT_THE_MODELS:
         raise
     except BaseException as own:
-        raise TargetError(
-            f"the model raised {summarize_error(own)}",
-            "run model(*args, **kwargs) by itself until it works",
-        ) from own
+        hint = "run model(*args, **kwargs) by itself until it works"
+        raise TargetError(f"the model raised {summarize_error(own)}", hint) from own
 
 
 @contextlib.contextmanager
@@ -198,11 +193,7 @@ def configure_capture(train: bool, as_eager: bool) -> Iterator[None]:
             torch.inference_mode(mode=False) if train else contextlib.nullcontext(),
             torch.set_grad_enabled(train),
             # This call's own sizes are the facts, also of code that the process has compiled for other sizes before.
-            dynamo_config.patch(
-                recompile_limit=64,
-                accumulated_recompile_limit=4096,
-                automatic_dynamic_shapes=False,
-            ),
+            dynamo_config.patch(recompile_limit=64, accumulated_recompile_limit=4096, automatic_dynamic_shapes=False),
             use_eager_paths() if as_eager else contextlib.nullcontext(),
         ):
             yield
@@ -216,8 +207,7 @@ def use_eager_paths() -> Iterator[None]:
 
     Dynamo breaks its graph at `nn.LSTM`, `nn.GRU` and `nn.RNN` unless `allow_rnn` is set. `nn.MultiheadAttention` runs
     as one native operator in inference unless it is being traced, which Dynamo answers from a table
-    (`tracing_state_functions` in torch 2.11, 2.13 and 2.15). Without that table the layer is traced as a compiled
-    program runs it.
+    (`tracing_state_functions` in torch 2.11, 2.13 and 2.15). Without it the layer is traced as compiled.
     """
     with dynamo_config.patch(allow_rnn=True):
         table = getattr(dynamo_torch, "tracing_state_functions", None)

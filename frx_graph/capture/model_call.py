@@ -15,8 +15,7 @@ from frx_graph.support.torch_internals import get_compile_stance, pytree
 
 
 def check_call(model: object, args: object, kwargs: object, function: str = "advise") -> None:
-    """Raise `TargetError` unless `model(*args, **kwargs)` is a call on tensors that hold values. `function` is the name
-    that the hint shows."""
+    """Raise `TargetError` unless it is a call on tensors with values. `function` is the name that the hint shows."""
     if not callable(model):
         raise TargetError(f"the model is a {type(model).__name__}, which cannot be called", "give a module or function")
     if isinstance(args, Tensor) or not isinstance(args, Sequence) or isinstance(args, (str, bytes)):

@@ -5,15 +5,14 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
 
-from frx_graph.capture.aten_trace import Tangent, trace_eager
+from frx_graph.capture.aten_trace import Tangent, UntracedGraph, trace_eager
 from frx_graph.capture.call_site import (
-    UNKNOWN_SITE,
     CallSite,
     find_compiled_call,
     parse_module_path,
@@ -30,26 +29,12 @@ from frx_graph.capture.captured_graph import (
     Recompile,
 )
 from frx_graph.capture.dynamo_events import convert_break_reason, get_recompile_reason, list_unreported
+from frx_graph.capture.graph_signature import find_attribute
 from frx_graph.errors import summarize_error
 from frx_graph.support.torch_internals import CompileContext, FakeTensor, FakeTensorMode
 
 _RECOMPUTED = "the backward computes its operators again and repeats their copies; only the forward's are counted"
 _SELF_SOURCE = re.compile(r"^L\['(?P<local>[^']+)'\](?P<rest>.*)$")
-
-
-@dataclass(frozen=True)
-class UntracedGraph:
-    """A Dynamo graph with the data that was read while it was compiled. `fakes` are its placeholders' fake values;
-    `caller` is the line that called what is compiled."""
-
-    graph_id: str
-    dynamo: fx.GraphModule
-    fakes: tuple[Any, ...]
-    inputs: tuple[GraphInput, ...]
-    module_root: str
-    train: bool
-    parameters: tuple[int, ...]
-    caller: CallSite = UNKNOWN_SITE
 
 
 class GraphRecorder:
@@ -70,18 +55,16 @@ class GraphRecorder:
         self._failures = [CaptureFailure(subject, reason) for subject, reason in list_unreported()]
 
     def record(self, dynamo: fx.GraphModule, example_inputs: Sequence[Any], inner: str) -> str:
-        """Note and trace one Dynamo graph that `inner` compiles, with a backward if gradients are enabled and needed.
-        Returns the graph's id."""
+        """Note and trace a Dynamo graph that `inner` compiles, with a backward if needed; return the graph's id."""
         graph = self.note(dynamo, example_inputs)
         self.trace(graph, inner=inner)
         return graph.graph_id
 
     def note(self, dynamo: fx.GraphModule, example_inputs: Sequence[Any]) -> UntracedGraph:
-        """Read what is only known while Dynamo is compiling the graph: id, inputs, why it ended and why it was
-        recompiled."""
+        """Read what is known only while Dynamo compiles: the id, the inputs, why the graph ended or was recompiled."""
         graph_id = self._make_unique_id(str(CompileContext.current_compile_id() or f"graph/{len(self._graphs)}"))
         self._record_events(dynamo, graph_id)
-        placeholders = [node for node in dynamo.graph.nodes if node.op == "placeholder"]
+        placeholders = list(dynamo.graph.find_nodes(op="placeholder"))
         fakes = tuple(node.meta.get("example_value") for node in placeholders)
         return UntracedGraph(
             graph_id=graph_id,
@@ -98,39 +81,22 @@ class GraphRecorder:
         )
 
     def trace(
-        self,
-        graph: UntracedGraph,
-        tangents: Sequence[Tangent | None] | None = None,
-        calls: int = 1,
-        inner: str = "",
+        self, graph: UntracedGraph, tangents: Sequence[Tangent | None] | None = None, calls: int = 1, inner: str = ""
     ) -> None:
         """Trace a noted graph; a graph that cannot be traced becomes a failure, never an exception."""
+        place = _find_first_site(graph.dynamo, graph.caller)
         reason = explain_unanalysable(graph.dynamo)
         if reason is not None:
-            self.fail(f"graph {graph.graph_id}", reason, _find_first_site(graph.dynamo, graph.caller))
+            self.fail(f"graph {graph.graph_id}", reason, place)
             return
         # Not `detect_fake_mode`: it prefers the backend's fake mode, and these values belong to Dynamo's own.
         fake_mode = next((f.fake_mode for f in graph.fakes if isinstance(f, FakeTensor)), None) or FakeTensorMode()
         try:
-            captured = trace_eager(
-                graph.dynamo,
-                graph.fakes,
-                fake_mode,
-                graph_id=graph.graph_id,
-                origin=self._origin,
-                inputs=graph.inputs,
-                train=graph.train,
-                module_root=graph.module_root,
-                tangents=tangents,
-                calls=calls,
-                parameters=graph.parameters,
-                caller=graph.caller,
-                inner=inner,
-            )
+            captured = trace_eager(graph, fake_mode, tangents)
         except Exception as error:  # noqa: BLE001 - tracing runs arbitrary operators; the program must go on
-            self.fail(f"graph {graph.graph_id}", summarize_error(error), _find_first_site(graph.dynamo, graph.caller))
+            self.fail(f"graph {graph.graph_id}", summarize_error(error), place)
         else:
-            self._graphs.append(captured)
+            self._graphs.append(replace(captured, origin=self._origin, calls=calls, inner=inner))
             for site in _find_checkpoints(graph.dynamo, graph.caller) if graph.train else ():
                 self.fail("activation checkpoint", _RECOMPUTED, site)
 
@@ -145,16 +111,10 @@ class GraphRecorder:
 
     def capture(self) -> Capture:
         """Return everything recorded so far."""
-        return Capture(
-            graphs=tuple(self._graphs),
-            breaks=tuple(self._breaks),
-            recompiles=tuple(self._recompiles),
-            failures=tuple(self._failures),
-        )
+        return Capture(tuple(self._graphs), tuple(self._breaks), tuple(self._recompiles), tuple(self._failures))
 
     def _make_unique_id(self, compile_id: str) -> str:
-        """Return Dynamo's compile id, prefixed with an epoch after `torch._dynamo.reset()`, which restarts the
-        count."""
+        """Return Dynamo's compile id, behind an epoch after `torch._dynamo.reset()`, which restarts the count."""
         if compile_id in self._ids:
             self._epoch += 1
             self._ids.clear()
@@ -233,18 +193,12 @@ def explain_unanalysable(dynamo: fx.GraphModule) -> str | None:
         value = node.meta.get("example_value")
         if isinstance(value, Tensor) and value.is_nested:
             return "it works on nested tensors, whose rows have separate strides"
-    own = [node.target for node in dynamo.graph.find_nodes(op="get_attr") if _is_real_tensor(dynamo, node)]
+    held = [find_attribute(dynamo, node) for node in dynamo.graph.find_nodes(op="get_attr")]
+    own = sum(isinstance(value, Tensor) and not isinstance(value, FakeTensor) for value in held)
     if own:
         return (
-            f"it holds {len(own)} tensors that are not its inputs, as an optimizer's compiled step does, "
+            f"it holds {own} tensors that are not its inputs, as an optimizer's compiled step does, "
             "or a frozen model whose tensors are not buffers; register those as buffers, "
             "compile the model, and leave optimizer.step to torch.compile without frx"
         )
     return None
-
-
-def _is_real_tensor(dynamo: fx.GraphModule, node: fx.Node) -> bool:
-    value: object = dynamo
-    for part in str(node.target).split("."):
-        value = getattr(value, part, None)
-    return isinstance(value, Tensor) and not isinstance(value, FakeTensor)

@@ -49,10 +49,7 @@ class _SavedTensor:
 
 
 class StateSnapshot:
-    """State of all modules and tensors that `program` reaches, taken when this is created.
-
-    `parameters` holds the parameters of all modules, each once.
-    """
+    """State of all modules and tensors that `program` reaches. `parameters` holds each parameter of a module once."""
 
     def __init__(self, *program: object) -> None:
         modules, tensors = _find_state(program)
@@ -73,10 +70,7 @@ class StateSnapshot:
                 saved.tensor.grad = None
 
     def restore(self) -> None:
-        """Put everything back but torch's own generators: the same tensors hold the same values under the same names.
-
-        Raises `RuntimeError` for a tensor whose shape has changed.
-        """
+        """Put everything back but torch's own generators. Raises `RuntimeError` for a tensor of another shape."""
         random.setstate(self._generators[0])
         numpy.random.set_state(self._generators[1])
         for module, training in self._modes:
@@ -152,11 +146,13 @@ def _list_references(value: Any) -> Iterable[object]:
         return (value.__func__, value.__self__, *_list_attributes(value.__self__))
     if isinstance(value, FunctionType):
         named = [value.__globals__.get(name) for name in value.__code__.co_names]
+        beside = [f for f in named if isinstance(f, FunctionType) and f.__globals__ is value.__globals__]
         return (
             *(cell.cell_contents for cell in value.__closure__ or () if cell != CellType()),  # not yet assigned
             *(value.__defaults__ or ()),
             *(value.__kwdefaults__ or {}).values(),
-            *(item for item in named if isinstance(item, (nn.Module, Tensor)) or _is_in_same_file(item, value)),
+            *(item for item in named if isinstance(item, (nn.Module, Tensor))),
+            *beside,
         )
     return _list_attributes(value) if callable(value) else ()
 
@@ -164,7 +160,3 @@ def _list_references(value: Any) -> Iterable[object]:
 def _list_attributes(value: Any) -> Iterable[object]:
     """Return the attributes of an object that is neither a class nor a module, whose state is read from its tables."""
     return () if isinstance(value, (nn.Module, type)) else getattr(value, "__dict__", {}).values()
-
-
-def _is_in_same_file(value: object, function: FunctionType) -> bool:
-    return isinstance(value, FunctionType) and value.__globals__ is function.__globals__

@@ -57,8 +57,7 @@ def can_upsample_whole(dynamo: fx.GraphModule) -> bool:
 
 
 def _keeps_strides_whole(node: fx.Node) -> bool:
-    """Return False for an upsampling whose decomposition, as in Dynamo's fakes, makes other strides than the operator,
-    and if that is unknown."""
+    """Return False for an upsampling that, traced whole, may make other strides than Dynamo's fakes."""
     called = node.target
     if node.op == "call_module" or (node.op == "call_function" and not is_torch_function(called)):
         return False

@@ -15,18 +15,15 @@ def get_graph_id() -> str:
     return str(CompileContext.current_compile_id() or "graph")
 
 
-def find_static_inputs(placeholders: Sequence[str], backward: bool) -> frozenset[str]:
-    """Return the placeholders of parameters and buffers.
-
-    AOTAutograd names the forward's inputs that a backward reads by their numbers: `primals_3` is the third.
-    """
+def find_static_inputs(module: fx.GraphModule, backward: bool) -> frozenset[str]:
+    """Return the placeholders of parameters and buffers; a backward names the forward's third input `primals_3`."""
     context = TracingContext.try_get()
     if context is None or context.fw_metadata is None:
         return frozenset()
     static = set(context.fw_metadata.static_input_indices)
+    placeholders = [node.name for node in module.graph.find_nodes(op="placeholder")]
     if backward:
-        names = {f"primals_{index + 1}" for index in static}
-        return frozenset(name for name in placeholders if name in names)
+        return frozenset(placeholders).intersection(f"primals_{index + 1}" for index in static)
     return frozenset(name for index, name in enumerate(placeholders) if index in static)
 
 

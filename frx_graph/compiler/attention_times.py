@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from frx_graph.capture.aten_trace import trace_eager
+from frx_graph.capture.aten_trace import UntracedGraph, trace_eager
 from frx_graph.facts.build import build_graph_facts
 from frx_graph.facts.graph_facts import OpFacts
 from frx_graph.facts.operator_families import LAYOUT_COPIES
@@ -29,13 +29,8 @@ def time_attention(
     None if an operator could not be timed. Under Inductor pointwise operators and copies cost nothing: it fuses them.
     """
     written = fused.written
-    both = [
-        _list_operator_calls(dynamo, nodes, result, mode, inner)
-        for nodes, result in (
-            ((*written.path, written.second), written.second),
-            (fused.inserted, fused.result),
-        )
-    ]
+    forms = (((*written.path, written.second), written.second), (fused.inserted, fused.result))
+    both = [_list_operator_calls(dynamo, nodes, result, mode, inner) for nodes, result in forms]
     measured.time([list(dict.fromkeys(signature for signatures in both for signature in signatures))])
     as_written, as_one = (_sum_seconds(signatures, measured) for signatures in both)
     return as_written, as_one
@@ -66,7 +61,7 @@ def _list_operator_calls(
     graph.output((copied[result],))
     train = torch.is_grad_enabled() and any(isinstance(f, Tensor) and f.requires_grad for f in fakes)
     region = fx.GraphModule(dynamo, graph)
-    captured = trace_eager(region, fakes, mode, graph_id="", origin="", inputs=(), train=train)
+    captured = trace_eager(UntracedGraph("", region, fakes, train), mode)
     facts = build_graph_facts(captured)
     return [build_signature(op, facts) for op in facts.ops if _takes_time(op, inner)]
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import operator
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import Tensor, fx
 
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.capture.whole_upsampling import can_upsample_whole, keep_upsampling_whole
-from frx_graph.compiler.aot_context import find_static_inputs, find_visible_outputs, get_graph_id, report_output_strides
+from frx_graph.compiler.aot_context import get_graph_id, report_output_strides
 from frx_graph.compiler.fallback import FallbackState, GuardedGraph
 from frx_graph.compiler.pre_autograd import Compiled, OnFailure, OnRewrite, rewrite_or_leave
 from frx_graph.compiler.rewrite_pipeline import RewrittenGraph, rewrite_graph, rollback_on_error
@@ -34,24 +34,22 @@ from frx_graph.support.torch_internals import (
 IsConstant = Callable[[Tensor], bool]
 
 
+@dataclass(frozen=True, eq=False)
 class EagerPlan:
     """Compiles Dynamo graphs for eager execution: AOTAutograd's forward and backward, rewritten, run as they are.
 
     Weights of inference graphs that are `constant` become part of the graph. The caller must watch them.
     """
 
-    def __init__(
-        self, plan: Plan, on_rewrite: OnRewrite, on_failure: OnFailure, *, constant: IsConstant = lambda _: False
-    ) -> None:
-        self._plan = plan
-        self._on_rewrite = on_rewrite
-        self._on_failure = on_failure
-        self._constant = constant
+    plan: Plan
+    on_rewrite: OnRewrite
+    on_failure: OnFailure
+    constant: IsConstant = field(default=lambda _: False, kw_only=True)
 
     def __call__(self, dynamo: fx.GraphModule, example_inputs: Sequence[Any]) -> Compiled:
         """Return the compiled graph, which takes the arguments of the Dynamo graph."""
-        rewrite_or_leave(dynamo, "eager", self._plan, self._on_rewrite, self._on_failure)
-        ours = _AotGraphCompiler(self._plan, self._on_rewrite, self._on_failure, self._constant)
+        rewrite_or_leave(dynamo, "eager", self.plan, self.on_rewrite, self.on_failure)
+        ours = _AotGraphCompiler(self)
         compiler = aot_autograd(
             fw_compiler=ours.compile_forward,
             bw_compiler=ours.compile_backward,
@@ -68,11 +66,8 @@ class EagerPlan:
 class _AotGraphCompiler:
     """Compiles the graphs of one Dynamo graph: a forward and, mostly later, its backward, or an inference graph."""
 
-    def __init__(self, plan: Plan, on_rewrite: OnRewrite, on_failure: OnFailure, constant: IsConstant) -> None:
-        self._plan = plan
-        self._on_rewrite = on_rewrite
-        self._on_failure = on_failure
-        self._constant = constant
+    def __init__(self, how: EagerPlan) -> None:
+        self._how = how
         self._doubtful: tuple[str, ...] = ()
         """Outputs that the forward saves, whose strides may differ from those that the backward expects."""
         self._misread: tuple[str, ...] = ()
@@ -133,7 +128,7 @@ class _AotGraphCompiler:
                     saves=saves,
                 )
         except Exception as error:  # noqa: BLE001 - any failure of this package falls back to the graph as it was
-            self._on_failure(error)
+            self._how.on_failure(error)
             return None
         if saves:
             self._doubtful, self._misread = done.doubtful, done.misread
@@ -142,30 +137,26 @@ class _AotGraphCompiler:
         return run
 
     def _report(self, done: RewrittenGraph) -> None:
-        self._on_rewrite(replace(done, plan=self._plan.bind_to_graph(done.signature, done.applied).hash))
+        self._how.on_rewrite(replace(done, plan=self._how.plan.bind_to_graph(done.signature, done.applied).hash))
 
     def _report_fallback(self, error: Exception) -> None:
         for done in self._done:
             if done.applied:
                 self._report(done.mark_undone(f"it failed when it ran: {summarize_error(error)}"))
         if not is_out_of_memory(error):
-            self._on_failure(error)
+            self._how.on_failure(error)
 
     def _compile_as_traced(self, module: fx.GraphModule, given: Mapping[str, Tensor]) -> Compiled:
-        self._change_or_restore(module, lambda: convert_inputs_back(module.graph, given))
-        self._change_or_restore(module, lambda: pin_views(module.graph))
+        for change in (lambda: convert_inputs_back(module.graph, given), lambda: pin_views(module.graph)):
+            try:
+                with rollback_on_error(module):
+                    change()
+            except Exception as error:  # noqa: BLE001 - any failure of this package falls back to the graph as it was
+                self._how.on_failure(error)
         return _box_arguments(module)
 
-    def _change_or_restore(self, module: fx.GraphModule, change: Callable[[], object]) -> None:
-        """Change `module`; on a failure report it and leave `module` as it was."""
-        try:
-            with rollback_on_error(module):
-                change()
-        except Exception as error:  # noqa: BLE001 - any failure of this package falls back to the graph as it was
-            self._on_failure(error)
-
     def _freeze_and_rewrite(self, module: fx.GraphModule, given: Mapping[str, Tensor]) -> RewrittenGraph:
-        frozen = freeze_weights(module, self._constant)
+        frozen = freeze_weights(module, self._how.constant)
         folded = fold_norms(module.graph, frozen, get_graph_id())
         done = self._rewrite(module, given, Phase.FORWARD, train=False, constants=frozen.names)
         bind_constants(module, frozen)
@@ -180,16 +171,12 @@ class _AotGraphCompiler:
         train: bool,
         constants: frozenset[str] = frozenset(),
     ) -> RewrittenGraph:
-        placeholders = [node.name for node in module.graph.find_nodes(op="placeholder")]
         return rewrite_graph(
             module,
-            graph_id=get_graph_id(),
             phase=phase,
             train=train,
             inner="eager",
-            plan=self._plan,
-            static_inputs=find_static_inputs(placeholders, phase is Phase.BACKWARD) | constants,
-            observable_outputs=find_visible_outputs(module, phase is Phase.BACKWARD),
+            plan=self._how.plan,
             original_inputs=given,
             frozen=constants,
             uncertain_inputs=self._doubtful if phase is Phase.BACKWARD else (),
@@ -199,10 +186,7 @@ class _AotGraphCompiler:
 def _find_restrided_inputs(
     module: fx.GraphModule, inputs: Sequence[Any], misread: Collection[str] = ()
 ) -> dict[str, Tensor]:
-    """Return the traced values of the inputs whose actual strides differ, except those that are `misread`.
-
-    The graph's values become the actual inputs.
-    """
+    """Return the traced values of inputs whose actual strides differ; the graph's values become the actual ones."""
     given = {}
     for node, value in zip(module.graph.find_nodes(op="placeholder"), inputs, strict=True):
         traced = node.meta.get("val")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,7 @@ from frx_graph.compiler.pre_autograd import Compiled, OnFailure
 from frx_graph.errors import is_out_of_memory, summarize_error
 from frx_graph.facts.operator_overload import is_random_call
 from frx_graph.ops.onednn_linear import LIBRARY
+from frx_graph.passes.rewrites.meta_strides.unreliable_strides import find_aliased_operands
 from frx_graph.serialization.torch_settings import read_configuration, restore_configuration
 from frx_graph.support.process_state import preserve_random_state
 from frx_graph.support.torch_internals import FakeTensor, OperatorBase, OpOverload, pytree
@@ -33,11 +34,7 @@ _MAX_GUARDED_SIZES = 64
 
 @dataclass
 class FallbackState:
-    """Record whether rewritten graphs have fallen back to the traced ones.
-
-    A forward and its backward, rewritten for each other, share one state and fall back together. An inference graph is
-    `alone`.
-    """
+    """Whether rewritten graphs have fallen back: a forward with its backward; an inference graph is `alone`."""
 
     on_failure: OnFailure
     alone: bool = False
@@ -102,7 +99,8 @@ class GuardedGraph:
             return self._program(arguments)
         sizes = tuple(arguments[at] for at in self._sizes_at)
         # Symbolic sizes cannot be looked up, and a run on fakes proves nothing: no kernel sees it.
-        if any(map(_is_symbolic, sizes)) or sizes in self._succeeded or any(map(_is_fake, arguments)):
+        known = any(map(_is_symbolic, sizes)) or sizes in self._succeeded
+        if known or any(isinstance(argument, FakeTensor) or _is_symbolic(argument) for argument in arguments):
             return self._program(arguments)
         return self._run_guarded(arguments, sizes, as_traced)
 
@@ -164,15 +162,13 @@ def can_rerun(graph: fx.Graph) -> bool:
     calls = [node for node in graph.nodes if node.op == "call_function"]
     computed = list(itertools.dropwhile(_copies_into_input, reversed(calls)))
     lasting = _find_lasting(graph)
-    return all(_leaves_no_trace(node) and lasting.isdisjoint(_find_aliased(node, written=True)) for node in computed)
+    return all(
+        _leaves_no_trace(node) and lasting.isdisjoint(find_aliased_operands(node, written=True)) for node in computed
+    )
 
 
 def _is_symbolic(value: Any) -> bool:
     return isinstance(value, (SymInt, SymFloat, SymBool))
-
-
-def _is_fake(value: Any) -> bool:
-    return isinstance(value, FakeTensor) or _is_symbolic(value)
 
 
 def _leaves_no_trace(node: fx.Node) -> bool:
@@ -201,20 +197,14 @@ def _find_lasting(graph: fx.Graph) -> set[fx.Node]:
     """Return the values that outlive a run: inputs, constants and views of them."""
     found: set[fx.Node] = set()
     for node in graph.nodes:
-        viewed = node.all_input_nodes if not isinstance(node.target, OpOverload) else _find_aliased(node, written=False)
+        viewed = (
+            node.all_input_nodes
+            if not isinstance(node.target, OpOverload)
+            else find_aliased_operands(node, written=False)
+        )
         if node.op in ("placeholder", "get_attr") or not found.isdisjoint(viewed):
             found.add(node)
     return found
-
-
-def _find_aliased(node: fx.Node, *, written: bool) -> Iterator[fx.Node]:
-    """Yield the operands that the operator's schema says a result may alias, or, if `written`, that it writes into."""
-    if not isinstance(node.target, OpOverload):
-        return
-    for position, argument in enumerate(node.target._schema.arguments):
-        if argument.alias_info is not None and (argument.alias_info.is_write or not written):
-            given = node.args[position] if position < len(node.args) else node.kwargs.get(argument.name)
-            yield from (leaf for leaf in pytree.tree_leaves(given) if isinstance(leaf, fx.Node))
 
 
 class LazyBaseline:

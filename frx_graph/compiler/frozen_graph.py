@@ -23,8 +23,8 @@ class FrozenGraph:
     """Runs the program that `frozen` compiles with weights as constants, or the one that `plain` compiles.
 
     `frozen` gets a function that returns True for watched tensors. The plain program computes calls with other weights,
-    such as those of another instance of the module, and all calls after a change that `WeightWatch` notices. It is
-    compiled when it is first needed. Raises `RewriteError` for a graph without weights, and what `WeightWatch` and the
+    such as those of another instance of the module, and all calls after a change that `WeightGuard` notices. It is
+    compiled when it is first needed. Raises `RewriteError` for a graph without weights, and what `WeightGuard` and the
     compilers raise.
     """
 

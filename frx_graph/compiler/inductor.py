@@ -7,13 +7,13 @@ it, and the reason is reported.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import fx
 
 from frx_graph.capture.captured_graph import Phase
-from frx_graph.compiler.aot_context import find_static_inputs, find_visible_outputs, get_graph_id
+from frx_graph.compiler.aot_context import get_graph_id
 from frx_graph.compiler.code_fingerprint import compute_code_hash
 from frx_graph.compiler.operator_times import list_known_bandwidths, time_calls
 from frx_graph.compiler.pre_autograd import OnFailure, OnRewrite
@@ -26,41 +26,40 @@ from frx_graph.plan import Plan
 from frx_graph.support.torch_internals import CustomGraphPass, inductor_config
 
 
+@dataclass(frozen=True, eq=False)
 class InductorPlan(CustomGraphPass):
     """Rewrites Inductor's graphs before its own passes see them.
 
     Graphs are compiled with Inductor's layout choice off; this turns it on again for a graph that keeps its layout.
-    Caches of compiled graphs stay valid: `uuid` changes with everything that the rewrites depend on.
     """
 
-    def __init__(self, plan: Plan, own_choice: bool, on_rewrite: OnRewrite, on_failure: OnFailure) -> None:
-        self._plan = plan
-        self._own_choice = own_choice
-        self._on_rewrite = on_rewrite
-        self._on_failure = on_failure
+    plan: Plan
+    own_choice: bool
+    on_rewrite: OnRewrite
+    on_failure: OnFailure
 
     def __call__(self, graph: fx.Graph) -> None:
         """Rewrite one graph in place; on any failure leave it as it is."""
-        inductor_config.layout_optimization = self._own_choice
+        inductor_config.layout_optimization = self.own_choice
         module = graph.owning_module
         if module is None:
             return
         try:
             with rollback_on_error(module):
-                done = _rewrite_for_inductor(module, self._plan)
+                done = _rewrite_for_inductor(module, self.plan)
         except Exception as error:  # noqa: BLE001 - any failure of this package falls back to the inner compiler
-            self._on_failure(error)
+            self.on_failure(error)
             return
         decided = any(candidate.rewrite in DECIDE_LAYOUT for candidate in done.applied)
-        inductor_config.layout_optimization = self._own_choice and not decided
-        self._on_rewrite(replace(done, plan=self._plan.bind_to_graph(done.signature, done.applied).hash))
+        inductor_config.layout_optimization = self.own_choice and not decided
+        self.on_rewrite(replace(done, plan=self.plan.bind_to_graph(done.signature, done.applied).hash))
 
     def uuid(self) -> Any:
         """Return what a compiled graph depends on besides itself: the plan, this code, the machine, its bandwidth.
 
         Single measured times are not part of it: a decision that they led to is kept.
         """
-        return (self._plan.hash, self._own_choice, self._plan.policy == "solved" and list_known_bandwidths())
+        return (self.plan.hash, self.own_choice, self.plan.policy == "solved" and list_known_bandwidths())
 
 
 def _rewrite_for_inductor(module: fx.GraphModule, plan: Plan) -> RewrittenGraph:
@@ -70,22 +69,19 @@ def _rewrite_for_inductor(module: fx.GraphModule, plan: Plan) -> RewrittenGraph:
         return_recorded_strides(module.graph)
     return rewrite_graph(
         module,
-        graph_id=get_graph_id(),
         phase=Phase.BACKWARD if backward else Phase.FORWARD,
         train=backward or any(name.startswith("primals") for name in placeholders),
         inner="inductor",
         plan=plan,
-        static_inputs=find_static_inputs(placeholders, backward),
-        observable_outputs=find_visible_outputs(module, backward),
     )
 
 
+@dataclass(frozen=True, eq=False)
 class FrozenPlan(CustomGraphPass):
     """Chooses faster products in a graph that Inductor has frozen: constants are packed, the layout is decided."""
 
-    def __init__(self, on_rewrite: OnRewrite, on_failure: OnFailure) -> None:
-        self._on_rewrite = on_rewrite
-        self._on_failure = on_failure
+    on_rewrite: OnRewrite
+    on_failure: OnFailure
 
     def __call__(self, graph: fx.Graph) -> None:
         """Rewrite one graph in place; on any failure leave the rest of it as it is."""
@@ -93,9 +89,9 @@ class FrozenPlan(CustomGraphPass):
         try:
             applied = use_faster_products(graph, compiling, lambda groups: time_calls(groups, "cpu"))
         except Exception as error:  # noqa: BLE001 - any failure of this package falls back to the inner compiler
-            self._on_failure(error)
+            self.on_failure(error)
             return
-        self._on_rewrite(RewrittenGraph(compiling, Phase.FORWARD, () if applied is None else (applied,), ()))
+        self.on_rewrite(RewrittenGraph(compiling, Phase.FORWARD, () if applied is None else (applied,), ()))
 
     def uuid(self) -> Any:
         """Return what a compiled graph depends on besides itself: this code, and the machine that was measured."""

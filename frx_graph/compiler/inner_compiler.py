@@ -14,7 +14,7 @@ from frx_graph.compiler.aot_context import get_graph_id
 from frx_graph.compiler.eager import EagerPlan
 from frx_graph.compiler.frozen_graph import FrozenGraph, IsConstant
 from frx_graph.compiler.inductor import make_frozen_options, make_inductor_options
-from frx_graph.compiler.pre_autograd import Compiled, OnFailure, add_pre_autograd_rewrites
+from frx_graph.compiler.pre_autograd import Compiled, OnFailure, rewrite_or_leave
 from frx_graph.compiler.rewrite_log import LOG, RewriteLog
 from frx_graph.compiler.rewrite_pipeline import RewrittenGraph
 from frx_graph.errors import summarize_error
@@ -127,16 +127,13 @@ def _make_baseline_compiler(options: BackendOptions) -> Compiled:
 def _make_rewriting_inductor(
     options: BackendOptions, planned: dict[str, Any], plan: Plan, on_failure: OnFailure, log: RewriteLog
 ) -> Compiled:
-    inductor = _collect_cached(InductorBackend(options.inner_mode, planned, None), log)
-    return add_pre_autograd_rewrites(inductor, "inductor", plan, log.add, on_failure)
+    """Return Inductor with the plan's passes; rewrites of a graph that it finds in its cache are logged, too."""
+    inductor = InductorBackend(options.inner_mode, planned, None)
 
-
-def _collect_cached(inner: Compiled, log: RewriteLog) -> Compiled:
-    """Compile by `inner`, and log the rewrites of a graph that it finds in its cache."""
-
-    def compile_and_collect(*args: Any, **kwargs: Any) -> Any:
+    def compile_and_collect(dynamo: fx.GraphModule, inputs: Sequence[Any], **how: Any) -> Any:
+        rewrite_or_leave(dynamo, "inductor", plan, log.add, on_failure)
         log.collect()
-        compiled = inner(*args, **kwargs)
+        compiled = inductor(dynamo, inputs, **how)
         log.collect(get_graph_id())
         return compiled
 

@@ -35,10 +35,7 @@ def make_proposing_plan(rewrites: Collection[str], choices: tuple[Candidate, ...
 
 
 def make_recorded_plan(candidates: tuple[Candidate, ...]) -> Plan:
-    """Return the plan that applies exactly these candidates, whose `graph_id` is the signature of their graph.
-
-    It depends on no measurement.
-    """
+    """Return the plan, free of measurements, of these candidates; their `graph_id` is the graph's signature."""
     made = {candidate.rewrite for candidate in candidates}
     rewrites = tuple(name for name in (INNER_CHOICE, *ALL_REWRITES) if name in made)
     return Plan(RECORDED, rewrites, compute_code_hash(), machine=(), candidates=candidates)
@@ -64,19 +61,14 @@ compiles. The others freeze or pack weights, reuse memory, or choose an implemen
 def filter_by_risk(names: Iterable[str], highest: Risk, *, isolated: bool = True) -> tuple[str, ...]:
     """Return the rewrites and inner choices among `names` whose risk is at most `highest`.
 
-    If a trial is not `isolated` from the program, each counts as one tier higher: MEDIUM then allows low risk only, and
-    LOW nothing.
+    If a trial is not `isolated` from the program, each counts as one tier higher.
     """
     tiers = list(Risk)
     most = tiers.index(highest) - (not isolated)
-    return tuple(name for name in names if tiers.index(_classify_risk(name)) <= most)
+    return tuple(name for name in names if tiers.index(Risk.LOW if name in _LOW_RISK else Risk.MEDIUM) <= most)
 
 
 def is_permitted(highest: Risk, candidates: Iterable[Candidate]) -> bool:
     """Return True if a plan with these candidates has at most this risk."""
     names = [one.choices[0] if one.rewrite == INNER_CHOICE else one.rewrite for one in candidates]
     return len(filter_by_risk(names, highest)) == len(names)
-
-
-def _classify_risk(name: str) -> Risk:
-    return Risk.LOW if name in _LOW_RISK else Risk.MEDIUM

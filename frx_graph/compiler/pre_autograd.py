@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from frx_graph.capture.aten_trace import trace_eager
+from frx_graph.capture.aten_trace import UntracedGraph, trace_eager
 from frx_graph.capture.captured_graph import CapturedGraph, Phase
 from frx_graph.capture.graph_signature import hash_graph
 from frx_graph.capture.recorder import explain_unanalysable
@@ -58,19 +58,6 @@ def rewrite_or_leave(
         on_rewrite(done)
 
 
-def add_pre_autograd_rewrites(
-    inner: Compiled, name: str, plan: Plan, on_rewrite: OnRewrite, on_failure: OnFailure
-) -> Compiled:
-    """Return the backend `inner`, called `name`, with Dynamo graphs rewritten before it sees them."""
-
-    def compile_rewritten(dynamo: fx.GraphModule, example_inputs: Sequence[Any], **how: Any) -> Compiled:
-        rewrite_or_leave(dynamo, name, plan, on_rewrite, on_failure)
-        result: Compiled = inner(dynamo, example_inputs, **how)
-        return result
-
-    return compile_rewritten
-
-
 def rewrite_dynamo_graph(dynamo: fx.GraphModule, *, inner: str, plan: Plan) -> RewrittenGraph | None:
     """Replace attentions that `dynamo` writes out by fused calls, in place; return None if there are none.
 
@@ -84,7 +71,9 @@ def rewrite_dynamo_graph(dynamo: fx.GraphModule, *, inner: str, plan: Plan) -> R
         return None
     graph_id = str(CompileContext.current_compile_id() or "graph")
     signature = hash_graph(dynamo.graph)
-    mode = _find_fake_mode(dynamo.graph)
+    examples = [node.meta.get("example_value") for node in dynamo.graph.nodes]
+    # Not `detect_fake_mode`: it prefers the backend's fake mode, and these values belong to Dynamo's own.
+    mode = next((fake.fake_mode for fake in examples if isinstance(fake, FakeTensor)), None) or FakeTensorMode()
     traced = _trace(dynamo, mode, graph_id, train=False)
     found = list(find_written_attention(dynamo.graph, build_graph_facts(traced), _map_origins(traced)))
     if not found:
@@ -95,11 +84,13 @@ def rewrite_dynamo_graph(dynamo: fx.GraphModule, *, inner: str, plan: Plan) -> R
     if plan.policy == RECORDED:
         written = [one for one in written if one.names in recorded]
     before = _describe_visible(dynamo, mode, graph_id) if written else []
-    measured = _make_measured_operators(dynamo.graph) if plan.policy == "solved" else None
+    on_gpu = any(isinstance(value, Tensor) and value.device.type == "cuda" for value in examples)
+    measured = MeasuredOperators("cuda" if on_gpu else "cpu") if plan.policy == "solved" else None
+    forward_mode = any("_enter_dual_level" in str(node.target) for node in dynamo.graph.nodes)
     fused: list[_TimedFusion] = []
     for one in written:
         try:
-            if _has_forward_derivative(dynamo.graph):
+            if forward_mode:
                 raise RewriteError("fused kernels have no derivative in forward mode")
             fused.append(_insert_fused(dynamo, one, mode, inner, measured, predicted=recorded.get(one.names)))
         except RewriteError as error:
@@ -123,10 +114,7 @@ def _insert_fused(
     measured: MeasuredOperators | None,
     predicted: float | None,
 ) -> _TimedFusion:
-    """Put a fused call into the graph, and return it with its gain: as `measured`, or else as `predicted`.
-
-    Raises `RewriteError` if that is impossible, or if it is not faster.
-    """
+    """Insert a fused call; return it with its gain, or raise `RewriteError` if it is impossible or not faster."""
     with disable_guards(mode):
         fused = insert_fused_attention(dynamo.graph, found, inner)
     if measured is None:
@@ -169,10 +157,6 @@ def _keep_supported(
     return tuple(applied), tuple(refused)
 
 
-def _has_forward_derivative(graph: fx.Graph) -> bool:
-    return any("_enter_dual_level" in str(node.target) for node in graph.nodes)
-
-
 def _make_refusal(written: WrittenAttention, reason: str) -> Refusal:
     site = written.attention.softmax.site
     return Refusal(f"attention at {site}", reason, written.names, site)
@@ -181,7 +165,7 @@ def _make_refusal(written: WrittenAttention, reason: str) -> Refusal:
 def _trace(dynamo: fx.GraphModule, mode: FakeTensorMode, graph_id: str, *, train: bool) -> CapturedGraph:
     fakes = [node.meta.get("example_value") for node in dynamo.graph.find_nodes(op="placeholder")]
     needed = torch.is_grad_enabled() and any(isinstance(fake, Tensor) and fake.requires_grad for fake in fakes)
-    return trace_eager(dynamo, fakes, mode, graph_id=graph_id, origin=graph_id, inputs=(), train=train and needed)
+    return trace_eager(UntracedGraph(graph_id, dynamo, fakes, train and needed), mode)
 
 
 def _map_origins(captured: CapturedGraph) -> Mapping[str, str]:
@@ -207,11 +191,10 @@ def _describe_visible(dynamo: fx.GraphModule, mode: FakeTensorMode, graph_id: st
     storages: dict[int, int] = {}
 
     def describe(node: Any) -> tuple[Any, ...] | None:
-        value = node.meta.get("val") if isinstance(node, fx.Node) else None
-        if not isinstance(value, Tensor) or value.layout is not torch.strided:
+        if not isinstance(node, fx.Node) or (memory := _identify_memory(node)) is None:
             return None
-        memory = storages.setdefault(value.untyped_storage()._cdata, len(storages))
-        return (value.dtype, tuple(value.shape), value.stride(), value.storage_offset(), memory)
+        value, number = node.meta["val"], storages.setdefault(memory, len(storages))
+        return (value.dtype, tuple(value.shape), value.stride(), value.storage_offset(), number)
 
     inputs = graph.find_nodes(op="placeholder")
     return [describe(node) for node in (*inputs, *pytree.tree_leaves(graph.output_node().args))]
@@ -239,15 +222,3 @@ def _identify_memory(node: fx.Node) -> int | None:
     if not isinstance(value, Tensor) or value.layout is not torch.strided:
         return None
     return int(value.untyped_storage()._cdata)
-
-
-def _make_measured_operators(graph: fx.Graph) -> MeasuredOperators:
-    values = (node.meta.get("example_value") for node in graph.nodes)
-    on_gpu = any(isinstance(value, Tensor) and value.device.type == "cuda" for value in values)
-    return MeasuredOperators("cuda" if on_gpu else "cpu")
-
-
-def _find_fake_mode(graph: fx.Graph) -> FakeTensorMode:
-    # Not `detect_fake_mode`: it prefers the backend's fake mode, and these values belong to Dynamo's own.
-    values = (node.meta.get("example_value") for node in graph.nodes)
-    return next((value.fake_mode for value in values if isinstance(value, FakeTensor)), None) or FakeTensorMode()

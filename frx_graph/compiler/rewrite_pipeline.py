@@ -15,7 +15,13 @@ from frx_graph.capture.captured_graph import Phase
 from frx_graph.capture.compiler_graphs import refresh_captured, wrap_aot_graph
 from frx_graph.capture.gradient_strides import correct_weight_gradients
 from frx_graph.capture.graph_signature import hash_graph
-from frx_graph.compiler.aot_context import list_output_names, list_output_strides
+from frx_graph.compiler.aot_context import (
+    find_static_inputs,
+    find_visible_outputs,
+    get_graph_id,
+    list_output_names,
+    list_output_strides,
+)
 from frx_graph.compiler.operator_times import add_measured_times, find_device_type, time_calls
 from frx_graph.errors import RewriteError
 from frx_graph.facts.build import build_graph_facts
@@ -58,10 +64,7 @@ class RewrittenGraph:
 
 @contextlib.contextmanager
 def rollback_on_error(module: fx.GraphModule) -> Iterator[fx.Graph]:
-    """Yield a copy of the graph of `module`, which replaces it if the block raises.
-
-    Values of nodes are not copied: a change of one in place stays.
-    """
+    """Yield a copy of the graph of `module`, which replaces it if the block raises; values of nodes are not copied."""
     before = copy.deepcopy(module.graph)
     try:
         yield before
@@ -73,13 +76,10 @@ def rollback_on_error(module: fx.GraphModule) -> Iterator[fx.Graph]:
 def rewrite_graph(
     module: fx.GraphModule,
     *,
-    graph_id: str,
     phase: Phase,
     train: bool,
     inner: str,
     plan: Plan,
-    static_inputs: Collection[str] = (),
-    observable_outputs: Collection[str] = (),
     original_inputs: Mapping[str, Tensor] = MappingProxyType({}),
     frozen: Collection[str] = (),
     uncertain_inputs: Collection[str] = (),
@@ -91,7 +91,9 @@ def rewrite_graph(
     fakes'.
     """
     unmet = dict(original_inputs)
-    outputs = list_output_names(module)
+    graph_id, outputs = get_graph_id(), list_output_names(module)
+    observable_outputs = find_visible_outputs(module, phase is Phase.BACKWARD)
+    static_inputs = find_static_inputs(module, phase is Phase.BACKWARD).union(frozen)
     seen = [name in observable_outputs for name in outputs]
     signature = hash_graph(module.graph)
     traced = as_run = list_output_strides(module)
@@ -100,9 +102,7 @@ def rewrite_graph(
         as_run = list_output_strides(module)
         pin_views(module.graph)
     correct_weight_gradients(module.graph)
-    captured = wrap_aot_graph(
-        module, graph_id=graph_id, phase=phase, train=train, static_inputs=frozenset(static_inputs)
-    )
+    captured = wrap_aot_graph(module, graph_id=graph_id, phase=phase, train=train, static_inputs=static_inputs)
     facts = build_graph_facts(captured)
     subject = RewriteSubject(
         facts=facts,

@@ -163,6 +163,11 @@ class GraphFacts:
         """Return the operators that read `value`, in execution order."""
         return tuple(self.op_by_node[node] for node in self.values[value].users)
 
+    def get_operand(self, op: OpFacts, position: int) -> ValueFacts | None:
+        """Return the value at this position of the arguments; None if there is no tensor."""
+        argument = op.args[position] if position < len(op.args) else None
+        return self.values.get(argument.name) if isinstance(argument, ValueRef) else None
+
     def get_input_values(self, op: OpFacts) -> tuple[ValueFacts, ...]:
         """Return the tensors that `op` reads."""
         return tuple(self.values[name] for name in op.inputs)

@@ -1,7 +1,7 @@
 """Turn the weights of an inference graph into constants, and compute what depends on them alone at compile time.
 
-While a graph is rewritten, its constants are placeholders like every other weight. `bind` gives them their values at
-the end. `WeightWatch` notices when a weight changes.
+While a graph is rewritten, its constants are placeholders like every other weight. `bind_constants` gives them their
+values at the end. `WeightGuard` notices when a weight changes.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ _NAMESPACES = frozenset({"aten", "prims", "mkldnn"})
 class FrozenWeights:
     """The constants of a graph, with `values` by placeholder.
 
-    `added` are placeholders that the graph's caller does not know. `left` are nodes that constants determine, but that
-    are not to be folded.
+    The graph's caller does not know those `added`. `left` are nodes that constants determine, but that are not folded.
     """
 
     graph: fx.Graph
@@ -63,7 +62,8 @@ def freeze_weights(module: fx.GraphModule, is_constant: Callable[[Tensor], bool]
     graph = module.graph
     frozen = FrozenWeights(graph)
     weights = _list_weights()
-    returned = {memory for node in _list_outputs(graph) for memory in _identify_storages(node)}
+    outputs = (node for node in pytree.tree_leaves(graph.output_node().args) if isinstance(node, fx.Node))
+    returned = {memory for node in outputs for memory in _identify_storages(node)}
     with run_undisturbed():
         for node, weight in zip(graph.find_nodes(op="placeholder"), weights, strict=False):
             if _is_plain(weight) and is_constant(weight) and returned.isdisjoint(_identify_storages(node)):
@@ -90,6 +90,7 @@ def bind_constants(module: fx.GraphModule, frozen: FrozenWeights) -> None:
     graph = module.graph
     known = _compute_constants(frozen, lambda node, _value: node not in frozen.left)
     names: dict[int, str] = {}
+    first = next(node for node in graph.nodes if node.op != "placeholder")
     for node in list(graph.nodes):
         if node not in known or all(reader in known for reader in node.users):
             continue
@@ -97,7 +98,7 @@ def bind_constants(module: fx.GraphModule, frozen: FrozenWeights) -> None:
         name = names.setdefault(id(value), f"frozen_constant_{len(names)}")
         # Not a buffer: looking that up takes half a microsecond.
         module.__dict__[name] = value
-        with graph.inserting_before(_find_first_computed(graph)):
+        with graph.inserting_before(first):
             constant = graph.create_node("get_attr", name)
         constant.meta["val"] = node.meta["val"]
         node.replace_all_uses_with(constant, delete_user_cb=lambda reader: reader not in known)
@@ -106,16 +107,8 @@ def bind_constants(module: fx.GraphModule, frozen: FrozenWeights) -> None:
             graph.erase_node(node)
 
 
-def _find_first_computed(graph: fx.Graph) -> fx.Node:
-    found: fx.Node = next(node for node in graph.nodes if node.op != "placeholder")
-    return found
-
-
 def _list_weights() -> Sequence[Any]:
-    """Return the parameters and buffers of the graph that is being compiled; none if it writes into one of them.
-
-    They are its first inputs.
-    """
+    """Return the parameters and buffers, the first inputs of the compiled graph; none if it writes into one."""
     context = TracingContext.try_get()
     if context is None or context.fw_metadata is None or context.params_flat_unwrap_subclasses is None:
         return ()
@@ -171,10 +164,6 @@ def run_undisturbed() -> Iterator[None]:
     """Run operators on real tensors: no modes, gradients or autocast in the block."""
     with disable_current_modes(), torch.no_grad(), disable_autocast():
         yield
-
-
-def _list_outputs(graph: fx.Graph) -> list[fx.Node]:
-    return [node for node in pytree.tree_leaves(graph.output_node().args) if isinstance(node, fx.Node)]
 
 
 def _identify_storages(node: fx.Node) -> list[int]:

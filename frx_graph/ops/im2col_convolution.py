@@ -28,8 +28,7 @@ _NHWC, _NCHW = (0, 2, 3, 1), (0, 3, 1, 2)
 def _compute_convolution(
     x: Tensor, w: Tensor, bias: Tensor | None, stride: Sequence[int], padding: Sequence[int], channels_last: bool
 ) -> Tensor:
-    """Return `conv2d(x, w, bias, stride, padding)`. `x` is (n, c, h, w) in any order, the result plain or
-    channels-last."""
+    """Return `conv2d(x, w, bias, stride, padding)`. `x` is (n, c, h, w) in any order."""
     plain = _is_plain(w)
     windows, (batch, height, width) = _unfold_windows(x, w.shape[2:], stride, padding, channels_first=plain)
     pixels = torch.ops.frx_graph.product(windows, _flatten_weight(w, plain).t(), bias)
@@ -75,8 +74,7 @@ def _compute_weight_gradient(
 def _unfold_windows(
     x: Tensor, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int], *, channels_first: bool
 ) -> tuple[Tensor, tuple[int, int, int]]:
-    """Return a row for each pixel of the result, with its window of the image, and the result's batch, height and
-    width. A row's elements go by channel, height, width, or by height, width, channel."""
+    """Return the window of each result pixel as a row, channels first or last; and the result's batch and size."""
     image = x.permute(_NHWC)
     if any(padding):
         image = functional.pad(image, (0, 0, padding[1], padding[1], padding[0], padding[0]))

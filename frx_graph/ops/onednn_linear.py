@@ -8,7 +8,7 @@ arguments of `addmm`, in the graph's order and strides.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,10 +21,7 @@ TARGET = "frx_graph.product.default"
 # Operators live as long as the library object.
 LIBRARY = torch.library.Library("frx_graph", "DEF")
 EXACT_STRIDES = (torch.Tag.needs_exact_strides, torch.Tag.pt2_compliant_tag)
-LIBRARY.define(
-    "product(Tensor x, Tensor w, Tensor? bias) -> Tensor",
-    tags=EXACT_STRIDES,
-)
+LIBRARY.define("product(Tensor x, Tensor w, Tensor? bias) -> Tensor", tags=EXACT_STRIDES)
 
 
 def _compute_product(x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor:
@@ -68,28 +65,15 @@ LIBRARY.define(
 )
 
 
-def _compute_gradients(
-    g: Tensor,
-    x: Tensor,
-    w: Tensor,
-    bias: Sequence[int] | None,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    transposed: bool,
-    output_padding: Sequence[int],
-    groups: int,
-    mask: Sequence[bool],
-) -> list[Tensor]:
-    """Return the gradients that `mask` asks for: the image's, the weight's, the bias's.
+def _compute_gradients(*arguments: Any) -> list[Tensor]:
+    """Return the gradients that the mask, the last argument, asks for: the image's, the weight's, the bias's.
 
     Inductor's lowering of `aten.convolution_backward` orders image and gradient as the weight's gradient. If the weight
     has one memory in both orders, as for depthwise convolutions, that is neither plain nor channels-last, and it copies
     both (torch 2.15, CPU). An unknown operator gets the strides of the trace.
     """
-    found = torch.ops.aten.convolution_backward.default(
-        g, x, w, bias, stride, padding, dilation, transposed, output_padding, groups, list(mask)
-    )
+    *others, mask = arguments
+    found = torch.ops.aten.convolution_backward.default(*others, list(mask))
     return [gradient for gradient, asked in zip(found, mask, strict=True) if asked]
 
 

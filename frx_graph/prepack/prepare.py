@@ -91,8 +91,7 @@ def _prepare(model: nn.Module, capture: Capture, inner: str) -> Prepared:
 
 
 def _choose_orders(graphs: Sequence[CapturedGraph], inner: str) -> tuple[dict[str, Order], list[Refusal]]:
-    """Return the order to store each weight in, by its path, and the refusals; one refusal of a weight in any graph
-    holds for all."""
+    """Return the order to store each weight in, by path, and the refusals: one in any graph holds for all."""
     outcomes = [outcome for graph in graphs for outcome in preconvert_weights.propose(_make_subject(graph, inner))]
     refused = [outcome for outcome in outcomes if isinstance(outcome, Refusal)]
     wanted: dict[str, set[Order]] = {}

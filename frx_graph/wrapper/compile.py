@@ -35,7 +35,7 @@ def compile(
     policy. With the option `freeze`, calls without gradients of a model in `eval()` mode run with weights packed as
     constants, if Dynamo captures them in one graph. Inductor packs them, or frx with inner eager and a plan. They are
     packed again the first two times that weights change. From the third change on they are not, which a warning says;
-    see `WeightWatch` for what is noticed. With the option `pin_strides`, tensor arguments are copied to the strides of
+    see `WeightGuard` for what is noticed. With the option `pin_strides`, tensor arguments are copied to the strides of
     the first call, and the program sees those strides; see `PinnedStrides`. Weights stay as they are; see
     `frx_graph.prepare`. Raises `OptionError` for options that the backend, or Inductor, does not know.
     """

@@ -198,10 +198,7 @@ def _list_called(model: nn.Module) -> tuple[object, ...]:
 
 
 def _describe_call(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...] | None:
-    """Return a key that is equal for calls that run the same compiled graph, in a microsecond or two.
-
-    None for arguments other than tensors, constants, and tuples, lists and dictionaries of them.
-    """
+    """Return a key that is equal for calls of one compiled graph; None for arguments that have no such key."""
     key: list[Any] = [torch.is_grad_enabled(), torch.is_inference_mode_enabled()]
     key += [(torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in ("cpu", "cuda")]
     return tuple(key) if _add_to_key(args, key) and _add_to_key(kwargs, key) else None

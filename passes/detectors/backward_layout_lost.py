@@ -1,14 +1,5 @@
 """Finds channels-last convolutions and normalisations whose gradient arrives in another layout.
 
-Why it is slow: the backward of a channels-last convolution wants its gradient channels-last, too. A gradient that comes
-out of a flatten, a global pooling or another graph is plain or expanded. Every backward operator that reads it converts
-it inside, or runs over it with large strides.
-
-Fix: convert the gradient once, where it loses the layout: a hook on the tensor of the forward whose gradient it is,
-`y.register_hook(lambda g: g.contiguous(memory_format=torch.channels_last))`.
-
-Safety: values are the same. The hook runs in the backward only.
-
 Assumes: a convolution's backward converts a gradient whose layout differs from the saved input's; a predicted or
 measured copy takes precedence. A normalisation's backward converts only if such a copy is known. If one convolution
 alone reads the gradient, converting it outside costs as much as inside, so no saving is certain.
@@ -21,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from frx_graph.capture.call_site import CallSite, merge_module_paths
 from frx_graph.capture.captured_graph import Phase
-from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts, ValueRef
+from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
 from frx_graph.facts.layout import Layout, name_channels_last
 from frx_graph.passes import confidence
 from frx_graph.passes.analysis import Analysis, Detector
@@ -87,27 +78,19 @@ def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
 
 def _find_losses(analysis: Analysis) -> Iterable[_LostLayout]:
     facts = analysis.facts
-    copies: dict[tuple[str, str], list[Copy]] = {}
-    for copy in analysis.copies:
-        if copy.phase is Phase.BACKWARD and copy.role is OperandRole.INPUT:
-            copies.setdefault((copy.node, copy.value), []).append(copy)
     for op in facts.ops:
         if op.phase is not Phase.BACKWARD or op.operator not in _READERS:
             continue
-        gradient, saved = _get_operand(op, 0, facts), _get_operand(op, 1, facts)
+        gradient, saved = facts.get_operand(op, 0), facts.get_operand(op, 1)
         if gradient is None or saved is None or not _has_lost_layout(gradient):
             continue
         if classify_memory_order(saved) is not Layout.CHANNELS_LAST:
             continue
         origin, first = _find_origin(gradient, facts)
         if origin is None or not _is_layout_preserving(origin, facts, analysis.inner):
-            known = tuple(copies.get((op.node, gradient.name), ()))
+            made = analysis.copies_by_node.get(op.node, ())
+            known = tuple(c for c in made if (c.value, c.role) == (gradient.name, OperandRole.INPUT))
             yield _LostLayout(op, gradient, origin, first, known, facts.calls)
-
-
-def _get_operand(op: OpFacts, position: int, facts: GraphFacts) -> ValueFacts | None:
-    argument = op.args[position]
-    return facts.values.get(argument.name) if isinstance(argument, ValueRef) else None
 
 
 def _has_lost_layout(value: ValueFacts) -> bool:
@@ -132,15 +115,12 @@ def _find_origin(gradient: ValueFacts, facts: GraphFacts) -> tuple[OpFacts | Non
 
 
 def _is_layout_preserving(op: OpFacts, facts: GraphFacts, inner: str) -> bool:
-    """Return True for operators that were measured to keep channels-last and read nothing else, even if their meta
-    kernel differs (that of `reflection_pad2d_backward` returns plain)."""
+    """Return True if measured to keep channels-last, even if the meta kernel differs (`reflection_pad2d_backward`)."""
     row = find_layout_operator(op)
     operands = [facts.values[name] for name in list_layout_operands(op, row)]
-    kept = (
-        row.operator in load_layout_operators()
-        and bool(operands)
-        and row.is_region_member(operands[0].device.type, inner)
-    )
+    if not operands or row.operator not in load_layout_operators():
+        return False
+    kept = row.is_region_member(operands[0].device.type, inner)
     return kept and all(classify_memory_order(value) is Layout.CHANNELS_LAST for value in operands)
 
 
@@ -198,13 +178,9 @@ def _describe_cost(readers: int, moved: int, at_origin: int) -> str:
 
 
 def _describe_readers(losses: Sequence[_LostLayout]) -> str:
-    convolutions = sum(1 for loss in losses if loss.reader.operator == _CONVOLUTION)
-    norms = len(losses) - convolutions
-    parts = []
-    if convolutions:
-        parts.append("1 convolution" if convolutions == 1 else f"{convolutions} convolutions")
-    if norms:
-        parts.append("1 normalisation" if norms == 1 else f"{norms} normalisations")
+    convolutions = sum(loss.reader.operator == _CONVOLUTION for loss in losses)
+    counts = {"convolution": convolutions, "normalisation": len(losses) - convolutions}
+    parts = [f"{count} {name}{'s' if count > 1 else ''}" for name, count in counts.items() if count]
     return f"{' and '.join(parts)} {'run' if len(losses) > 1 else 'runs'}"
 
 

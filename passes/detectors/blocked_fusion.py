@@ -1,12 +1,5 @@
 """Finds operators that a fusing compiler could run as one kernel but for an obstacle, and names it.
 
-Why it is slow: where fusion stops, a tensor is written to memory and read again.
-
-Fix: depends on the obstacle; see the finding.
-
-Safety: fixes that reorder arithmetic (a scale moved behind a product) change last digits; freezing makes weights
-constants of the compiled program.
-
 Assumes: compulsory traffic. Eager programs are reported, too: `torch.compile` alone would not fuse these places. FRX005
 reports those that it would fuse.
 """
@@ -20,6 +13,7 @@ from frx_graph.passes import confidence
 from frx_graph.passes.analysis import Analysis, Detector
 from frx_graph.passes.call_groups import (
     format_operator_names,
+    group_by,
     group_by_place,
     list_module_paths,
     merge_sites,
@@ -117,9 +111,7 @@ def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
     """Yield one finding for each line at which fusion stops, if that costs a material share of the traffic."""
     places = find_blocked_fusions(analysis.kernels, analysis.events.breaks, analysis.inner)
     for at_line in group_by_place(places, lambda place: place.op.site):
-        by_blocker: dict[Blocker, list[BlockedFusion]] = {}
-        for place in at_line:
-            by_blocker.setdefault(place.blocker, []).append(place)
+        by_blocker = group_by(at_line, lambda place: place.blocker)
         largest, *others = sorted(by_blocker.values(), key=_sum_saved_bytes, reverse=True)
         material = analysis.facts.calls * _sum_saved_bytes(largest) >= LEAST_SHARE * analysis.step_bytes
         if material or not _ALWAYS_TOLD.isdisjoint(by_blocker):

@@ -1,17 +1,5 @@
 """Finds convolution and pooling regions that run channels-last although plain was measured to be faster.
 
-Why it is slow: with many channels, small images and a small batch (the last stages of a classifier at 7x7), the plain
-or blocked kernels of oneDNN and cuDNN use the machine better than the channels-last ones. Channels-last may be
-unintended there: `model.to(memory_format=...)` converts everything, and Inductor on the CPU forces channels-last on
-every 2-D convolution of a graph.
-
-Fix: leave the region plain: convert its modules back and its input where it enters. Under Inductor switch
-`layout_optimization` off, which makes convolutions follow the program's strides, and convert by hand the modules that
-gain.
-
-Safety: values change by rounding at most. Under Inductor the switch affects the whole graph. Convolutions that gain
-from channels-last must then be converted by hand.
-
 Assumes: as for FRX004, operators between the convolutions cost the same in either layout, conversions run at the
 device's bandwidth, and weights are converted ahead of time. Inductor's conversions of weights at every call are not
 counted here; FRX007 counts them.
@@ -54,7 +42,9 @@ def _build_finding(analysis: Analysis, changes: LayoutFix, *, whole: bool) -> Fi
     fixes = []
     if forced:
         fixes.append(_describe_inductor_fix(whole=whole))
-    if not forced or _is_stored_channels_last(changes):
+    results = [value for op in changes.anchors for value in changes.facts.get_output_values(op)]
+    # The program itself, and not only the compiler, may run them channels-last.
+    if not forced or any(classify_memory_order(value) is Layout.CHANNELS_LAST for value in results):
         fixes.append(_describe_program_fix(changes, whole=whole))
     return make_layout_finding(
         analysis,
@@ -88,12 +78,6 @@ def _describe_program_fix(changes: LayoutFix, *, whole: bool) -> str:
         leaving = format_values(changes.leaving, changes.facts)
         fix += f", and `.contiguous(memory_format={memory_format})` for {leaving}, where the region ends"
     return fix
-
-
-def _is_stored_channels_last(changes: LayoutFix) -> bool:
-    """Return True if the program itself, and not only the compiler, runs these anchors channels-last."""
-    values = (value for op in changes.anchors for value in changes.facts.get_output_values(op))
-    return any(classify_memory_order(value) is Layout.CHANNELS_LAST for value in values)
 
 
 DETECTOR = Detector(RULE, "channels_last_harmful", detect)

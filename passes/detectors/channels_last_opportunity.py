@@ -1,13 +1,5 @@
 """Finds convolution and pooling regions that run plain although channels-last was measured to be faster.
 
-Why it is slow: oneDNN's and cuDNN's fastest convolution kernels work on channels-last or blocked images. Given plain
-ones they convert every operand and every result inside, at each call; pooling and normalisation lose vector width.
-
-Fix: convert the model's parameters once and its input where it enters, with `memory_format=torch.channels_last`
-(`channels_last_3d` for 3-D images). If only a part gains, convert that part and the values at its edges.
-
-Safety: values change by rounding at most. Code that calls `.view()` on an image, or reads its strides, may break.
-
 Assumes: operators between the convolutions take either layout at the same cost; conversions run at the device's
 bandwidth and are not fused away; the converted region's weights are converted once, ahead of time. Each region's
 cheapest layouts come from an exact minimum cut over the measured times. On CUDA, half precision is assumed to profit if
@@ -60,14 +52,12 @@ def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
 def _build_measured_finding(analysis: Analysis, changes: LayoutFix, *, whole: bool) -> Finding:
     memory_format = name_channels_last(changes.total.rank)
     anchors = format_anchor_count(len(changes.anchors))
-    if whole:
-        fix = f"`model = model.to(memory_format={memory_format})`{_describe_edges(changes, memory_format)}"
-    else:
-        fix = (
-            f"convert {format_modules(changes)} with `.to(memory_format={memory_format})`"
-            f"{_describe_edges(changes, memory_format)}; leave the rest as it is: it is faster plain, or "
-            f"not measured to gain"
-        )
+    fix = f"`model = model.to(memory_format={memory_format})`"
+    if not whole:
+        fix = f"convert {format_modules(changes)} with `.to(memory_format={memory_format})`"
+    fix += _describe_edges(changes, memory_format)
+    if not whole:
+        fix += "; leave the rest as it is: it is faster plain, or not measured to gain"
     return make_layout_finding(
         analysis,
         changes,

@@ -1,16 +1,6 @@
 """Finds copies that the program asks for: `.contiguous()`, `.clone()`, `.to(memory_format=...)`, and reshapes whose
 strides do not allow a view.
 
-Why it is slow: each reads and writes the whole tensor and computes nothing. Many are made by habit, though all users
-accept the source as it is. Others make the same tensor again and again.
-
-Fix: depends on the purpose of the copy. Drop it if its users take the source's strides, if the next copy undoes it, or
-if its source already has that layout. Keep the first of repeated copies. Copy a parameter once, at construction. For a
-needed copy the finding names the line that made the strides, the only place to avoid it.
-
-Safety: dropping a copy keeps values and changes strides and aliasing. A copy is never called needless if its source or
-result is written to or returned to the caller.
-
 Assumes: the operator layout contract lists the strides that an operator takes. A `.contiguous()` that does nothing now
 leaves no trace in the graph. It would begin to copy if the copy before it were dropped.
 """
@@ -49,6 +39,7 @@ from frx_graph.support.plain_text import format_bytes
 RULE = "FRX002"
 _SHOWN = 3
 """Users of a copy that a fix names."""
+_REPLAY = "replay of the operators behind each copy"
 
 _TITLES: Mapping[Necessity, str] = {
     Necessity.UNUSED: "Copy that nothing reads",
@@ -73,15 +64,18 @@ def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
 
 def _build_finding(analysis: Analysis, group: CopyGroup, verdicts: Sequence[Verdict]) -> Finding:
     main = _find_main_verdict(verdicts)
-    also = _find_other_removable(verdicts, main)
+    removable = [verdict for verdict in verdicts if verdict.necessity in REMOVABLE]
     sure = sum(_count_bytes(verdicts, necessity) for necessity in REMOVABLE)
     possible = sure + _count_bytes(verdicts, Necessity.LOOP)
     remedy = _choose_remedy(analysis, main, verdicts)
-    if also is not None:
+    if removable and main not in removable:
+        also = max(removable, key=lambda verdict: verdict.copy.bytes)
         other = _choose_remedy(analysis, also, verdicts).fix
         count = sum(verdict.copy.count for verdict in verdicts if verdict.necessity is also.necessity)
         remedy = replace(remedy, fix=f"{remedy.fix}. For {count} of the {group.count}: {other}")
-    severity = None if possible else _grade_needed_copies(group, analysis)
+    # Needed copies waste nothing as the program is.
+    large = group.bytes >= MEDIUM_SHARE * analysis.step_bytes > 0
+    severity = None if possible else Severity.LOW if large else Severity.INFO
     return build_copy_finding(
         group,
         analysis,
@@ -101,20 +95,6 @@ def _find_main_verdict(verdicts: Sequence[Verdict]) -> Verdict:
 
 def _count_bytes(verdicts: Sequence[Verdict], necessity: Necessity) -> int:
     return sum(verdict.copy.bytes for verdict in verdicts if verdict.necessity is necessity)
-
-
-def _find_other_removable(verdicts: Sequence[Verdict], main: Verdict) -> Verdict | None:
-    """Return the largest removable copy, if the main copy of the line is not removable."""
-    removable = [verdict for verdict in verdicts if verdict.necessity in REMOVABLE]
-    if main.necessity in REMOVABLE or not removable:
-        return None
-    return max(removable, key=lambda verdict: verdict.copy.bytes)
-
-
-def _grade_needed_copies(group: CopyGroup, analysis: Analysis) -> Severity:
-    """Return LOW or INFO: nothing is wasted as the program is."""
-    share = group.bytes / analysis.step_bytes if analysis.step_bytes > 0 else 0.0
-    return Severity.LOW if share >= MEDIUM_SHARE else Severity.INFO
 
 
 def _format_needed_title(verdict: Verdict) -> str:
@@ -141,8 +121,7 @@ def _choose_remedy(analysis: Analysis, main: Verdict, verdicts: Sequence[Verdict
         case Necessity.CONSTANT:
             return Remedy(_describe_constant_fix(facts, main), risk=Risk.MEDIUM)
         case Necessity.UNNEEDED:
-            takers = _describe_users(facts, main)
-            text = f"drop {call}: the source's strides do for {takers}"
+            text = f"drop {call}: the source's strides do for {_describe_users(facts, main)}"
             if main.plain_weights:
                 text += ", with its weight in channels-last, too (else that is converted instead)"
             return Remedy(text, Effort.ONE_LINE)
@@ -184,12 +163,9 @@ def _describe_constant_fix(facts: GraphFacts, verdict: Verdict) -> str:
 def _describe_loop_fix(facts: GraphFacts, times: int, part_of: ValueFacts | None) -> str:
     if part_of is None:
         return f"the loop makes this copy {times} times: change the layout once before it and back once after it"
-    producer = facts.get_producer(part_of.name)
-    whole = (
-        f"what {_shorten_operator(producer)} makes at {format_location(producer.site)}"
-        if producer
-        else part_of.path or part_of.name
-    )
+    whole = part_of.path or part_of.name
+    if producer := facts.get_producer(part_of.name):
+        whole = f"what {_shorten_operator(producer)} makes at {format_location(producer.site)}"
     return f"these are {times} copies of parts of one value: copy {whole} once, before it is split"
 
 
@@ -232,15 +208,14 @@ def _collect_evidence(analysis: Analysis, verdicts: Sequence[Verdict]) -> Iterat
         for n in Necessity
         if count_of[n]
     )
-    yield Evidence(f"what the copies are for: {split}", "replay of the operators behind each copy")
+    yield Evidence(f"what the copies are for: {split}", _REPLAY)
     largest_first = sorted((verdict.copy for verdict in verdicts), key=lambda copy: -copy.bytes)
     yield from summarize_texts((describe_copy(facts, copy), copy.count) for copy in largest_first)
     main = _find_main_verdict(verdicts)
     origin = find_stride_origin(facts, main.copy.value) if main.copy.value in facts.values else None
     if origin is not None:
         yield Evidence(f"the source's strides: {describe_origin(facts, origin)}", "eager graph")
-    reason = _explain_need(facts, main)
-    if reason is not None:
+    if (reason := _explain_need(facts, main)) is not None:
         yield reason
 
 
@@ -248,15 +223,11 @@ def _explain_need(facts: GraphFacts, verdict: Verdict) -> Evidence | None:
     """Return the reason for which the copy is needed, if it is one operator or the caller."""
     op = facts.op_by_node.get(verdict.copy.node)
     wanted = facts.op_by_node.get(verdict.wanted_by) if verdict.wanted_by else None
-    if wanted is not None and (wanted.view or wanted.operator == "aten._unsafe_view"):
-        line = format_location(wanted.site)
-        text = f"{_shorten_operator(wanted)} at {line} joins dimensions that do not lie side by side in the source"
-        return Evidence(text, "replay of the operators behind each copy")
     if wanted is not None:
-        text = (
-            f"{_shorten_operator(wanted)} at {format_location(wanted.site)} is not known to take the source's strides"
-        )
-        return Evidence(text, "operator layout contract")
+        reader = f"{_shorten_operator(wanted)} at {format_location(wanted.site)}"
+        if wanted.view or wanted.operator == "aten._unsafe_view":
+            return Evidence(f"{reader} joins dimensions that do not lie side by side in the source", _REPLAY)
+        return Evidence(f"{reader} is not known to take the source's strides", "operator layout contract")
     if op is not None and any(facts.values[name].user_visible for name in op.outputs):
         return Evidence("the caller gets the result and sees its strides", "eager graph")
     return None

@@ -1,13 +1,5 @@
 """Finds operators that copy an operand or their result inside, because their kernel wants other strides.
 
-Why it is slow: the copy reads and writes the whole tensor before (or after) the operator does the same, and nothing in
-the program shows it. It happens at every call.
-
-Fix: give the operator strides that it takes. Make the value contiguous once if several operators need it, or have its
-producer store it in the right order. Otherwise use an operator that takes the present strides.
-
-Safety: strides change, values do not. Code that reads `.stride()` or calls `.view()` on the value sees the difference.
-
 Assumes: the copy was measured, for this very call or for its operator and stride class. Confidence and evidence state
 which of the two.
 """
@@ -75,8 +67,7 @@ def _collect_evidence(analysis: Analysis, group: CopyGroup) -> Iterator[Evidence
 
 
 def _list_accepted_patterns(analysis: Analysis, copy: Copy) -> tuple[str, ...]:
-    """Return the stride classes that the operator takes for the copied operand without a copy, as far as the contract
-    knows."""
+    """Return the stride classes that the contract knows the operator to take without a copy."""
     facts, contract = analysis.facts, analysis.contract
     op = facts.op_by_node.get(copy.node)
     if contract is None or op is None or copy.value not in op.inputs or op.operator != copy.operator:

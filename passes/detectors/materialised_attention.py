@@ -1,16 +1,5 @@
 """Finds attention written as product, softmax, product, whose N×M scores go through memory.
 
-Why it is slow: every operator between the two products reads and writes a tensor of batch × heads × N × M elements.
-Queries, keys, values and the result together have only batch × heads × (2N + 2M) × d. A fused kernel computes the
-scores tile by tile and never stores them (Dao et al., FlashAttention, arXiv 2205.14135, section 3).
-
-Fix: `torch.nn.functional.scaled_dot_product_attention` with the scale and the mask that were found. It takes
-(batch, heads, sequence, dim) views of a (batch, sequence, heads, dim) tensor as they are.
-
-Safety: the same function up to the order of summation. Dropout draws other random numbers. A query whose keys are all
-hidden gets zeros; a softmax gives NaN if the fill is -inf, or the mean of the values if it is finite. Attention weights
-can no longer be returned, so an attention whose weights are used elsewhere is refused.
-
 Assumes: keys and values are not parameters (a product with a learned table is no attention between tokens). Fires only
 if the scores move more bytes than queries, keys, values and result together. Standard attention accesses Θ(Nd + N²)
 elements (FlashAttention, theorem 2); below that size the first term, which stays, is the larger.
@@ -26,7 +15,7 @@ from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.passes import confidence
 from frx_graph.passes.analysis import Analysis, Detector
 from frx_graph.passes.attention_pattern import FALLBACK_SOFTMAX, Attention
-from frx_graph.passes.call_groups import list_module_paths, merge_sites
+from frx_graph.passes.call_groups import group_by, list_module_paths, merge_sites
 from frx_graph.passes.severity import grade_bytes, predict_saving
 from frx_graph.records import Copy, Effort, Evidence, Finding, Refusal, Risk
 from frx_graph.support.plain_text import format_bytes
@@ -36,25 +25,18 @@ RULE = "FRX012"
 
 def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
     """Yield one finding for each line whose softmax belongs to materialised attentions; forward traffic only."""
-    groups: dict[tuple[object, bool], list[Attention]] = {}
-    for attention in analysis.attentions:
-        if count_scores_bytes(analysis.facts, attention) <= count_operand_bytes(attention):
-            continue
-        refusal = _refuse_attention(attention)
-        if refusal is not None:
-            yield refusal
-            continue
-        key = (attention.softmax.site.place, attention.softmax.operator == FALLBACK_SOFTMAX)
-        groups.setdefault(key, []).append(attention)
-    for group in groups.values():
+    facts = analysis.facts
+    large = [a for a in analysis.attentions if count_scores_bytes(facts, a) > count_operand_bytes(a)]
+    refusals = [_refuse_attention(attention) for attention in large]
+    yield from (refusal for refusal in refusals if refusal is not None)
+    fusible = [attention for attention, refusal in zip(large, refusals, strict=True) if refusal is None]
+    for group in group_by(fusible, lambda a: (a.softmax.site.place, a.softmax.operator == FALLBACK_SOFTMAX)).values():
         yield _build_finding(analysis, group)
 
 
 def count_scores_bytes(facts: GraphFacts, attention: Attention) -> int:
-    """Return the bytes that the operators between the products move: each reads the result of the one before; the first
-    product only writes, the second only reads."""
-    written = [sum(facts.values[name].bytes for name in op.outputs) for op in attention.between]
-    return 2 * sum(written)
+    """Return the bytes that the operators between the products move: each reads what the one before wrote."""
+    return 2 * sum(facts.values[name].bytes for op in attention.between for name in op.outputs)
 
 
 def count_operand_bytes(attention: Attention) -> int:
@@ -65,18 +47,16 @@ def count_operand_bytes(attention: Attention) -> int:
 
 
 def _refuse_attention(attention: Attention) -> Refusal | None:
-    site = attention.softmax.site
-    nodes = tuple(op.node for op in attention.between)
     if attention.weights_used_by:
         used = ", ".join(dict.fromkeys(attention.weights_used_by))
-        return Refusal(
-            f"attention at {site}", f"its weights are also used by {used}: a fused kernel has none", nodes, site
-        )
-    if attention.unsupported and attention.softmax.operator != FALLBACK_SOFTMAX:
+        reason = f"its weights are also used by {used}: a fused kernel has none"
+    elif attention.unsupported and attention.softmax.operator != FALLBACK_SOFTMAX:
         met = ", ".join(dict.fromkeys(attention.unsupported))
         reason = f"between product and softmax is {met}, which scaled_dot_product_attention has no argument for"
-        return Refusal(f"attention at {site}", reason, nodes, site)
-    return None
+    else:
+        return None
+    site = attention.softmax.site
+    return Refusal(f"attention at {site}", reason, tuple(op.node for op in attention.between), site)
 
 
 def _build_finding(analysis: Analysis, group: Sequence[Attention]) -> Finding:
@@ -140,8 +120,7 @@ def _describe_fix(attention: Attention, obstacle: str) -> str:
     text = f"replace the lines from the first product to the second by `{call}`"
     if attention.scale_on_query:
         text += "; it scales by itself, so drop the scaling of q"
-    note = _describe_mask(attention)
-    if note:
+    if note := _describe_mask(attention):
         text += f"; {note}"
     if obstacle:
         text += f"; note that {obstacle}, so the saving there comes only without it"

@@ -1,21 +1,13 @@
 """Finds operators that wait for memory: groups that would share one kernel but run one by one, and operators with too
 little arithmetic for what they move.
 
-Why it is slow: left of the ridge point the arithmetic units idle. Each operator of an eager chain reads its operands
-from memory and writes its result back, although the next one could have taken it from a register.
-
-Fix: fuse the group (`torch.compile`). For single operators move fewer bytes: a narrower dtype, or more rows per read of
-the weights.
-
-Safety: a fused group rounds as its parts do, except that intermediate results may stay in fp32. A narrower dtype loses
-digits.
-
 Assumes: compulsory traffic, with nothing left in a cache between operators. Under Inductor groups are fused already and
 not reported. Layout copies between the operators are not counted here; the copy rules answer for them.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -79,14 +71,10 @@ def _find_fusible_regions(analysis: Analysis) -> list[_MemoryBoundRegion]:
     for group in analysis.kernels.groups:
         if group.saved_bytes > 0:
             moving = tuple(op for op in group.ops if costs[op.node].bytes)
-            anchor = max(moving, key=lambda op: (_has_module(op), costs[op.node].bytes))
+            # No line of the program asks for autograd's sums of gradients between modules.
+            anchor = max(moving, key=lambda op: ("." in op.site.module_path, costs[op.node].bytes))
             regions.append(_MemoryBoundRegion(moving, anchor, group.bytes, group.saved_bytes, group.flops))
     return regions
-
-
-def _has_module(op: OpFacts) -> bool:
-    """Return False for autograd's sums of gradients between modules, which no line of the program asks for."""
-    return "." in op.site.module_path
 
 
 def _find_single_regions(analysis: Analysis) -> list[_MemoryBoundRegion]:
@@ -119,9 +107,9 @@ def _build_findings(
 
 def _find_typical_region(instances: Sequence[_MemoryBoundRegion]) -> _MemoryBoundRegion:
     """Return the largest region of the kind that moves most; the first of equals."""
-    moved: dict[str, int] = {}
+    moved: Counter[str] = Counter()
     for region in instances:
-        moved[format_operator_names(region.ops)] = moved.get(format_operator_names(region.ops), 0) + region.bytes
+        moved[format_operator_names(region.ops)] += region.bytes
     return max(instances, key=lambda region: (moved[format_operator_names(region.ops)], region.bytes))
 
 
@@ -149,7 +137,10 @@ def _build_finding(
                 "traffic of the captured graph",
             )
         )
-    evidence.extend(_build_attention_evidence(analysis, typical))
+    if not analysis.attention_nodes.isdisjoint(op.node for op in typical.ops):
+        evidence.append(
+            Evidence("part of an attention that stores its scores: FRX012's fix ends this traffic too", "FRX012")
+        )
     return Finding(
         rule=RULE,
         title=f"{format_operator_names(typical.ops)}: memory-bound{', not fused' if fused else ''}{phase}",
@@ -189,13 +180,6 @@ def _build_roofline_evidence(position: RooflinePosition, device: DeviceProfile) 
         f"of the device's peak is attainable, in {1e3 * position.predicted_seconds:.3g} ms per step or more",
         f"roofline of {device.name}, measured",
     )
-
-
-def _build_attention_evidence(analysis: Analysis, region: _MemoryBoundRegion) -> list[Evidence]:
-    """Note that another rule's fix makes this one unnecessary, if so."""
-    if analysis.attention_nodes.isdisjoint(op.node for op in region.ops):
-        return []
-    return [Evidence("part of an attention that stores its scores: FRX012's fix ends this traffic too", "FRX012")]
 
 
 DETECTOR = Detector(RULE, "memory_bound_region", detect)

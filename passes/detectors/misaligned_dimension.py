@@ -1,12 +1,5 @@
 """Finds matrix products and convolutions whose dimensions do not fill the device's vectors or tensor-core tiles.
 
-Why it is slow: the kernel computes the missing columns too and throws them away, or, on a GPU, the library falls back
-to a kernel with narrower loads.
-
-Fix: choose the next size that fits; if the size is given (a vocabulary, a number of tokens), pad it once.
-
-Safety: another number of channels is another model; a padded vocabulary needs its extra logits ignored.
-
 Assumes: on the CPU, what was measured with AVX-512 on oneDNN: convolutions only. On CUDA, NVIDIA's documentation; the
 loss there was not measured, so its size is not predicted.
 """
@@ -73,9 +66,9 @@ def _find_misalignment(op: OpFacts, analysis: Analysis) -> _MisalignedCall | Non
     else:
         return None
     misfit = _MisalignedCall(op, dimensions, flops)
-    if not dimensions:
-        return None
-    return replace(misfit, share=flops * (misfit.padding - 1)) if on_cpu else misfit
+    if on_cpu:
+        misfit = replace(misfit, share=flops * (misfit.padding - 1))
+    return misfit if dimensions else None
 
 
 def _build_finding(analysis: Analysis, instances: Sequence[_MisalignedCall], share: float) -> Finding:

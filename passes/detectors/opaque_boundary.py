@@ -1,15 +1,5 @@
 """Finds custom operators, collectives and higher-order operators that force a layout on their neighbours.
 
-Why it is slow: the compiler cannot look inside such an operator and hands it the strides of the eager program, even if
-everything around it runs in channels-last. Its author often makes every operand contiguous to be safe. Either way
-tensors are copied on the way in, and again on the way out.
-
-Fix: let the kernel take the strides that it is given, and register the operator with `torch.Tag.flexible_layout`; or
-convert once, where the layout changes anyway.
-
-Safety: an operator tagged `flexible_layout` is called with any strides: a kernel that computes addresses as if its
-operands were contiguous then reads wrong elements.
-
 Assumes: explicit copies next to the operator are made for it. FRX002 claims them; this finding names their reason.
 """
 
@@ -73,14 +63,9 @@ def _find_boundary(op: OpFacts, analysis: Analysis) -> Iterator[_LayoutBoundary]
     nodes = (*_find_copies_before(op, facts), *_find_copies_behind(op, facts))
     copied = tuple(facts.values[facts.op_by_node[node].inputs[0]] for node in nodes)
     forced = tuple(_find_forced_values(op, analysis))
-    if forced:
-        yield _LayoutBoundary(op, (*copied, *forced), nodes, forced=True)
-    elif copied:
-        yield _LayoutBoundary(op, copied, nodes)
-    else:
-        lost = _find_lost_operand(op, facts)
-        if lost is not None:
-            yield _LayoutBoundary(op, (), lost=lost)
+    lost = None if copied or forced else _find_lost_operand(op, facts)
+    if copied or forced or lost is not None:
+        yield _LayoutBoundary(op, (*copied, *forced), nodes, bool(forced), lost)
 
 
 def _find_copies_before(op: OpFacts, facts: GraphFacts) -> Iterator[str]:
@@ -100,8 +85,7 @@ def _find_copies_behind(op: OpFacts, facts: GraphFacts) -> Iterator[str]:
 
 
 def _find_forced_values(op: OpFacts, analysis: Analysis) -> Iterator[ValueFacts]:
-    """Yield plain images that Inductor copies because neighbouring convolutions run in channels-last while `op` gets
-    the strides of eager. A pointwise operator between would absorb the conversion."""
+    """Yield plain images next to convolutions that Inductor runs in channels-last: it copies them for `op`."""
     facts = analysis.facts
     constraint = find_layout_constraint(op)
     if constraint in (None, LayoutConstraint.FLEXIBLE) or not is_channels_last_forced(facts, op.phase, analysis.inner):
@@ -190,18 +174,14 @@ def _collect_evidence(boundary: _LayoutBoundary, moved: int) -> Iterator[Evidenc
         yield Evidence(f"{op.operator} is called with {constraint}, {said}", "torch's operator registry")
     if boundary.copied:
         largest = max(boundary.copied, key=lambda value: value.bytes)
-        text = (
-            f"copies of {format_value(largest)} and others"
-            if len(boundary.copied) > 1
-            else f"a copy of {format_value(largest)}"
-        )
-        yield Evidence(f"{text}, {format_bytes(moved)} per step", "strides of the captured graph")
+        what = f"{format_value(largest)} and others" if len(boundary.copied) > 1 else format_value(largest)
+        text = f"{'copies' if len(boundary.copied) > 1 else 'a copy'} of {what}, {format_bytes(moved)} per step"
+        yield Evidence(text, "strides of the captured graph")
     if boundary.copies:
         yield Evidence("FRX002 also counts the explicit copies in the program", "predicted copies")
     if boundary.lost is not None:
-        yield Evidence(
-            f"its operand is {format_value(boundary.lost)}, its result plain", "strides of the captured graph"
-        )
+        text = f"its operand is {format_value(boundary.lost)}, its result plain"
+        yield Evidence(text, "strides of the captured graph")
 
 
 DETECTOR = Detector(RULE, "opaque_boundary", detect)

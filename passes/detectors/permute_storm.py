@@ -1,17 +1,6 @@
 """Finds chains of permute, transpose, movedim and view that cancel or amount to one permute, and projections whose
 results are copied because they are stored in another order than they are read.
 
-Why it is slow: a view costs no memory traffic, but each costs a dispatch. The strides that it leaves make the next
-reshape, `.contiguous()` or operator copy the whole tensor.
-
-Fix: drop what cancels, write one permute for several, and store the producer's result in the order that its reader
-wants. This matters most for queries, keys and values, which `scaled_dot_product_attention` reads as views of the
-projection.
-
-Safety: dropping views that cancel is exact. They do not count as cancelling if a copy between has another reader, is
-written to, or separates them from a value that is. Changing the order that a projection stores means permuting its
-weight, also in checkpoints.
-
 Assumes: nothing outside the graph reads the intermediate strides. This rule claims no copies: other rules claim those
 at a chain's end.
 """
@@ -27,7 +16,7 @@ from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.facts.operator_families import LAYOUT_COPIES, MATRIX_PRODUCTS
 from frx_graph.passes import confidence
 from frx_graph.passes.analysis import Analysis, Detector
-from frx_graph.passes.call_groups import list_module_paths, merge_sites
+from frx_graph.passes.call_groups import group_by, list_module_paths, merge_sites
 from frx_graph.passes.copies.copy_findings import summarize_texts
 from frx_graph.passes.copies.permute_chains import (
     Chain,
@@ -73,7 +62,6 @@ class _ChainGroup:
 def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
     """Yield one finding for each kind and line at which such chains begin."""
     inside = _index_inner_copies(analysis)
-    groups: dict[tuple[_StormKind, object], list[_ChainGroup]] = {}
     wasted: dict[tuple[str, ...], _ChainGroup] = {}
     projections: list[Chain] = []
     for chain in find_chains(analysis.facts):
@@ -86,11 +74,10 @@ def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
             # Branches share their beginning, so a span may be met twice.
             nodes = tuple(step.op.node for step in span.steps)
             wasted.setdefault(nodes, _ChainGroup(kind, (span,), _list_span_copies(analysis, span, {})))
-    for storm in (*wasted.values(), *_find_projections(analysis, projections, inside)):
-        if not storm.copies and analysis.inner == "inductor":
-            continue  # A view that Inductor compiles is an index: it costs not even a dispatch.
-        groups.setdefault((storm.kind, storm.site.place), []).append(storm)
-    for group in groups.values():
+    storms = (*wasted.values(), *_find_projections(analysis, projections, inside))
+    # A view that Inductor compiles is an index: it costs not even a dispatch.
+    costly = (storm for storm in storms if storm.copies or analysis.inner != "inductor")
+    for group in group_by(costly, lambda storm: (storm.kind, storm.site.place)).values():
         yield _build_finding(analysis, group)
 
 
@@ -98,20 +85,13 @@ def _find_projections(
     analysis: Analysis, projections: Iterable[Chain], inside: Mapping[str, list[Copy]]
 ) -> Iterator[_ChainGroup]:
     """Yield modules in which at least `PROJECTIONS` results of linear layers are reordered and then copied."""
-    by_module: dict[tuple[str, str], list[tuple[Span, tuple[Copy, ...]]]] = {}
-    for chain in projections:
-        span = Span(chain, chain.reorderings[0], len(chain.steps) - 1)
-        copies = _list_span_copies(analysis, span, inside)
-        if copies:
-            site = span.steps[0].op.site
-            by_module.setdefault((site.file, site.module_path), []).append((span, copies))
-    for found in by_module.values():
-        sources = {compute_value_key(analysis.facts, copies[0].value) for _, copies in found}
-        if len(sources) >= PROJECTIONS:
-            spans, copied = zip(*found, strict=True)
-            yield _ChainGroup(
-                _StormKind.PROJECTION, spans, tuple(dict.fromkeys(copy for each in copied for copy in each))
-            )
+    spans = [Span(chain, chain.reorderings[0], len(chain.steps) - 1) for chain in projections]
+    storms = [_ChainGroup(_StormKind.PROJECTION, (s,), _list_span_copies(analysis, s, inside)) for s in spans]
+    copied = (storm for storm in storms if storm.copies)
+    for found in group_by(copied, lambda storm: (storm.site.file, storm.site.module_path)).values():
+        if len({compute_value_key(analysis.facts, storm.copies[0].value) for storm in found}) >= PROJECTIONS:
+            copies = dict.fromkeys(copy for storm in found for copy in storm.copies)
+            yield _ChainGroup(_StormKind.PROJECTION, tuple(storm.spans[0] for storm in found), tuple(copies))
 
 
 def _is_projection(facts: GraphFacts, value: str) -> bool:
@@ -125,12 +105,9 @@ def _is_projection(facts: GraphFacts, value: str) -> bool:
 
 def _index_inner_copies(analysis: Analysis) -> Mapping[str, list[Copy]]:
     """Return the copies inside operators, by the value that they copy."""
-    by_value: dict[str, list[Copy]] = {}
-    for copy in analysis.copies:
-        op = analysis.facts.op_by_node.get(copy.node)
-        if copy.kind is CopyKind.OPERATOR and (op is None or op.operator not in LAYOUT_COPIES):
-            by_value.setdefault(copy.value, []).append(copy)
-    return by_value
+    explicit = {op.node for op in analysis.facts.ops if op.operator in LAYOUT_COPIES}
+    inside = (copy for copy in analysis.copies if copy.kind is CopyKind.OPERATOR and copy.node not in explicit)
+    return group_by(inside, lambda copy: copy.value)
 
 
 def _list_span_copies(analysis: Analysis, span: Span, inside: Mapping[str, list[Copy]]) -> tuple[Copy, ...]:
@@ -170,23 +147,18 @@ def _choose_remedy(analysis: Analysis, storm: _ChainGroup) -> tuple[str, Effort,
     span = storm.spans[0]
     moves = [step for step in span.steps if is_reordering(facts, step.op)]
     if storm.kind is _StormKind.CANCEL:
-        named = " and ".join(f"`{format_call(step.op)}` at {format_location(step.op.site)}" for step in moves)
+        named = [f"`{format_call(step.op)}` at {format_location(step.op.site)}" for step in moves]
         if is_read_between(facts, span):
-            first, last = (
-                f"`{format_call(step.op)}` at {format_location(step.op.site)}" for step in (moves[0], moves[-1])
-            )
+            first, last = named[0], named[-1]
             fix = f"drop {last} and read the value from before {first}, whose result is also read elsewhere"
             return f"{fix}: together they change nothing", Effort.LOCAL, Risk.LOW
         between = ", with the copies between" if storm.copies else ""
-        return f"drop {named}{between}: together they change nothing", Effort.LOCAL, Risk.LOW
+        return f"drop {' and '.join(named)}{between}: together they change nothing", Effort.LOCAL, Risk.LOW
     if storm.kind is _StormKind.COMPOSE:
         order = compose_order(facts, span)
         call = f"`permute{order}`" if order is not None else "one permute"
-        return (
-            f"write {call} for the {len(moves)} calls from {format_location(moves[0].op.site)} on",
-            Effort.ONE_LINE,
-            Risk.LOW,
-        )
+        fix = f"write {call} for the {len(moves)} calls from {format_location(moves[0].op.site)} on"
+        return fix, Effort.ONE_LINE, Risk.LOW
     if _is_attention_operand(analysis, storm):
         fix = (
             "project queries, keys and values with weight rows in the order (3, heads, dim) and pass the views "

@@ -1,15 +1,5 @@
 """Finds inputs whose strides differ between calls, so that a compiled frame is compiled again.
 
-Why it is slow: a compiled graph holds for the strides that it was made for. Dynamo guards on them, and a tensor of the
-same shape with other strides makes it compile the frame again, which takes seconds. After eight versions the frame runs
-in eager. CUDA graphs are recorded per version, too.
-
-Fix: pin the strides before the compiled call: `x = x.contiguous()`, or `.contiguous(memory_format=...)` where
-channels-last is wanted; convert parameters before compiling. Marking dimensions dynamic does not help: that covers
-sizes. `frx_graph.compile(model, options={"pin_strides": True})` copies inputs to the strides of the first call.
-
-Safety: values are the same; the pinned calls copy unless the layout is already right.
-
 Assumes: Dynamo reports the first guard that fails, and compares sizes before strides: a call that differs in both shows
 as a size only.
 """
@@ -29,6 +19,7 @@ from frx_graph.facts.layout import (
 )
 from frx_graph.passes import confidence
 from frx_graph.passes.analysis import Analysis, Detector
+from frx_graph.passes.call_groups import group_by
 from frx_graph.passes.recompiles import (
     RecompileCause,
     RecompileReason,
@@ -45,11 +36,8 @@ _SOURCE = "Dynamo recompile reasons"
 def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
     """Yield one finding for each input of this graph's frame whose strides made Dynamo compile it again."""
     reasons = list_frame_recompiles(analysis)
-    by_source: dict[str, list[RecompileReason]] = {}
-    for reason in reasons:
-        if reason.cause is RecompileCause.STRIDE:
-            by_source.setdefault(reason.source, []).append(reason)
-    for source, group in by_source.items():
+    changed = (reason for reason in reasons if reason.cause is RecompileCause.STRIDE)
+    for source, group in group_by(changed, lambda reason: reason.source).items():
         yield _build_finding(analysis, source, group, versions=len(reasons) + 1)
 
 
@@ -103,20 +91,16 @@ def _find_input(facts: GraphFacts, source: str) -> ValueFacts | None:
     for value in inputs:
         if source in (value.path, value.name):
             return value
-    ending = "." + ".".join(_split_parameter_path(source)[-2:]) if _is_parameter(source) else None
-    if ending is None:
+    if not _is_parameter(source):
         return None
+    plain = source.replace("._parameters[", ".").replace("._modules[", ".").replace("'", "").replace("]", "")
+    ending = "." + ".".join([part for part in plain.split(".") if part][1:][-2:])
     named = [value for value in inputs if f".{value.path}".endswith(ending)]
     return named[0] if len(named) == 1 else None
 
 
 def _is_parameter(source: str) -> bool:
     return "._parameters[" in source
-
-
-def _split_parameter_path(source: str) -> list[str]:
-    plain = source.replace("._parameters[", ".").replace("._modules[", ".")
-    return [part for part in plain.replace("'", "").replace("]", "").split(".") if part][1:]
 
 
 def _choose_site(facts: GraphFacts, value: ValueFacts | None, reasons: Sequence[RecompileReason]) -> CallSite:

@@ -1,13 +1,5 @@
 """Finds frames that are compiled again and again, and graph breaks that a step runs into many times.
 
-Why it is slow: each compilation takes seconds and stops the program; after eight versions Dynamo gives the frame up and
-runs it in eager. A graph break ends fusion at the line and costs a return to Python at every call.
-
-Fix, by what changed: sizes, mark them dynamic; Python numbers, pass them as tensors or keep them constant; globals and
-closures, pass them as arguments; modes, one compiled callable per mode; lists and dictionaries, a fixed length.
-
-Safety: values do not change if the changed program computes the same.
-
 Assumes: three recompilations for other reasons than strides are not a start-up effect. Dynamo makes a size or a number
 dynamic when it first sees it change, which explains one or two. Strides are FRX006's. Reuse of autotuning results is
 not visible here.
@@ -21,6 +13,7 @@ from frx_graph.capture.captured_graph import GraphBreak
 from frx_graph.capture.dynamo_events import shorten_reason
 from frx_graph.passes import confidence
 from frx_graph.passes.analysis import Analysis, Detector
+from frx_graph.passes.call_groups import group_by
 from frx_graph.passes.recompiles import (
     RecompileCause,
     RecompileReason,
@@ -37,38 +30,23 @@ FEWEST = 3
 _SHOWN = 3
 _LIMIT_TEXTS = ("recompile_limit", "cache_size_limit", "recompile limit")
 
-_FIXES: dict[RecompileCause, tuple[str, Effort]] = {
-    RecompileCause.SIZE: (
-        "mark the dimension dynamic before the first call (`torch._dynamo.mark_dynamic(x, dim)`) or compile with "
-        "`dynamic=True`; a size of 0 or 1 stays a separate case: pad it",
-        Effort.ONE_LINE,
-    ),
-    RecompileCause.TENSOR: (
-        "give the tensor one dtype, rank, device and requires_grad before the compiled call",
-        Effort.LOCAL,
-    ),
-    RecompileCause.TYPE: ("pass the same type at every call: not a tensor now and None or a number then", Effort.LOCAL),
-    RecompileCause.VALUE: (
-        "pass the Python value as a tensor, or keep it constant while the compiled code runs",
-        Effort.LOCAL,
-    ),
-    RecompileCause.GLOBAL: ("pass the global or closure value as an argument, as a tensor", Effort.LOCAL),
-    RecompileCause.OBJECT: (
-        "pass the same object at every call: do not make a new function, lambda or module each time",
-        Effort.LOCAL,
-    ),
-    RecompileCause.CONTAINER: (
-        "keep the length and the keys of the container fixed, or stack its tensors into one",
-        Effort.LOCAL,
-    ),
-    RecompileCause.ALIASING: ("pass distinct tensors at every call, or the same one at every call", Effort.LOCAL),
-    RecompileCause.MODE: (
-        "compile one callable for each mode (training, evaluation, autocast) and do not switch one between them",
-        Effort.LOCAL,
-    ),
-    RecompileCause.BACKEND: ("make the backend once and pass that same object to every torch.compile", Effort.ONE_LINE),
-    RecompileCause.UNKNOWN: ('find the guard with TORCH_LOGS="recompiles"', Effort.LOCAL),
+_FIXES: dict[RecompileCause, str] = {
+    RecompileCause.SIZE: "mark the dimension dynamic before the first call (`torch._dynamo.mark_dynamic(x, dim)`) or "
+    "compile with `dynamic=True`; a size of 0 or 1 stays a separate case: pad it",
+    RecompileCause.TENSOR: "give the tensor one dtype, rank, device and requires_grad before the compiled call",
+    RecompileCause.TYPE: "pass the same type at every call: not a tensor now and None or a number then",
+    RecompileCause.VALUE: "pass the Python value as a tensor, or keep it constant while the compiled code runs",
+    RecompileCause.GLOBAL: "pass the global or closure value as an argument, as a tensor",
+    RecompileCause.OBJECT: "pass the same object at every call: do not make a new function, lambda or module each time",
+    RecompileCause.CONTAINER: "keep the length and the keys of the container fixed, or stack its tensors into one",
+    RecompileCause.ALIASING: "pass distinct tensors at every call, or the same one at every call",
+    RecompileCause.MODE: "compile one callable for each mode (training, evaluation, autocast) and do not switch one "
+    "between them",
+    RecompileCause.BACKEND: "make the backend once and pass that same object to every torch.compile",
+    RecompileCause.UNKNOWN: 'find the guard with TORCH_LOGS="recompiles"',
 }
+_ONE_LINE = frozenset({RecompileCause.SIZE, RecompileCause.BACKEND})
+"""Causes whose fix is one line of the program."""
 
 
 def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
@@ -90,9 +68,7 @@ def _is_limit_message(text: str) -> bool:
 def _build_instability_finding(
     analysis: Analysis, reasons: Sequence[RecompileReason], *, versions: int, limit: bool
 ) -> Finding:
-    by_cause: dict[RecompileCause, list[RecompileReason]] = {}
-    for reason in reasons:
-        by_cause.setdefault(reason.cause, []).append(reason)
+    by_cause = group_by(reasons, lambda reason: reason.cause)
     causes = sorted(by_cause, key=lambda cause: -len(by_cause[cause]))
     site = next((reason.site for reason in reasons if reason.site is not None), None)
     ends = ", and reached the limit of versions: it runs in eager from then on" if limit else ""
@@ -105,9 +81,9 @@ def _build_instability_finding(
         count_per_step=len(reasons),
         bytes_per_step=None,
         saving=Saving(),
-        effort=max((_FIXES[cause][1] for cause in causes), key=list(Effort).index),
+        effort=Effort.ONE_LINE if _ONE_LINE.issuperset(causes) else Effort.LOCAL,
         risk=Risk.MEDIUM,
-        fix="; ".join(_FIXES[cause][0] for cause in causes),
+        fix="; ".join(_FIXES[cause] for cause in causes),
         confidence=confidence.MEASURED,
         basis=Basis.OBSERVED,
         evidence=(

@@ -1,19 +1,11 @@
 """Finds matrix products and convolutions in fp32 on a device that computes faster in TF32, bf16 or fp16.
 
-Why it is slow: the device has units for narrower operands that do several times as many operations per second, and
-narrower operands are half the bytes.
-
-Fix: autocast, or TF32 for fp32 products on CUDA.
-
-Safety: products of narrower operands round more: bf16 keeps 8 bits of mantissa, TF32 and fp16 keep 11. Sums stay in
-fp32. Compare the outputs, and in training the loss curve.
-
 Assumes: the roofline. Casts that autocast adds are not counted, so the predicted time is a lower bound.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 
@@ -39,8 +31,10 @@ def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
     if device is None or torch.float32 not in device.peak_flops:
         yield Refusal(RULE, "needs the device's peak arithmetic by dtype, which was not measured")
         return
-    faster = _find_fastest_dtype(device.peak_flops)
-    if faster is None or (analysis.precision is not None and analysis.precision.autocast):
+    peaks = device.peak_flops
+    faster = max((torch.bfloat16, torch.float16), key=lambda half: peaks.get(half, 0.0))
+    narrowed = analysis.precision is not None and analysis.precision.autocast
+    if narrowed or peaks.get(faster, 0.0) < LEAST_RATIO * peaks[torch.float32]:
         return
     ops = list(_find_fp32_products(analysis))
     calls = analysis.facts.calls
@@ -50,12 +44,6 @@ def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
     )
     if ops and saved >= MEDIUM_SHARE * before:
         yield _build_finding(analysis, device, ops, faster, before, saved)
-
-
-def _find_fastest_dtype(peaks: Mapping[torch.dtype, float]) -> torch.dtype | None:
-    """Return the half-precision dtype with the highest peak, or None if fp32 is about as fast."""
-    dtype = max((torch.bfloat16, torch.float16), key=lambda half: peaks.get(half, 0.0))
-    return dtype if peaks.get(dtype, 0.0) >= LEAST_RATIO * peaks[torch.float32] else None
 
 
 def _find_fp32_products(analysis: Analysis) -> Iterator[OpFacts]:
@@ -70,8 +58,7 @@ def _find_fp32_products(analysis: Analysis) -> Iterator[OpFacts]:
 
 
 def _is_narrowed(op: OpFacts, facts: GraphFacts, precision: PrecisionSettings | None) -> bool:
-    """Return True if `torch.set_float32_matmul_precision` or a TF32 switch already lets fp32 products run narrower. On
-    the CPU the first applies to matrix products only."""
+    """Return True if torch's settings already let it run narrower; on the CPU they apply to matrix products only."""
     if precision is None:
         return False
     if facts.values[op.inputs[0]].device.type == "cuda":

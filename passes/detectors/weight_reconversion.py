@@ -1,15 +1,5 @@
 """Finds parameters that are converted to another layout on every call.
 
-Why it is slow: a parameter is the same at every call (in training, until the optimizer changes it), so its conversion
-gives the same bytes again and again. The cost does not shrink with the batch, so it weighs most at batch 1.
-
-Fix: store the parameter once in the layout that its operator wants. For a plain weight under a channels-last input, use
-`model.to(memory_format=torch.channels_last)`. oneDNN's blocked weight formats have no strides that a parameter could
-have; Inductor prepacks them when it freezes (`torch._inductor.config.freezing`, inference only).
-
-Safety: a memory format changes strides, not values; gradients and optimizer states follow the parameter's strides.
-Freezing makes the weights constants of the compiled program: later updates do not reach it.
-
 Assumes: predicted copies with the role WEIGHT are of parameters, found through the storage they share.
 """
 
@@ -139,13 +129,9 @@ def _collect_evidence(analysis: Analysis, group: CopyGroup) -> Iterator[Evidence
 
 def _count_activation_bytes(facts: GraphFacts, group: CopyGroup) -> int:
     """Return the bytes per step that the operators read and write besides parameters."""
-    total = 0
-    for node in group.nodes:
-        op = facts.op_by_node.get(node)
-        if op is not None:
-            operands = (*facts.get_input_values(op), *facts.get_output_values(op))
-            total += sum(value.bytes for value in operands if not value.is_parameter)
-    return facts.calls * total
+    ops = [facts.op_by_node[node] for node in group.nodes if node in facts.op_by_node]
+    values = (value for op in ops for value in (*facts.get_input_values(op), *facts.get_output_values(op)))
+    return facts.calls * sum(value.bytes for value in values if not value.is_parameter)
 
 
 DETECTOR = Detector(RULE, "weight_reconversion", detect)

@@ -83,8 +83,7 @@ def list_calls(subject: RewriteSubject) -> Iterator[tuple[OperatorSignature, ...
 
 
 def propose(subject: RewriteSubject) -> Iterator[Candidate | Refusal]:
-    """Propose one candidate for all operators that are faster packed. Its choices name the sum and the activation that
-    are fused with each, by node name, or are empty."""
+    """Propose one candidate for all operators that are faster packed; its choices name the fused sum and activation."""
     chosen: dict[str, str] = {}
     saved = 0.0
     for choice in _list_choices(subject):
@@ -103,8 +102,8 @@ def propose(subject: RewriteSubject) -> Iterator[Candidate | Refusal]:
             if packed >= best * (1.0 if more else 1 - NOISE_SHARE):
                 continue
             saved += now - packed
-        with_it = ([choice.added.node] if choice.added else []) + ([choice.behind] if choice.behind else [])
-        chosen[choice.op.node] = ",".join(with_it)
+        fused = (choice.added.node if choice.added else None, choice.behind)
+        chosen[choice.op.node] = ",".join(filter(None, fused))
     if chosen:
         predicted = None if subject.everything else saved
         yield Candidate(NAME, subject.facts.graph_id, tuple(chosen), tuple(chosen.values()), predicted)
@@ -116,7 +115,7 @@ def apply(subject: RewriteSubject, module: fx.GraphModule, candidate: Candidate)
     if not choices.keys() >= set(candidate.nodes):
         raise RewriteError("the candidate belongs to another graph")
     nodes = {node.name: node for node in module.graph.nodes}
-    packed: dict[tuple[Any, ...], fx.Node] = {}
+    packed: dict[object, fx.Node] = {}
     for name in candidate.nodes:
         _replace(nodes, choices[name], subject, packed)
     module.graph.eliminate_dead_code()
@@ -166,17 +165,15 @@ def _list_choices(subject: RewriteSubject) -> Iterator[_PackingChoice | Refusal]
                 if added is not None:
                     sums.add(added.node)
                     result = facts.values[added.node]
-                yield _PackingChoice(
-                    op, forms, result.name, added, _find_activation(result, subject, summed=added is not None)
-                )
+                behind = find_activation_behind(result, facts)
+                if behind is not None and added is not None and behind.operator != "aten.relu":
+                    # Behind a sum, oneDNN's operator has only `relu`.
+                    behind = None
+                yield _PackingChoice(op, forms, result.name, added, behind.node if behind else None)
 
 
 def _can_add(packed: OperatorSignature) -> bool:
-    """Return True if oneDNN's operator can add something to its result.
-
-    With several groups, torch adds behind the convolution, by an operator that bfloat16 lacks ("Unsupported datatype
-    for add_relu", 2.13 and 2.15).
-    """
+    """Return True unless groups make torch add behind the convolution, by an operator that bfloat16 lacks (2.15)."""
     groups = 6
     return packed.target == PACKED_CONVOLUTION and packed.args[groups] == 1
 
@@ -197,8 +194,7 @@ def _find_sum(result: ValueFacts, subject: RewriteSubject) -> _FusedSum | None:
 
 
 def _find_settled_result(op: OpFacts, subject: RewriteSubject) -> ValueFacts:
-    """Return the operator's result after readers that only ensure strides or copy it to channels-last, which packed
-    operators return anyway."""
+    """Return the result after readers that only ensure strides or copy it to channels-last, as packed operators do."""
     facts = subject.facts
     (result,) = facts.get_output_values(op)
     settled = seen = result
@@ -221,17 +217,8 @@ def _have_same_places(one: ValueFacts, other: ValueFacts) -> bool:
     return one.storage == other.storage and all(n == 1 or mine == theirs for n, mine, theirs in pairs)
 
 
-def _find_activation(result: ValueFacts, subject: RewriteSubject, *, summed: bool) -> str | None:
-    """Return the activation that alone reads the result; behind a sum, oneDNN's operator has only `relu`."""
-    activation = find_activation_behind(result, subject.facts)
-    return activation.node if activation and (not summed or activation.operator == "aten.relu") else None
-
-
 def _replace(
-    nodes: Mapping[str, fx.Node],
-    choice: _PackingChoice,
-    subject: RewriteSubject,
-    packed: dict[tuple[Any, ...], fx.Node],
+    nodes: Mapping[str, fx.Node], choice: _PackingChoice, subject: RewriteSubject, packed: dict[object, fx.Node]
 ) -> None:
     """Put the packed operator in the place of all that it computes. `packed` holds the weights packed so far."""
     node, given = nodes[choice.op.node], nodes[choice.behind or choice.result]

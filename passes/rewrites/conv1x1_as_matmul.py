@@ -30,7 +30,7 @@ def flatten_spec(tensor: TensorSpec) -> TensorSpec:
 def view_as_pixels(image: fx.Node, *, generated: bool) -> fx.Node:
     """Add the view of an image, or of a 1x1 weight, as a matrix of pixels, at the graph's insertion point.
 
-    With `generated`, Inductor is made to lay the image out as it was traced: it would take the view for a copy's order.
+    With `generated`, Inductor lays the image out as it was traced: it would take the view for a copy's order.
     """
     batch, channels, height, width = image.meta["val"].shape
     if generated and height * width > 1:

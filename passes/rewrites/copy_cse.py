@@ -12,7 +12,6 @@ from collections.abc import Iterator
 
 from torch import fx
 
-from frx_graph.facts.graph_facts import OpFacts
 from frx_graph.facts.operator_families import LAYOUT_COPIES
 from frx_graph.passes.rewrites.meta_strides.fake_values import have_equal_strides
 from frx_graph.passes.rewrites.rewrite import Rewrite, RewriteSubject
@@ -28,7 +27,8 @@ def propose(subject: RewriteSubject) -> Iterator[Candidate | Refusal]:
     for op in subject.facts.ops:
         if op.operator not in LAYOUT_COPIES:
             continue
-        kept = first.setdefault(_make_copy_key(op), op.node)
+        key = op.target, op.args, tuple(sorted(op.kwargs.items(), key=lambda item: item[0]))
+        kept = first.setdefault(key, op.node)
         if kept == op.node:
             continue
         if any(subject.facts.values[value].user_visible for value in (*op.outputs, kept)):
@@ -51,7 +51,3 @@ def apply(_subject: RewriteSubject, module: fx.GraphModule, candidate: Candidate
 
 
 REWRITE = Rewrite(NAME, propose, apply)
-
-
-def _make_copy_key(op: OpFacts) -> object:
-    return op.target, op.args, tuple(sorted(op.kwargs.items(), key=lambda item: item[0]))

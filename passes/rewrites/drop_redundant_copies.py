@@ -102,8 +102,7 @@ def _pin_source(graph: fx.Graph, source: fx.Node, copy: fx.Node) -> fx.Node | No
     """Add a copy of `source` with the strides of `copy`, made only if needed; None if these cannot be expressed."""
     value = copy.meta["val"]
     shape, strides = get_shape_hint(value), get_stride_hint(value)
-    known = has_fixed_sizes(value)
-    if 0 in shape or not is_dense(shape, strides) or (1 in shape and not known):
+    if 0 in shape or not is_dense(shape, strides) or (1 in shape and not has_fixed_sizes(value)):
         return None
     with run_fakes_unguarded(find_fake_mode(graph)), graph.inserting_before(copy):
         pin = pin_in_aten(graph, source, get_dimension_order(shape, strides))

@@ -60,8 +60,7 @@ def _loses_order(op: OpFacts, facts: GraphFacts) -> bool:
 
 
 def _locate_gradients(node: fx.Node) -> dict[int, int]:
-    """Return the position of each gradient in our operator's results. Raises `RewriteError` if the graph does not say
-    which those are, or reads others."""
+    """Return each gradient's place in our operator's results; raise `RewriteError` if the graph reads others."""
     mask = node.args[-1]
     if not isinstance(mask, (list, tuple)):
         raise RewriteError(f"{node.name} does not say which gradients it computes")

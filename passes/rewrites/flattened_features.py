@@ -11,7 +11,6 @@ Safe: the same products, summed in another order. The copy and its view are read
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -32,37 +31,12 @@ _ROWS = {"aten.mm": (0, 1), "aten.addmm": (1, 2)}
 """Positions of the features and the weight of a product."""
 
 
-@dataclass(frozen=True, slots=True)
-class _FlattenedImage:
-    """An image in channels-last, its plain copy, a chain of activations behind that, the view of the last and the
-    products that read the view."""
-
-    image: ValueFacts
-    copy: OpFacts
-    activations: tuple[OpFacts, ...]
-    view: OpFacts
-    products: tuple[OpFacts, ...]
-
-    @property
-    def nodes(self) -> tuple[str, ...]:
-        return tuple(op.node for op in (self.copy, *self.activations, self.view, *self.products))
-
-    @property
-    def roles(self) -> tuple[str, ...]:
-        return ("copy", *("activation" for _ in self.activations), "view", *("product" for _ in self.products))
-
-
 def propose(subject: RewriteSubject) -> Iterator[Candidate | Refusal]:
     """Propose one candidate for each flattened image; its choices are the nodes' roles."""
     if not subject.frozen or subject.generates_loops:
         return
     for copy in subject.facts.ops:
-        found = _find_flattened(copy, subject)
-        if isinstance(found, Refusal):
-            yield found
-        elif found is not None:
-            saved = subject.bandwidth_bytes_per_s and 2 * found.image.bytes / subject.bandwidth_bytes_per_s
-            yield Candidate(NAME, subject.facts.graph_id, found.nodes, found.roles, predicted_seconds=saved)
+        yield from _find_flattened(copy, subject)
 
 
 def apply(subject: RewriteSubject, module: fx.GraphModule, candidate: Candidate) -> tuple[str, ...]:
@@ -79,9 +53,8 @@ def apply(subject: RewriteSubject, module: fx.GraphModule, candidate: Candidate)
     for activation in by_role["activation"]:
         activation.update_arg(0, image)
         # The result of an activation has the strides of what it reads.
-        activation.meta["val"] = activation.meta["val"].new_empty_strided(
-            image.meta["val"].shape, image.meta["val"].stride()
-        )
+        read = image.meta["val"]
+        activation.meta["val"] = activation.meta["val"].new_empty_strided(read.shape, read.stride())
         image = activation
     batch, *sizes = image.meta["val"].shape
     order = CHANNELS_LAST_ORDER[len(sizes) + 1]
@@ -92,11 +65,10 @@ def apply(subject: RewriteSubject, module: fx.GraphModule, candidate: Candidate)
         weight = product.args[weight_at]
         assert isinstance(weight, fx.Node)
         columns = weight.meta["val"].shape[1]
-        inner = [dim - 1 for dim in order[1:]]
         with module.graph.inserting_before(product):
             # Columns outermost, as in the weight of a linear layer.
             turned = _add_call(_add_call(weight, "permute", [1, 0]), "reshape", [columns, *sizes])
-            sorted_rows = _add_call(turned, "permute", [0, *(dim + 1 for dim in inner)])
+            sorted_rows = _add_call(turned, "permute", list(order))
             rows = _add_call(_add_call(sorted_rows, "reshape", [columns, -1]), "permute", [1, 0])
         product.update_arg(features_at, features)
         product.update_arg(weight_at, rows)
@@ -107,12 +79,12 @@ def apply(subject: RewriteSubject, module: fx.GraphModule, candidate: Candidate)
 REWRITE = Rewrite(NAME, propose, apply)
 
 
-def _find_flattened(copy: OpFacts, subject: RewriteSubject) -> _FlattenedImage | Refusal | None:
+def _find_flattened(copy: OpFacts, subject: RewriteSubject) -> Iterator[Candidate | Refusal]:
+    """Yield at most one outcome: for the plain copy of an image, activations behind it, their view and its products."""
     facts = subject.facts
-    source = copy.args[0] if copy.operator in LAYOUT_COPIES and copy.args else None
-    image = facts.values.get(source.name) if isinstance(source, ValueRef) else None
+    image = facts.get_operand(copy, 0) if copy.operator in LAYOUT_COPIES else None
     if image is None or not copy.outputs or len(image.shape) not in (4, 5) or 0 in image.shape:
-        return None
+        return
     copied = facts.values[copy.outputs[0]]
     if (
         image.strides != make_ordered_strides(image.shape, CHANNELS_LAST_ORDER[len(image.shape)])
@@ -123,24 +95,28 @@ def _find_flattened(copy: OpFacts, subject: RewriteSubject) -> _FlattenedImage |
         # Dimensions of size 1 leave the order of an image open.
         or 1 in image.shape[1:]
     ):
-        return None
+        return
     activations, last = _follow_activations(copied, facts)
     readers = facts.get_users(last.name)
     if len(readers) != 1 or readers[0].operator not in _VIEWS or last.name in facts.outputs:
-        return None
+        return
     (view,) = readers
     features = facts.values[view.outputs[0]]
     if features.shape != (image.shape[0], image.numel // image.shape[0]):
-        return None
+        return
     nodes = (copy.node, view.node)
-    if image.dynamic_dims or features.dynamic_dims:
-        return Refusal(NAME, "its sizes may change", nodes)
-    if features.name in facts.outputs:
-        return Refusal(NAME, "the flattened features are returned", nodes)
     products = facts.get_users(features.name)
-    if not all(_reads_rows(op, features, subject) for op in products):
-        return Refusal(NAME, "an operator other than a product with a constant weight reads the features", nodes)
-    return _FlattenedImage(image, copy, activations, view, tuple(products)) if products else None
+    if image.dynamic_dims or features.dynamic_dims:
+        yield Refusal(NAME, "its sizes may change", nodes)
+    elif features.name in facts.outputs:
+        yield Refusal(NAME, "the flattened features are returned", nodes)
+    elif not all(_reads_rows(op, features, subject) for op in products):
+        yield Refusal(NAME, "an operator other than a product with a constant weight reads the features", nodes)
+    elif products:
+        saved = subject.bandwidth_bytes_per_s and 2 * image.bytes / subject.bandwidth_bytes_per_s
+        ops = (copy, *activations, view, *products)
+        roles = ("copy", *("activation" for _ in activations), "view", *("product" for _ in products))
+        yield Candidate(NAME, facts.graph_id, tuple(op.node for op in ops), roles, predicted_seconds=saved)
 
 
 def _follow_activations(value: ValueFacts, facts: GraphFacts) -> tuple[tuple[OpFacts, ...], ValueFacts]:

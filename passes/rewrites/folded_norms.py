@@ -48,7 +48,7 @@ def _fold_norm(norm: fx.Node, frozen: FrozenWeights) -> bool:
         or readers[0].args[1] != 0
         or (transposed and groups != 1)
         or not isinstance(epsilon, float)
-        or not _have_same_layout(convolution.meta["val"], readers[0].meta["val"])
+        or _describe_layout(convolution) != _describe_layout(readers[0])
     ):
         return False
 
@@ -78,5 +78,6 @@ def _fold_weights(weights: Sequence[Tensor | None], epsilon: float, transposed: 
     return (weight.to(wide) * factor.view(dims)).to(weight.dtype), summand.to(weight.dtype)
 
 
-def _have_same_layout(one: Tensor, other: Tensor) -> bool:
-    return (one.shape, one.stride(), one.dtype) == (other.shape, other.stride(), other.dtype)
+def _describe_layout(node: fx.Node) -> tuple[object, ...]:
+    value = node.meta["val"]
+    return value.shape, value.stride(), value.dtype

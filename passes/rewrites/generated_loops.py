@@ -23,8 +23,7 @@ _LARGEST_WINDOW = 25
 
 
 def list_loop_calls(member: OrderedOp, facts: GraphFacts) -> Mapping[Order, GeneratedCall]:
-    """Return the calls to time: plain, in channels-last, and as it is. A loop that several gathers share is timed as a
-    whole: each of `times` gathers costs that share of it."""
+    """Return the calls to time: plain, channels-last, and as it is. Gathers of one loop, `times`, share its time."""
     orders = {canonicalize_order(member.shape, order): order for order in list_anchor_orders(member)}
     if not orders:
         return {}
@@ -45,8 +44,7 @@ def _make_call(member: OrderedOp, order: Order, facts: GraphFacts) -> GeneratedC
 
 
 def _drop_indices(op: OpFacts, signature: OperatorSignature) -> OperatorSignature:
-    """Return the call that Inductor makes of a maximum pooling whose indices are not read. So graphs from before and
-    after Inductor's decompositions have the same times."""
+    """Return Inductor's call for a maximum pooling without indices: its time holds before and after decompositions."""
     given = [get_argument(op, name) for name in ("kernel_size", "stride", "padding", "dilation")]
     window, stride, padding, dilation = (value if isinstance(value, tuple) else (value,) for value in given)
     settings = ((value * 2)[:2] for value in (window, stride or window, padding, dilation))

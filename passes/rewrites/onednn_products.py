@@ -12,9 +12,10 @@ done only if it was measured to be faster on this machine.
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from torch import Tensor, fx
@@ -69,7 +70,8 @@ def propose(subject: RewriteSubject) -> Iterator[Candidate | Refusal]:
 def apply(subject: RewriteSubject, module: fx.GraphModule, candidate: Candidate) -> tuple[str, ...]:
     """Put the products in each operator's place; no conversion is inserted."""
     names = dict(zip(candidate.nodes, candidate.choices, strict=True))
-    chosen = {op.node: _find_form(forms, names[op.node]) for op, forms in _list_choices(subject) if op.node in names}
+    choices = ((op.node, form) for op, forms in _list_choices(subject) for form in forms)
+    chosen = {node: form for node, form in choices if form.name == names.get(node)}
     if chosen.keys() != names.keys():
         raise RewriteError("the candidate belongs to another graph")
     for node in list(module.graph.nodes):
@@ -86,24 +88,18 @@ def _list_choices(subject: RewriteSubject) -> Iterator[tuple[OpFacts, tuple[Form
     """Return the operators that have more than one form."""
     facts = subject.facts
     for op in facts.ops:
-        if op.operator not in _OPERATORS or _changes_size(op, subject) or _has_unknown_strides(op, subject):
+        if op.operator not in _OPERATORS or _has_unknown_strides(op, subject):
+            continue
+        # The fastest form of a convolution changes with its sizes.
+        if op.operator in CONVOLUTIONS and facts.has_dynamic_sizes(op):
             continue
         forms = list_forms(build_signature(op, facts), tuple(map(make_tensor_spec, facts.get_output_values(op))))
         if len(forms) > 1:
             yield op, forms
 
 
-def _changes_size(op: OpFacts, subject: RewriteSubject) -> bool:
-    """Return True for convolutions of sizes that may change: the fastest form changes with them."""
-    return op.operator in CONVOLUTIONS and subject.facts.has_dynamic_sizes(op)
-
-
 def _has_unknown_strides(op: OpFacts, subject: RewriteSubject) -> bool:
-    """Return True for a convolution whose results have uncertain strides.
-
-    They follow operands whose strides are uncertain, or differ from the fake's, as for images of one pixel that are not
-    plain (torch 2.15). The other forms would make the strides of the fake.
-    """
+    """Return True for a convolution whose result's strides are uncertain: other forms would make the fake's."""
     if op.operator not in CONVOLUTIONS:
         return False
     values, doubtful = subject.facts.values, subject.doubtful
@@ -112,11 +108,6 @@ def _has_unknown_strides(op: OpFacts, subject: RewriteSubject) -> bool:
         is_pixel = math.prod(image.shape[1:]) == 1
         return image.name in doubtful or (is_pixel and not doubtful.isdisjoint(op.outputs))
     return any(name in doubtful and not has_one_order(values[name].shape) for name in op.inputs)
-
-
-def _find_form(forms: tuple[Form, ...], name: str) -> Form:
-    (found,) = [form for form in forms if form.name == name]
-    return found
 
 
 def _replace(node: fx.Node, form: Form, *, generated: bool) -> None:
@@ -147,10 +138,7 @@ _BACKWARD = "aten.convolution_backward.default"
 
 def _make_pixel_operands(node: fx.Node, part: FormPart, generated: bool) -> tuple[fx.Node | None, ...]:
     """Return the matrices to be multiplied, and the bias."""
-
-    def flatten(of: Any) -> fx.Node:
-        return view_as_pixels(of, generated=generated)
-
+    flatten: Callable[[Any], fx.Node] = functools.partial(view_as_pixels, generated=generated)
     if str(node.target) != _BACKWARD:
         x, w, bias = node.args[:3]
         assert bias is None or isinstance(bias, fx.Node)

@@ -72,7 +72,8 @@ def make_packed_form(call: OperatorSignature, results: Sequence[TensorSpec]) -> 
         return "it has no elements"
     if any(tensor.device != "cpu" or tensor.dtype != results[0].dtype for tensor in call.tensors):
         return "it does not run on a CPU, or not in one type"
-    if not _is_packable_dtype(results[0].dtype):
+    dtype = results[0].dtype
+    if dtype is not torch.float32 and (dtype is not torch.bfloat16 or not torch.ops.mkldnn._is_mkldnn_bf16_supported()):
         return "oneDNN packs no weights of this type here"
     match call.target, call.args:
         case "aten.convolution.default", (TensorSpec() as x, TensorSpec() as w, *_):
@@ -108,7 +109,3 @@ def _pack_product(x: TensorSpec, w: TensorSpec, bias: TensorSpec | None) -> Form
     if bias is not None and (bias.shape != w.shape[1:] or not is_dense_bias(bias)):
         return "its summand is not a bias"
     return Form((FormPart(OperatorSignature(PACKED_PRODUCT, (x, transpose_spec(w), bias, "none", (), ""))),))
-
-
-def _is_packable_dtype(dtype: torch.dtype) -> bool:
-    return dtype is torch.float32 or (dtype is torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported())

@@ -43,9 +43,9 @@ def propose(subject: RewriteSubject) -> Iterator[StoredWeight | Refusal]:
     """Yield every parameter that its convolutions want in another order. A weight is left out if it is best as it is,
     and refused if its convolutions want different orders."""
     facts = subject.facts
-    weights = {
-        op.node: weight for op in (anchor.op for anchor in subject.anchors) if (weight := _find_parameter(op, facts))
-    }
+    # Those without measured times, too.
+    read = {op.node: weight for op in facts.ops if (weight := _find_parameter(op, facts))}
+    weights = {anchor.op.node: read[anchor.op.node] for anchor in subject.anchors if anchor.op.node in read}
     if weights and subject.bandwidth_bytes_per_s is None:
         yield Refusal(NAME, BANDWIDTH_UNKNOWN, tuple(weights))
         return
@@ -60,11 +60,9 @@ def propose(subject: RewriteSubject) -> Iterator[StoredWeight | Refusal]:
         if name not in wanted:
             yield Refusal(path, "how long its convolution takes in either order could not be measured")
     minding = _find_layout_sensitive(subject)
-    # Those without measured times, too.
-    read = [(op.node, weight) for op in facts.ops if (weight := _find_parameter(op, facts))]
     for name, orders in wanted.items():
         parameter = facts.values[name]
-        readers = [node for node, weight in read if weight.name == name]
+        readers = [node for node, weight in read.items() if weight.name == name]
         reached = next((minding[node] for node in readers if node in minding), None)
         if len(orders) > 1:
             yield Refusal(parameter.path, "the convolutions that share it are fastest in different orders")
@@ -78,13 +76,13 @@ def propose(subject: RewriteSubject) -> Iterator[StoredWeight | Refusal]:
 
 
 def _find_layout_sensitive(subject: RewriteSubject) -> dict[str, str]:
-    """Return the operators whose results reach an operator that minds their layout, each with the reason. Matrix
-    products make new values from any operands."""
+    """Return operators whose results reach one that minds their layout, with the reason; products end the search."""
     facts, found = subject.facts, dict[str, str]()
     for op in facts.ops:
-        why = _explain_sensitivity(op, subject)
-        if op.phase is not Phase.FORWARD or why is None:
+        told, inexact = depends_on_strides(op), subject.is_less_exact(op)
+        if op.phase is not Phase.FORWARD or not (told or inexact):
             continue
+        why = "depends on its strides" if told else "is less exact in channels-last"
         waiting = list(op.inputs)
         while waiting:
             made = facts.get_producer(waiting.pop())
@@ -92,12 +90,6 @@ def _find_layout_sensitive(subject: RewriteSubject) -> dict[str, str]:
                 found[made.node] = f"{op.operator}, which {why}"
                 waiting.extend(made.inputs)
     return found
-
-
-def _explain_sensitivity(op: OpFacts, subject: RewriteSubject) -> str | None:
-    if depends_on_strides(op):
-        return "depends on its strides"
-    return "is less exact in channels-last" if subject.is_less_exact(op) else None
 
 
 def _find_parameter(op: OpFacts, facts: GraphFacts) -> ValueFacts | None:

@@ -59,15 +59,15 @@ def list_forms(call: OperatorSignature, results: Sequence[TensorSpec]) -> tuple[
 
 
 def _list_other_forms(call: OperatorSignature, results: Sequence[TensorSpec]) -> Iterator[Form]:
-    if call.kwargs or not has_onednn() or not all(map(_is_supported, call.tensors)):
+    if call.kwargs or not has_onednn() or any(0 in tensor.shape for tensor in call.tensors):
+        return
+    if any((tensor.dtype, tensor.device) != (torch.float32, "cpu") for tensor in call.tensors):
         return
     match call.target, call.args:
         case "aten.mm.default", (TensorSpec() as x, TensorSpec() as w) if _is_non_overlapping(w):
             yield Form((FormPart(_make_product(x, w)),))
-        case "aten.addmm.default", (TensorSpec() as bias, TensorSpec() as x, TensorSpec() as w) if _is_non_overlapping(
-            w
-        ):
-            if bias.shape == w.shape[1:] and is_dense_bias(bias):
+        case "aten.addmm.default", (TensorSpec() as bias, TensorSpec() as x, TensorSpec() as w):
+            if _is_non_overlapping(w) and bias.shape == w.shape[1:] and is_dense_bias(bias):
                 yield Form((FormPart(_make_product(x, w, bias)),))
         case "aten.convolution.default", (TensorSpec() as x, TensorSpec() as w, bias, stride, padding, *rest):
             if rest != _TWO_DIMENSIONS or not is_dense_bias(bias) or not _is_worth_unfolding(x, w, stride, padding):
@@ -75,9 +75,8 @@ def _list_other_forms(call: OperatorSignature, results: Sequence[TensorSpec]) ->
             order = _classify_channels_last(results[0])
             if _is_pointwise_kernel(w, stride, padding) and _are_pixel_matrices(x, w, result=results[0]):
                 assert bias is None or isinstance(bias, TensorSpec)
-                yield Form(
-                    (FormPart(_make_product(flatten_spec(x), transpose_spec(flatten_spec(w)), bias), image=results[0]),)
-                )
+                product = _make_product(flatten_spec(x), transpose_spec(flatten_spec(w)), bias)
+                yield Form((FormPart(product, image=results[0]),))
             elif order is not None:
                 yield Form((FormPart(OperatorSignature(FORWARD, (x, w, bias, stride, padding, order))),))
         case (
@@ -94,8 +93,7 @@ def is_dense_bias(bias: SpecArgument) -> bool:
 
 
 def _is_non_overlapping(w: TensorSpec) -> bool:
-    """Return False for a matrix whose rows or columns overlap, as sliding windows do: oneDNN does not take it as a
-    weight. It does take an expanded one."""
+    """Return False for overlapping rows or columns, as of windows: oneDNN takes no such weight, but expanded ones."""
     inner, outer = sorted((stride, size) for size, stride in zip(w.shape, w.strides, strict=True))
     return 1 in w.shape or inner[0] == 0 or outer[0] >= inner[0] * inner[1]
 
@@ -114,11 +112,9 @@ def _list_gradient_forms(call: OperatorSignature, results: Sequence[TensorSpec])
     assert isinstance(g, TensorSpec) and isinstance(x, TensorSpec) and isinstance(w, TensorSpec)
     assert isinstance(mask, tuple)
     asked = [bool(wanted) for wanted in mask]
-    if len(results) != sum(asked):
+    if len(results) != sum(asked) or not asked[1]:
         return
     found = dict(zip((index for index, wanted in enumerate(asked) if wanted), results, strict=True))
-    if 1 not in found:
-        return
 
     def call_torch(*which: bool) -> FormPart:
         computed = tuple(index for index, wanted in enumerate(which) if wanted)
@@ -140,9 +136,10 @@ def _list_gradient_forms(call: OperatorSignature, results: Sequence[TensorSpec])
         1, WEIGHT_GRADIENT, (g, x), _make_product(transpose_spec(flatten_spec(g)), flatten_spec(x))
     )
     biases = (FormPart(OperatorSignature("aten.sum.dim_IntList", (g, (0, 2, 3))), (2,)),) if asked[2] else ()
-    if to_weight is not None and not asked[0]:
+    if to_weight is None:
+        return
+    if not asked[0]:
         yield Form((to_weight, *biases))
-    if to_weight is None or not asked[0]:
         return
     to_input = compute_gradient(0, INPUT_GRADIENT, (g, w), _make_product(flatten_spec(g), flatten_spec(w)))
     if to_input is not None:
@@ -157,10 +154,6 @@ def _is_pointwise_kernel(w: TensorSpec, stride: SpecArgument, padding: SpecArgum
 
 def _are_pixel_matrices(*operands: TensorSpec, result: TensorSpec) -> bool:
     return all(map(is_pixel_matrix, (*operands, result))) and _classify_channels_last(result) is not None
-
-
-def _is_supported(tensor: TensorSpec) -> bool:
-    return (tensor.dtype, tensor.device) == (torch.float32, "cpu") and 0 not in tensor.shape
 
 
 def _is_worth_unfolding(x: TensorSpec, w: TensorSpec, stride: SpecArgument, padding: SpecArgument) -> bool:

@@ -17,7 +17,7 @@ import torch
 from torch import fx
 from torch.fx.experimental.symbolic_shapes import statically_known_true, sym_eq
 
-from frx_graph.facts.graph_facts import OpFacts, ValueFacts, ValueRef
+from frx_graph.facts.graph_facts import OpFacts, ValueFacts
 from frx_graph.facts.operator_families import CONVOLUTIONS, is_collective
 from frx_graph.facts.operator_overload import find_overload
 from frx_graph.passes.rewrites.meta_strides.fake_values import have_equal_strides
@@ -49,7 +49,8 @@ def propose(subject: RewriteSubject) -> Iterator[Candidate | Refusal]:
         if not _can_write(op, subject, position):
             continue
         operand, result = op.inputs[0], op.outputs[0]
-        if operand in in_views or _is_view(facts.get_producer(operand)):
+        maker = facts.get_producer(operand)
+        if operand in in_views or (maker is not None and maker.view):
             # It would be returned as a view of memory that the program does not know. The program could see that, and
             # guards check the sizes of a view's base.
             if any(value.user_visible for value in facts.values_by_storage[facts.values[result].storage]):
@@ -85,14 +86,12 @@ def _can_write(op: OpFacts, subject: RewriteSubject, position: Mapping[str, int]
     facts = subject.facts
     if not op.pointwise or len(op.outputs) != 1 or op.view or op.mutates or _find_in_place(op.target) is None:
         return False
-    first = op.args[0] if op.args else None
-    operand = facts.values.get(first.name) if isinstance(first, ValueRef) else None
+    operand = facts.get_operand(op, 0)
     # A value computed from constants alone is computed once, and read in every call.
     if operand is None or operand.name in subject.constants or not operand.dense:
         return False
-    if not have_same_layout(operand, facts.values[op.outputs[0]]):
-        return False
-    if op.outputs[0] in subject.doubtful or _is_line(operand):
+    result = facts.values[op.outputs[0]]
+    if not have_same_layout(operand, result) or result.name in subject.doubtful or _is_line(operand):
         return False
     sharing = facts.values_by_storage[operand.storage]
     # Read through a view, an operand would change while it is read.
@@ -112,22 +111,13 @@ def _can_write(op: OpFacts, subject: RewriteSubject, position: Mapping[str, int]
 
 
 def _is_line(value: ValueFacts) -> bool:
-    """Return True for rows and columns.
-
-    The fakes of about forty operators get their strides wrong if those of the operand are not a new tensor's
-    (`hardtanh`, torch 2.15). `doubtful` covers more dimensions.
-    """
+    """Return True for rows and columns: forty fakes get their strides wrong if the operand is no new tensor (2.15)."""
     return len(value.shape) <= 2 and 1 in value.shape
 
 
 def _is_lazy_view(op: OpFacts | None) -> bool:
-    """Return True for conjugated and negated views. A result written into one keeps the mark, which a new tensor lacks,
-    and which `view_as_real` refuses."""
+    """Return True for conjugated and negated views: a result written there keeps the mark, which a new tensor lacks."""
     return op is not None and op.operator in ("aten._conj", "aten._neg_view")
-
-
-def _is_view(op: OpFacts | None) -> bool:
-    return op is not None and op.view
 
 
 def _is_allocation(op: OpFacts | None) -> bool:

@@ -65,8 +65,7 @@ class RewriteSubject:
 
     @cached_property
     def _kept_memory(self) -> frozenset[int]:
-        """Memory whose views must not become copies: shared by several outputs, of an output or operand that must keep
-        gaps, or of an operand that is addressed by offsets."""
+        """Memory that must not be copied: of several outputs, with gaps to be kept, or addressed by offsets."""
         values, ops = self.facts.values, self.facts.ops
         returned = [values[name] for name in self.observable_outputs if name in values]
         counted = Counter(value.storage for value in returned)
@@ -80,16 +79,14 @@ class RewriteSubject:
 
         For sizes that depend on data, fakes do not even know the order of a convolution's result.
         """
-        values = self.facts.values
+        results = self.facts.get_output_values(op)
         return (
             requires_traced_strides(op)
-            or any(
-                value.data_dependent for value in (*self.facts.get_input_values(op), *self.facts.get_output_values(op))
-            )
+            or any(value.data_dependent for value in (*self.facts.get_input_values(op), *results))
             or requires_contiguous_input(op, self.facts)
             or self.is_less_exact(op)
             or (not self.generates_loops and has_size_dependent_gradient(op, self.facts))
-            or (op.view and any(values[name].storage in self._kept_memory for name in op.outputs))
+            or (op.view and any(value.storage in self._kept_memory for value in results))
         )
 
     def is_less_exact(self, op: OpFacts) -> bool:
@@ -104,10 +101,7 @@ class RewriteSubject:
 
     @cached_property
     def _around_ambiguous_images(self) -> frozenset[str]:
-        """Convolutions that read an image of one computed channel, and the operators that make such images.
-
-        In another layout, Inductor, its fakes and its kernels disagree on the strides, and Inductor asserts the fakes'.
-        """
+        """Convolutions of images of one computed channel, and their makers: Inductor and fakes disagree on strides."""
         found: set[str] = set()
         pending = [op for op in self.facts.ops if reads_ambiguous_image(op, self.facts)]
         while pending:
@@ -150,10 +144,6 @@ class RewriteSubject:
         return self.inner == "inductor"
 
 
-def _list_no_calls(_subject: RewriteSubject) -> Iterator[tuple[OperatorSignature, ...]]:
-    return iter(())
-
-
 @dataclass(frozen=True)
 class Rewrite:
     """One kind of rewrite.
@@ -166,7 +156,7 @@ class Rewrite:
     name: str
     propose: Callable[[RewriteSubject], Iterator[Candidate | Refusal]]
     apply: Callable[[RewriteSubject, fx.GraphModule, Candidate], tuple[str, ...]]
-    asks: Callable[[RewriteSubject], Iterator[tuple[OperatorSignature, ...]]] = _list_no_calls
+    asks: Callable[[RewriteSubject], Iterator[tuple[OperatorSignature, ...]]] = lambda _subject: iter(())
 
 
 def have_same_layout(*values: ValueFacts) -> bool:

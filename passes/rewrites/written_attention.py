@@ -39,8 +39,7 @@ _ABSORBS = -1e30
 
 @dataclass(frozen=True)
 class MaskUse:
-    """A Dynamo node that hides scores: a bias that is added, or, with a `fill`, a condition. A score becomes `fill` if
-    the condition is False and `keeps`, or True and not `keeps`."""
+    """A bias that is added to the scores, or, with a `fill`, a condition that hides where it is False, if `keeps`."""
 
     node: fx.Node
     fill: float | None = None
@@ -88,12 +87,8 @@ def find_written_attention(
             yield _check_attention(attention, facts, lambda op: nodes[origins[op.node]])
         except (_InexactAttentionError, KeyError) as error:
             reason = str(error) if isinstance(error, _InexactAttentionError) else "it is not in Dynamo's graph itself"
-            yield Refusal(
-                f"attention at {attention.softmax.site}",
-                reason,
-                tuple(op.node for op in attention.between),
-                attention.softmax.site,
-            )
+            site = attention.softmax.site
+            yield Refusal(f"attention at {site}", reason, tuple(op.node for op in attention.between), site)
 
 
 def _check_attention(attention: Attention, facts: GraphFacts, origin: Callable[[OpFacts], fx.Node]) -> WrittenAttention:
@@ -177,11 +172,8 @@ def _check_values(attention: Attention, steps: tuple[OpFacts, ...], facts: Graph
         if op.operator in SCALES | BIASES:
             _require(not op.kwargs, f"{op.operator} takes {', '.join(op.kwargs)}")
         if op.operator in BIASES:
-            _require(_count_tensors(op) == 2, "a number is added to the scores")
-
-
-def _count_tensors(op: OpFacts) -> int:
-    return sum(isinstance(argument, ValueRef) for argument in op.args)
+            tensors = sum(isinstance(argument, ValueRef) for argument in op.args)
+            _require(tensors == 2, "a number is added to the scores")
 
 
 def _unpack_operands(product: fx.Node) -> tuple[fx.Node, fx.Node]:
@@ -194,16 +186,14 @@ def _unpack_operands(product: fx.Node) -> tuple[fx.Node, fx.Node]:
 
 def _trace_path(first: fx.Node, second: fx.Node, steps: set[fx.Node]) -> tuple[fx.Node, ...]:
     """Return the Dynamo nodes that `steps` came from, and those between them without an operator."""
-    after: set[fx.Node] = {first}
     node = first
-    path = [first]
+    path = {first: None}
     while (node := node.next) is not second:
         _require(node.op != "output", "the second product comes before the first")
-        if not after.isdisjoint(node.all_input_nodes):
-            after.add(node)
-            path.append(node)
-    _require(steps <= {*path, second}, "an operator of the scores is elsewhere in Dynamo's graph")
+        if not path.keys().isdisjoint(node.all_input_nodes):
+            path[node] = None
     members = {*path, second}
+    _require(steps <= members, "an operator of the scores is elsewhere in Dynamo's graph")
     used = [user.name for member in path for user in member.users if user not in members]
     _require(not used, f"scores or weights are also used by {', '.join(dict.fromkeys(used))}")
     # A node without readers that is not an operator of the scores has an effect, which would be lost.
@@ -232,11 +222,9 @@ def _check_between(
 
 
 def _check_afterwards(attention: Attention, facts: GraphFacts) -> None:
-    """Check that nothing writes into what the backward reads. Fused kernels save operands and result; written attention
-    saves weights and copies of operands."""
-    kept = {value.storage for value in _list_read_values(attention, facts)} | {
-        facts.values[name].storage for name in attention.second.outputs
-    }
+    """Check that nothing writes later into operands and result, which fused kernels save for the backward."""
+    saved = (*_list_read_values(attention, facts), *facts.get_output_values(attention.second))
+    kept = {value.storage for value in saved}
     places = [op.node for op in facts.ops]
     for op in facts.ops[places.index(attention.second.node) + 1 :]:
         written = {facts.values[name].storage for name in op.mutates}
@@ -244,8 +232,7 @@ def _check_afterwards(attention: Attention, facts: GraphFacts) -> None:
 
 
 def _list_read_values(attention: Attention, facts: GraphFacts) -> list[ValueFacts]:
-    """Return all values that the operators between the products read, and the sources of their copies: a fused call
-    reads these in place."""
+    """Return what the operators between the products read, and the sources of its copies: a fused call reads these."""
     names = {name for op in (*attention.between, attention.second) for name in op.inputs}
     made = {name for op in attention.between for name in op.outputs}
     read = [facts.values[source] for name in names - made for source in trace_sources(facts, name)]
@@ -283,7 +270,7 @@ def _classify_mask(
         return False, MaskUse(others[0]), result.shape[:-2]
     _require(len(attention.masks) == 1, "its mask is not a tensor")
     keeps = attention.masks[0].keeps
-    fill = _read_fill(op, facts, keeps)
+    fill = find_constant(facts, op.args[1 if op.operator == "aten.where" and not keeps else 2])
     _require(fill is not None and not math.isnan(fill), "what its mask fills in is not known")
     assert fill is not None
     _require(not scaled_later or fill == -math.inf, "scores are scaled after they are masked")
@@ -294,12 +281,6 @@ def _classify_mask(
     conditions = [n for n in origin(op).all_input_nodes if n.meta["example_value"].dtype is torch.bool]
     _require(len(conditions) == 1, "its mask is not in Dynamo's graph itself")
     return False, MaskUse(conditions[0], fill, keeps), result.shape[:-2]
-
-
-def _read_fill(op: OpFacts, facts: GraphFacts, keeps: bool) -> float | None:
-    if op.operator == "aten.where":
-        return find_constant(facts, op.args[2 if keeps else 1])
-    return find_constant(facts, op.args[2])
 
 
 def _require(holds: bool, otherwise: str) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from frx_graph.capture.captured_graph import Phase
-from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts, ValueRef
+from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
 from frx_graph.facts.layout import CHANNELS_LAST_ORDER, Layout, make_ordered_strides
 from frx_graph.facts.operator_families import CONVOLUTIONS
 from frx_graph.facts.operator_signature import OperatorSignature, TensorSpec, build_signature, make_tensor_spec
@@ -50,8 +50,7 @@ def list_anchor_calls(
 ) -> Mapping[Order, AnchorCall]:
     """Return the calls to time of one anchor, by order. The forward of a training step includes the backward's call.
 
-    With `prepared`, weights are stored in each order beforehand. Weights named in `frozen` are constants, and may be
-    packed.
+    With `prepared`, weights are stored in each order beforehand. Weights in `frozen` are constants, and may be packed.
     """
     weight = find_weight(member.op, facts)
     packs = weight is not None and weight.name in frozen
@@ -80,22 +79,18 @@ def find_weight(op: OpFacts, facts: GraphFacts) -> ValueFacts | None:
     """Return the weight of a convolution or of a convolution's backward; None for other operators."""
     if op.operator not in CONVOLUTIONS:
         return None
-    argument = op.args[2 if op.operator == "aten.convolution_backward" else 1]
-    return facts.values.get(argument.name) if isinstance(argument, ValueRef) else None
+    return facts.get_operand(op, 2 if op.operator == "aten.convolution_backward" else 1)
 
 
 def find_converted_weight(op: OpFacts, order: Order, facts: GraphFacts) -> ValueFacts | None:
-    """Return the weight that a convolution in `order` needs converted in the graph. The convolution itself converts a
-    plain weight. A channels-last weight makes it run in channels-last for any input, so for a plain run the weight must
-    be made plain."""
+    """Return the weight that a convolution in `order` needs converted in the graph: channels-last, for a plain run.
+
+    The convolution itself converts a plain weight. A channels-last one makes it run in channels-last for any input.
+    """
     weight = find_weight(op, facts)
-    if (
-        weight is None
-        or order != make_plain_order(weight.shape)
-        or classify_memory_order(weight) is not Layout.CHANNELS_LAST
-    ):
+    if weight is None or order != make_plain_order(weight.shape):
         return None
-    return weight
+    return weight if classify_memory_order(weight) is Layout.CHANNELS_LAST else None
 
 
 def _make_anchor_call(
@@ -127,24 +122,15 @@ def _infer_results(op: OpFacts, order: Order, facts: GraphFacts) -> tuple[Tensor
 
 
 def _list_backward_forms(op: OpFacts, forward: OperatorSignature, order: Order, facts: GraphFacts) -> tuple[Form, ...]:
-    """Return the forms of the convolution's backward before its graph exists: the forward's order decides which order
-    its backward must convert. The gradient of the input is left out if the input is the graph's own."""
+    """Return the forms of the backward, whose conversions the forward decides. The graph's input gets no gradient."""
     (gradient,) = _infer_results(op, order, facts)
     image, weight, bias = forward.args[:3]
     assert isinstance(image, TensorSpec) and isinstance(weight, TensorSpec)
-    source = op.args[0]
-    to_input = isinstance(source, ValueRef) and facts.values[source.name].producer is not None
-    call = OperatorSignature(
-        "aten.convolution_backward.default",
-        (
-            gradient,
-            image,
-            weight,
-            bias.shape if isinstance(bias, TensorSpec) else None,
-            *forward.args[3:9],
-            (to_input, True, isinstance(bias, TensorSpec)),
-        ),
-    )
-    results = [replace(spec, strides=make_ordered_strides(spec.shape, order)) for spec in (image, weight)]
+    source = facts.get_operand(op, 0)
+    to_input = source is not None and source.producer is not None
     biases = [bias] if isinstance(bias, TensorSpec) else []
+    sizes, mask = biases[0].shape if biases else None, (to_input, True, bool(biases))
+    arguments = (gradient, image, weight, sizes, *forward.args[3:9], mask)
+    call = OperatorSignature("aten.convolution_backward.default", arguments)
+    results = [replace(spec, strides=make_ordered_strides(spec.shape, order)) for spec in (image, weight)]
     return list_forms(call, [*results[not to_input :], *biases])

@@ -74,7 +74,7 @@ def propose_orders(subject: RewriteSubject, name: str) -> Iterator[Candidate | R
         graph_id=subject.facts.graph_id,
         nodes=(*chosen, *freed),
         choices=(
-            *(f"{_READS if node in read else ''}{_format_order(order)}" for node, order in chosen.items()),
+            *(f"{_READS if node in read else ''}{','.join(map(str, order))}" for node, order in chosen.items()),
             *(_FREED for _ in freed),
         ),
         predicted_seconds=None if subject.everything else posed.compute_seconds_saved(labels),
@@ -109,25 +109,19 @@ def _find_timed_loops(subject: RewriteSubject, posed: OrderProblem) -> Mapping[s
     """Return the loops of the problem that have times in principle, by node name; none if everything is changed."""
     loops = () if subject.everything else subject.loops
     timed = {
-        member.op.node: member
+        member.op.node
         for member in loops
         if len({canonicalize_order(member.shape, order) for order in list_anchor_orders(member)}) > 1
     }
-    return {member.op.node: timed[member.op.node] for member in posed.members if member.op.node in timed}
+    return {member.op.node: member for member in posed.members if member.op.node in timed}
 
 
 def _pose_problem(subject: RewriteSubject, seconds: AnchorSeconds) -> OrderProblem:
-    around = MemberContext(
-        subject.facts,
-        subject.inner,
-        subject.observable_outputs,
-        _drop_noise(subject.loop_seconds),
-        subject.conversion_seconds,
-    )
+    measured = (_drop_noise(subject.loop_seconds), subject.conversion_seconds)
+    around = MemberContext(subject.facts, subject.inner, subject.observable_outputs, *measured)
     bandwidth = subject.bandwidth_bytes_per_s
-    return build_order_problem(
-        subject.members, around, seconds, _NEXT_TO_NOTHING if bandwidth is None else 1 / bandwidth
-    )
+    per_byte = _NEXT_TO_NOTHING if bandwidth is None else 1 / bandwidth
+    return build_order_problem(subject.members, around, seconds, per_byte)
 
 
 def _collect_seconds(subject: RewriteSubject) -> AnchorSeconds:
@@ -135,11 +129,11 @@ def _collect_seconds(subject: RewriteSubject) -> AnchorSeconds:
 
 
 def apply_orders(subject: RewriteSubject, module: fx.GraphModule, candidate: Candidate) -> tuple[str, ...]:
-    """Lay the values out; returns the conversions inserted. Raises `RewriteError`, with the graph unchanged, if that
-    cannot be done."""
+    """Lay the values out; return the inserted conversions, or raise `RewriteError` with the graph unchanged."""
     choices = dict(zip(candidate.nodes, candidate.choices, strict=True))
     freed = {node for node, choice in choices.items() if choice == _FREED}
-    labels = {node: _parse_order(choice.removeprefix(_READS)) for node, choice in choices.items() if node not in freed}
+    orders = {node: choice.removeprefix(_READS) for node, choice in choices.items() if node not in freed}
+    labels = {node: tuple(map(int, order.split(","))) for node, order in orders.items()}
     read = {node for node, choice in choices.items() if choice.startswith(_READS)}
     members = [member for member in subject.members if member.op.node in labels]
     demands = {
@@ -159,10 +153,9 @@ def apply_orders(subject: RewriteSubject, module: fx.GraphModule, candidate: Can
 
 
 def adapt_to_inputs(subject: RewriteSubject, module: fx.GraphModule) -> tuple[str, ...]:
-    """Make an otherwise unchanged graph run on inputs in other orders than it was traced with.
+    """Make an unchanged graph run on inputs in other orders than it was traced with; return the inserted nodes.
 
-    Its outputs keep their strides. If it cannot run on the inputs, they are converted back first. Returns the inserted
-    nodes.
+    Its outputs keep their strides. If it cannot run on the inputs, they are converted back first.
     """
     try:
         return _run_relayout(subject, module, {})
@@ -184,14 +177,6 @@ def _run_relayout(
         doubtful=subject.doubtful,
         **options,
     )
-
-
-def _format_order(order: Order) -> str:
-    return ",".join(map(str, order))
-
-
-def _parse_order(text: str) -> Order:
-    return tuple(int(dim) for dim in text.split(","))
 
 
 def _price_changes(subject: RewriteSubject) -> AnchorSeconds:
@@ -231,14 +216,12 @@ def _classify_reads(subject: RewriteSubject, node: str) -> Reads:
 
 
 def _is_loop(subject: RewriteSubject, member: OrderedOp) -> bool:
-    """Return True for Inductor's own loops, which take any order: a conversion in front of them would be one more
-    copy."""
+    """Return True for Inductor's own loops, which take any order: a conversion before them is one copy more."""
     return subject.generates_loops and member.row.generated
 
 
 def _is_timed_loop(subject: RewriteSubject, member: OrderedOp, labels: Mapping[str, Order]) -> bool:
-    """Return True for a loop that was timed in its new order, and is given its operands in it: the choice includes the
-    price of such a conversion."""
+    """Return True for a loop that was timed in its new order: its price includes converted operands."""
     timed = subject.loop_seconds.get(member.op.node, {})
     orders = {canonicalize_order(member.shape, order) for order in timed}
     return _is_loop(subject, member) and labels.get(member.op.node) in orders
@@ -267,8 +250,7 @@ def _list_kernel_orders(member: OrderedOp, label: Order) -> Iterator[tuple[str, 
 
 
 def _demand_plain_images(subject: RewriteSubject) -> dict[str, dict[str, OrderConstraint]]:
-    """Return demands for plain images that hold for any saved values: under Inductor a backward's values are computed
-    again from those that the forward has saved, and differ from the trace."""
+    """Return demands for plain images: Inductor computes a backward's strides again, from what the forward saved."""
     return {
         op.node: {
             value.name: OrderConstraint(make_plain_order(value.shape)) for value in list_images(op, subject.facts)
@@ -279,11 +261,7 @@ def _demand_plain_images(subject: RewriteSubject) -> dict[str, dict[str, OrderCo
 
 
 def _looks_plain(value: ValueFacts, label: Order) -> bool:
-    """Return True for a value that has one memory in both orders, such as an image of one channel. Kernels choose by
-    the strides of dimensions of size 1."""
+    """Return True for one memory in both orders (one channel): kernels choose by strides of dimensions of size 1."""
     plain = make_plain_order(value.shape)
-    return (
-        label != plain
-        and canonicalize_order(value.shape, label) == canonicalize_order(value.shape, plain)
-        and value.shape[1] == 1
-    )
+    one_memory = canonicalize_order(value.shape, label) == canonicalize_order(value.shape, plain)
+    return label != plain and one_memory and value.shape[1] == 1

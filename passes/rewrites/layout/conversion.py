@@ -87,10 +87,9 @@ def _add_permute(graph: fx.Graph, source: fx.Node, order: list[int]) -> fx.Node:
 
 
 def convert_in_inductor(graph: fx.Graph, source: fx.Node, order: Order) -> fx.Node:
-    """Add Inductor's own prim, which fuses with the operator that made the value.
+    """Add Inductor's own prim, which fuses with the operator that made the value, and may cost nothing.
 
-    It costs nothing if the value can be made in that order. Its strides are numbers: symbolic sizes get a plain copy,
-    which its readers lay out.
+    Its strides are numbers: symbolic sizes get a plain copy, which its readers lay out.
     """
     value = source.meta["val"]
     if not has_fixed_sizes(value):

@@ -60,8 +60,8 @@ class OrderProblem:
 
 @dataclass(frozen=True)
 class MemberContext:
-    """The context of the members. `visible` are the outputs whose strides the caller can see. `loops` are the measured
-    seconds of generated loops, `conversions` those of converting a value once, by its name."""
+    """The members' context. Callers see the strides of `visible` outputs. `loops` are seconds of generated loops,
+    `conversions` those of converting a value once, by its name."""
 
     facts: GraphFacts
     inner: str
@@ -85,9 +85,7 @@ def build_order_problem(
 
     def list_preferred(member: OrderedOp) -> tuple[Order, ...]:
         # A copy is between two orders: either side may take the order of the other.
-        return (
-            tuple(map(compute_current_order, member.values)) if member.told else tuple(anchors.get(member.op.node, ()))
-        )
+        return tuple(map(compute_current_order, member.values) if member.told else anchors.get(member.op.node, ()))
 
     orders = find_possible_orders(everyone, list_preferred, around.inner)
     undecided = [member for member in everyone if any(len(orders[value.name]) > 1 for value in member.values)]
@@ -142,11 +140,9 @@ def _list_values(
     same: dict[str, list[ValueFacts]] = {}
     source_of: dict[str, str] = {}
     for copy in copies:
-        if not copy.operands:
-            # A copy of what is expanded has no order to take over.
-            continue
-        source = copy.operands[0].name
-        source_of.update((result.name, source_of.get(source, source)) for result in copy.results)
+        # A copy of what is expanded has no order to take over.
+        for source in copy.operands[:1]:
+            source_of.update((result.name, source_of.get(source.name, source.name)) for result in copy.results)
     for index, member in enumerate(members):
         for value in member.results:
             made[value.name] = _make_port(index, member, value, labels[index])
@@ -156,18 +152,14 @@ def _list_values(
     for value in known.values():
         same.setdefault(source_of.get(value.name, value.name), []).append(value)
     inside = {member.op.node for member in (*members, *copies)}
+
+    def is_wanted(value: ValueFacts) -> bool:
+        outside = (op for op in around.facts.get_users(value.name) if op.node not in inside)
+        return value.name in around.visible or any(not reads_any_order(op, value, around.inner) for op in outside)
+
     for name, values in same.items():
         first = known[name]
-        wanted = {
-            compute_current_order(value): None
-            for value in values
-            if value.name in around.visible
-            or any(
-                not reads_any_order(op, value, around.inner)
-                for op in around.facts.get_users(value.name)
-                if op.node not in inside
-            )
-        }
+        wanted = dict.fromkeys(compute_current_order(value) for value in values if is_wanted(value))
         readers = [(index, value) for value in values for index in read.get(value.name, ())]
         loops_only = not wanted and all(
             around.is_generated(members[index]) and not around.is_timed_loop(members[index]) for index, _ in readers

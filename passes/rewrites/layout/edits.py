@@ -60,8 +60,7 @@ class LayoutEdit:
         node.kwargs = {**node.kwargs, "memory_format": torch.preserve_format}
 
     def convert_for(self, source: fx.Node, order: Order, reader: fx.Node) -> fx.Node:
-        """Let `reader` read a conversion of `source`, made once, before its first reader. Raises `RewriteError` if no
-        copy can have that order."""
+        """Let `reader` read one conversion of `source`; raise `RewriteError` if no copy can have that order."""
         shape = get_shape_hint(source.meta["val"])
         if order not in (make_plain_order(shape), CHANNELS_LAST_ORDER.get(len(shape))):
             order = match_memory_format(shape, order)
@@ -103,8 +102,7 @@ def has_same_strides(value: Tensor, strides: Collection[int]) -> bool:
 
 
 def compute_copy_order(node: fx.Node, value: Tensor, *, gaps: bool = False) -> Order:
-    """Return the order that a copy of `node` needs to have the strides of `value`; with `gaps`, gaps of these do not
-    matter."""
+    """Return the order in which a copy of `node` has the strides of `value`, or with `gaps`, these without gaps."""
     shape, strides = get_shape_hint(value), get_stride_hint(value)
     if is_expanded(shape, strides) or not (gaps or is_dense(shape, strides)):
         raise RewriteError(f"{node.name} has gaps in memory that a copy would not have")
@@ -133,8 +131,7 @@ def pin_result(edit: LayoutEdit, node: fx.Node) -> None:
 def declare_order(edit: LayoutEdit, node: fx.Node, order: Order) -> None:
     """Let readers of `node` take it for laid out in `order`.
 
-    Inductor ignores a copy's explicit format and writes none; but it follows the fakes, and computes them again from
-    the graph.
+    Inductor writes no such copy, but follows the fakes, and computes them again from the graph.
     """
     value = node.meta["val"]
     if not has_same_strides(value, make_ordered_strides(get_shape_hint(value), order)):

@@ -88,14 +88,13 @@ class OrderedOp:
         return compute_current_order(self._telling)
 
     def map_label_to_order(self, value: ValueFacts, label: Order) -> Order | None:
-        """Return the order of `value` if the operator has `label`; None if that is impossible. The label is an order of
-        the dimensions that all values share, or else of the operands'."""
+        """Return the order of `value` if the operator has `label`; None if that is impossible."""
         if self._is_labelled(value):
             return canonicalize_order(value.shape, label)
         return map_order(self.row.dimensions, self.op, self.operands[0].shape, label, value.shape)
 
     def map_order_to_label(self, value: ValueFacts, order: Order) -> Order | None:
-        """Return the label that gives `value` this order, the inverse of `order_of`; None if there is none."""
+        """Return the label that gives `value` this order, as `map_label_to_order` would; None if there is none."""
         if self._is_labelled(value):
             return canonicalize_order(self.shape, order)
         return _invert_order(self, value, order)
@@ -141,9 +140,7 @@ def _make_member(op: OpFacts, facts: GraphFacts, inner: str) -> OrderedOp | None
     operands = [value for value in operands if has_order(value) and not is_converted_once(value)]
     viewed = [value for value in results if row.dimensions is DimensionMap.REGROUP and not has_order(value)]
     results = [value for value in results if has_order(value)]
-    if not operands and not results:
-        return None
-    if row.dimensions is not DimensionMap.SAME and not operands:
+    if not operands and (not results or row.dimensions is not DimensionMap.SAME):
         return None
     if row.dimensions is DimensionMap.REGROUP and not results:
         # All dimensions become one, which has no order, but whose elements do.
@@ -161,8 +158,7 @@ _NOT_FOLLOWED = frozenset({DimensionMap.NONE, DimensionMap.REDUCE, DimensionMap.
 
 
 def _is_resizing(op: OpFacts, facts: GraphFacts) -> bool:
-    """Return True for a gather that reads each image at a grid of places, as upsampling does. Dimension i of the result
-    is then dimension i of the operand."""
+    """Return True for a gather at a grid of places, as of upsampling: the result's dimension i is the image's."""
     if op.operator not in GATHERS:
         return False
     image, indices = op.args[:2]
@@ -183,8 +179,7 @@ def _is_resizing(op: OpFacts, facts: GraphFacts) -> bool:
 def find_possible_orders(
     members: Sequence[OrderedOp], preferred: Callable[[OrderedOp], Sequence[Order]], inner: str
 ) -> Mapping[str, tuple[Order, ...]]:
-    """Return the orders that every value of `members` may have, the present one first. `preferred` are the labels that
-    a member asks for by itself."""
+    """Return the orders that every value may have, the present one first; members ask for the `preferred` labels."""
     orders: dict[str, list[Order]] = {}
     touching: dict[str, list[int]] = {}
     for index, member in enumerate(members):

@@ -38,19 +38,19 @@ from frx_graph.passes.rewrites.meta_strides.fake_values import (
 from frx_graph.passes.rewrites.meta_strides.preserve_output_strides import restore_outputs
 from frx_graph.passes.rewrites.meta_strides.unreliable_strides import (
     differs_from_trace,
+    find_aliased_operands,
     find_misread_gradient,
     fix_fake_strides,
     has_unreliable_meta_strides,
     shares_operand_memory,
 )
 from frx_graph.passes.rewrites.meta_strides.unreliable_values import has_one_order
-from frx_graph.support.torch_internals import OpOverload, pytree
+from frx_graph.support.torch_internals import pytree
 
 
 @dataclass(frozen=True, slots=True)
 class OrderConstraint:
-    """An order that an operator wants a value in, with any gaps, or, `exactly`, its dense strides, those of dimensions
-    of size 1 included."""
+    """An order that an operator wants a value in, with any gaps, or `exactly`: dense, dimensions of size 1 included."""
 
     order: Order
     exactly: bool = False
@@ -138,7 +138,8 @@ def relayout(
 
 def _update_node(edit: LayoutEdit, node: fx.Node, demand: Mapping[str, OrderConstraint], reads: Reads) -> None:
     changed = node in edit.freed
-    written = _find_written_operands(node)
+    # A conversion would be written in their place.
+    written = set(find_aliased_operands(node, written=True))
     for source in node.all_input_nodes:
         value = source.meta.get("val")
         if not isinstance(value, Tensor):
@@ -170,48 +171,32 @@ def _update_node(edit: LayoutEdit, node: fx.Node, demand: Mapping[str, OrderCons
         edit.set_value(node, fix_fake_strides(node, value) if edit.pins else value)
 
 
-def _find_written_operands(node: fx.Node) -> set[fx.Node]:
-    """Return the operands that the operator writes into: a conversion would be written in their place."""
-    if not isinstance(node.target, OpOverload) or not node.target._schema.is_mutable:
-        return set()
-    schema = zip(node.target._schema.arguments, node.args, strict=False)
-    return {
-        value
-        for argument, value in schema
-        if argument.alias_info is not None and argument.alias_info.is_write and isinstance(value, fx.Node)
-    }
-
-
 def _is_satisfied(value: Tensor, wanted: OrderConstraint) -> bool:
     shape, strides = get_shape_hint(value), get_stride_hint(value)
     if wanted.exactly:
         return strides == make_ordered_strides(shape, wanted.order)
-    places = [dim for dim in wanted.order if shape[dim] != 1]
-    return [dim for dim in get_dimension_order(shape, strides) if shape[dim] != 1] == places and not is_expanded(
-        shape, strides
+    places, present = (
+        [d for d in order if shape[d] != 1] for order in (wanted.order, get_dimension_order(shape, strides))
     )
+    return present == places and not is_expanded(shape, strides)
 
 
 def _has_unknown_strides(node: fx.Node) -> bool:
     # What reads it by `pin_views` knows.
-    return differs_from_trace(node) and any(
-        reader.target is not torch.ops.aten.contiguous.default for reader in node.users
-    )
+    pinned = all(reader.target is torch.ops.aten.contiguous.default for reader in node.users)
+    return differs_from_trace(node) and not pinned
 
 
 def _check_unchanged(node: fx.Node, value: Any) -> Any:
     """Return `value` if it equals the node's former value in all but strides. Raises `RewriteError` otherwise."""
-    old, new = pytree.tree_leaves(node.meta["val"]), pytree.tree_leaves(value)
-    same = len(old) == len(new) and all(_differ_only_in_strides(a, b) for a, b in zip(old, new, strict=True))
-    if not same:
+    old, new = (list(map(_describe_without_strides, pytree.tree_leaves(one))) for one in (node.meta["val"], value))
+    if old != new:
         raise RewriteError(f"{node.name} gives something else on other strides")
     return value
 
 
-def _differ_only_in_strides(old: Any, new: Any) -> bool:
-    if isinstance(old, Tensor) and isinstance(new, Tensor):
-        return (get_shape_hint(old), old.dtype, old.device) == (get_shape_hint(new), new.dtype, new.device)
-    return type(old) is type(new)
+def _describe_without_strides(value: Any) -> object:
+    return (get_shape_hint(value), value.dtype, value.device) if isinstance(value, Tensor) else type(value)
 
 
 def predict_inductor_storages(graph: fx.Graph) -> list[int | None]:
@@ -223,24 +208,14 @@ def predict_inductor_storages(graph: fx.Graph) -> list[int | None]:
     """
     values = {node: node.meta.get("val") for node in graph.nodes}
     outputs = [values[node] for node in pytree.tree_leaves(graph.output_node().args) if isinstance(node, fx.Node)]
-    kept = {
-        identify_storage(value) for value in (*outputs, *(values[node] for node in graph.find_nodes(op="placeholder")))
-    }
     returned = {identify_storage(value) for value in outputs}
+    kept = returned | {identify_storage(values[node]) for node in graph.find_nodes(op="placeholder")}
     instead: dict[int | None, int | None] = {}
     for node in graph.find_nodes(op="call_function", target=torch.ops.aten.clone.default):
         copy, source = values[node], values[node.args[0]]
-        if not _have_same_layout(copy, source):
+        if len({(get_shape_hint(value), get_stride_hint(value), value.dtype) for value in (copy, source)}) > 1:
             continue
         read = instead.get(identify_storage(source), identify_storage(source))
         if identify_storage(copy) not in returned or read not in kept:
             instead[identify_storage(copy)] = read
     return number_storages(instead.get(storage, storage) for storage in map(identify_storage, outputs))
-
-
-def _have_same_layout(one: Any, other: Any) -> bool:
-    return (get_shape_hint(one), get_stride_hint(one), one.dtype) == (
-        get_shape_hint(other),
-        get_stride_hint(other),
-        other.dtype,
-    )

@@ -25,10 +25,9 @@ def find_fake_mode(graph: fx.Graph) -> FakeTensorMode:
 
 @contextlib.contextmanager
 def run_fakes_unguarded(mode: FakeTensorMode) -> Iterator[None]:
-    """Run operators of AOTAutograd's graphs on fakes of `mode`, as they were traced.
+    """Run operators of AOTAutograd's graphs on fakes of `mode`, as they were traced: no guards, no gradients.
 
-    Symbolic sizes stay symbolic, since Python's kernels go before those that take numbers only. No guard is added, and
-    nothing is differentiated.
+    Symbolic sizes stay symbolic, since Python's kernels go before those that take numbers only.
     """
     with disable_guards(mode), enable_python_dispatcher(), torch.no_grad():
         yield

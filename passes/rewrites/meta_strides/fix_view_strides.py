@@ -29,8 +29,7 @@ from frx_graph.support.torch_internals import pytree
 
 
 def fix_view_strides(graph: fx.Graph, given: Mapping[str, Tensor]) -> None:
-    """Give views, and values computed from them, the strides that they have when the graph runs as it is. `given`
-    holds, by name, inputs as they were traced whose values have changed already."""
+    """Give views and what follows the strides of an actual run; `given` holds inputs as traced whose values changed."""
     now = {node: node.meta["val"] for node in graph.find_nodes(op="placeholder") if node.name in given}
     for node in now:
         node.meta["val"] = given[node.name]
@@ -47,8 +46,7 @@ def fix_view_strides(graph: fx.Graph, given: Mapping[str, Tensor]) -> None:
 
 
 def _correct_view(node: fx.Node, *, follows: bool) -> bool:
-    """Return True if the node's value was changed. It stays as traced if that is unknown: if a fake refuses the
-    corrected strides, as torch would, or if sizes may change."""
+    """Return True if the value was changed: not if a fake refuses the strides, or if sizes may change."""
     traced = node.meta.get("val")
     try:
         value = _run_again(node) if follows else traced
@@ -97,8 +95,7 @@ def _is_in_other_storage(node: fx.Node) -> bool:
 
 
 def _is_conditional_copy(node: fx.Node) -> bool:
-    """Return True for an operator that copies only if the order is wrong. It may return a dense operand itself, if the
-    strides of fakes cannot be trusted."""
+    """Return True for a copy made only in a wrong order: it may return a dense operand, whatever fakes predict."""
     return node.target is torch.ops.aten.contiguous.default
 
 

@@ -31,11 +31,9 @@ def pin_views(graph: fx.Graph) -> None:
     for node in list(graph.nodes):
         if not has_wrong_fake_strides(node.target) or not _is_dense(node):
             continue
-        shape = get_shape_hint(node.meta["val"])
-        results = [
-            _make_meta_tensor(node.meta["val"], make_ordered_strides(shape, order))
-            for order in _list_possible_orders(node)
-        ]
+        value = node.meta["val"]
+        strides = (make_ordered_strides(get_shape_hint(value), order) for order in _list_possible_orders(node))
+        results = [_make_meta_tensor(value, each) for each in strides]
         views = [reader for reader in node.users if any(_is_impossible(reader, node, result) for result in results)]
         if views:
             with run_fakes_unguarded(find_fake_mode(graph)), graph.inserting_before(node.next):

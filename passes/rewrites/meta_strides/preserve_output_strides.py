@@ -72,8 +72,7 @@ def restore_outputs(edit: LayoutEdit, output: fx.Node, kept: Collection[str]) ->
 
 
 def _has_fresh_strides(node: fx.Node, value: Tensor) -> bool:
-    """Return True if `value`, the former result of `node`, has the strides of a new tensor, and no other order moves
-    anything. Then values with other strides than their fakes' have these."""
+    """Return True if `value` has a new tensor's strides and no other order moves anything: it has them for certain."""
     shape = get_shape_hint(value)
     orders = {make_plain_order(shape)}
     if _is_weight_gradient(node):
@@ -90,8 +89,7 @@ def _is_weight_gradient(node: fx.Node) -> bool:
 
 
 def _find_former_output(edit: LayoutEdit, source: fx.Node) -> Tensor | None:
-    """Return the former strides of an output, as a tensor; None if nothing has changed. The graph's own values may have
-    been computed again since it was traced."""
+    """Return an output's former strides, as a tensor; None if unchanged. Its value may have been computed again."""
     original: Tensor | None = edit.before.get(source)
     strides, value = read_recorded_strides(source), source.meta["val"]
     if strides is None or strides == (value if original is None else original).stride():

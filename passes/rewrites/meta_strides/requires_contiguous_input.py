@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import torch
 
-from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts, ValueRef
+from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
 
 _ARGUMENTS = {"aten.convolution": 3, "aten.convolution_backward": 4}
 """Position of `stride`, which padding, dilation, `transposed`, output padding and groups follow."""
@@ -27,7 +27,7 @@ def requires_contiguous_input(op: OpFacts, facts: GraphFacts) -> bool:
         return False
     backward = op.operator == "aten.convolution_backward"
     images = list_images(op, facts)
-    weight = _find_value(op, 2 if backward else 1, facts)
+    weight = facts.get_operand(op, 2 if backward else 1)
     padding, dilation, transposed, _, groups = op.args[first + 1 : first + 6]
     if not images or weight is None or not isinstance(padding, tuple) or not isinstance(dilation, tuple):
         return False
@@ -50,16 +50,9 @@ def requires_contiguous_input(op: OpFacts, facts: GraphFacts) -> bool:
 
 def list_images(op: OpFacts, facts: GraphFacts) -> tuple[ValueFacts, ...]:
     """Return the images that such a convolution reads besides its weight, in a forward with its result."""
-    if op.operator == "aten.convolution_backward":
-        found = [_find_value(op, 0, facts), _find_value(op, 1, facts)]
-    else:
-        found = [_find_value(op, 0, facts), *facts.get_output_values(op)]
+    backward = op.operator == "aten.convolution_backward"
+    found = [facts.get_operand(op, 0), *([facts.get_operand(op, 1)] if backward else facts.get_output_values(op))]
     return tuple(value for value in found if value is not None)
-
-
-def _find_value(op: OpFacts, position: int, facts: GraphFacts) -> ValueFacts | None:
-    argument = op.args[position]
-    return facts.values.get(argument.name) if isinstance(argument, ValueRef) else None
 
 
 def _read_dimension(given: tuple[object, ...], dim: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts, ValueRef
+from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
 from frx_graph.facts.operator_families import MATRIX_PRODUCTS, WRITING_COPIES
 from frx_graph.facts.operator_overload import find_overload, is_random_call
 from frx_graph.passes.layouts.operator_layout import find_layout_operator
@@ -14,12 +14,8 @@ _TOLD_PLACES = frozenset(
     {"aten.as_strided", "aten.as_strided_", "aten.as_strided_copy", "aten.as_strided_scatter", "aten.set_"}
 )
 _TOLD_STRIDES = _TOLD_PLACES | {
-    "aten.resize",
-    "aten.resize_",
-    "aten.sym_storage_offset",
-    "aten.sym_stride",
-    "aten.view_as_complex",
-    "aten.view_as_real",
+    f"aten.{name}"
+    for name in ("resize", "resize_", "sym_storage_offset", "sym_stride", "view_as_complex", "view_as_real")
 }
 
 
@@ -48,10 +44,8 @@ def uses_storage_offsets(op: OpFacts) -> bool:
 def reads_ambiguous_image(op: OpFacts, facts: GraphFacts) -> bool:
     """Return True for a convolution of one computed channel, which is in both layouts at once. Strides without meaning
     decide which one torch runs, and fakes predict them wrongly (`view`, torch 2.15)."""
-    if op.operator != "aten.convolution" or not isinstance(op.args[0], ValueRef):
-        return False
-    image = facts.values[op.args[0].name]
-    return image.producer is not None and has_one_channel(image)
+    image = facts.get_operand(op, 0) if op.operator == "aten.convolution" else None
+    return image is not None and image.producer is not None and has_one_channel(image)
 
 
 def has_size_dependent_gradient(op: OpFacts, facts: GraphFacts) -> bool:

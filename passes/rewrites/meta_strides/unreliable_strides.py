@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import operator
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ from frx_graph.facts.size_hint import get_shape_hint, get_stride_hint
 from frx_graph.passes.layouts.dimension_map import compute_view_strides
 from frx_graph.passes.rewrites.layout.conversion import MEMORY_FORMATS
 from frx_graph.passes.rewrites.meta_strides.fake_values import has_fixed_sizes
-from frx_graph.support.torch_internals import OpOverload
+from frx_graph.support.torch_internals import OpOverload, pytree
 
 OTHER_THAN_FAKE = frozenset(
     {
@@ -57,7 +58,9 @@ def has_unreliable_meta_strides(node: fx.Node) -> bool:
         if is_view(call):
             return False
         name = str(call.target.overloadpacket)
-        if has_wrong_fake_strides(call.target) or (name in OTHER_WHERE_PERMUTED and _reads_permuted(call)):
+        if has_wrong_fake_strides(call.target):
+            return True
+        if name in OTHER_WHERE_PERMUTED and _classify_operand(call) not in (None, Layout.PLAIN, Layout.CHANNELS_LAST):
             return True
     values = [value, *(source.meta.get("val") for source in call.all_input_nodes[:2])]
     # A batch of one is outermost in every order that is asked for.
@@ -89,10 +92,7 @@ def differs_from_trace(node: fx.Node) -> bool:
     fast_layer = node.target is torch.ops.aten._transformer_encoder_layer_fwd.default
     if not (fast_layer or has_wrong_fake_strides(node.target)):
         return False
-    given = node.all_input_nodes[0].meta.get("val")
-    return (
-        isinstance(given, Tensor) and classify_layout(get_shape_hint(given), get_stride_hint(given)) is not Layout.PLAIN
-    )
+    return _classify_operand(node) not in (None, Layout.PLAIN)
 
 
 def fix_fake_strides(node: fx.Node, value: Any) -> Any:
@@ -119,6 +119,16 @@ def is_view(node: fx.Node) -> bool:
     """Return True for operators whose schema aliases an operand: views and in-place operators."""
     target = node.target
     return isinstance(target, OpOverload) and any(r.alias_info is not None for r in target._schema.returns)
+
+
+def find_aliased_operands(node: fx.Node, *, written: bool) -> Iterator[fx.Node]:
+    """Yield the operands that the operator's schema says a result may alias, or, if `written`, that it writes into."""
+    if not isinstance(node.target, OpOverload):
+        return
+    for position, argument in enumerate(node.target._schema.arguments):
+        if argument.alias_info is not None and (argument.alias_info.is_write or not written):
+            given = node.args[position] if position < len(node.args) else node.kwargs.get(argument.name)
+            yield from (leaf for leaf in pytree.tree_leaves(given) if isinstance(leaf, fx.Node))
 
 
 def shares_operand_memory(node: fx.Node) -> bool:
@@ -148,9 +158,7 @@ def find_misread_gradient(node: fx.Node) -> fx.Node | None:
     return None if alike else gradient
 
 
-def _reads_permuted(call: fx.Node) -> bool:
+def _classify_operand(call: fx.Node) -> Layout | None:
+    """Return the layout of the first operand; None if it is no tensor."""
     value = call.all_input_nodes[0].meta.get("val")
-    return isinstance(value, Tensor) and classify_layout(get_shape_hint(value), get_stride_hint(value)) not in (
-        Layout.PLAIN,
-        Layout.CHANNELS_LAST,
-    )
+    return classify_layout(get_shape_hint(value), get_stride_hint(value)) if isinstance(value, Tensor) else None

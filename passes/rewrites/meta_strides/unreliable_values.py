@@ -45,8 +45,7 @@ def find_unreliable_meta_strides(facts: GraphFacts, inputs: Collection[str] = ()
 
 
 def _is_weight_gradient(op: OpFacts, result: ValueFacts, operands: Sequence[ValueFacts]) -> bool:
-    """Return True for a convolution's weight gradient, whose fake is corrected (`frx_graph.capture.gradient_strides`).
-    It has the weight's order, or, if that has one memory in both orders, the image's."""
+    """Return True for a weight gradient: it has the weight's order, or the image's if both orders are one memory."""
     return op.operator == "aten.convolution_backward" and result.shape == operands[2].shape
 
 
@@ -60,8 +59,7 @@ def _is_misread_view(op: OpFacts, facts: GraphFacts) -> bool:
 def _follows_certain_operand(
     op: OpFacts, result: ValueFacts, operands: Sequence[ValueFacts], doubtful: Collection[str]
 ) -> bool:
-    """Return True for a pointwise operator whose result follows operands of the same shape with certain strides. Other
-    operands have no order except along one dimension."""
+    """Return True for a pointwise result that follows operands of its shape, all with certain strides."""
     if not op.pointwise or is_ambiguous(result.shape):
         return False
     told = [value for value in operands if value.shape == result.shape or not has_one_order(value.shape)]
