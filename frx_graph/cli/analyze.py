@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -40,12 +38,12 @@ from frx_graph.cli.options.evidence_options import (
     get_run_exit_code,
     is_bundle,
 )
-from frx_graph.cli.printing.output import QuietOption, is_json, show_stages
-from frx_graph.cli.printing.report_output import ReportOptions, emit_report, format_document, write_report
+from frx_graph.cli.printing.output import QuietOption, is_json, print_result, show_stages
+from frx_graph.cli.printing.report_output import ReportOptions, emit_report
 from frx_graph.errors import OptionError
 from frx_graph.evidence.file_kind import FileKind, detect_file_kind
 from frx_graph.reports.advice.render import DEFAULT_TOP
-from frx_graph.reports.advice.terminal import Format, detect_terminal
+from frx_graph.reports.advice.terminal import Format
 from frx_graph.reports.kernels.cuda_document import build_cuda_document
 from frx_graph.reports.kernels.cuda_report import render_cuda
 from frx_graph.reports.kernels.kernel_document import build_ncu_document
@@ -158,9 +156,9 @@ def _analyze_run(path: Path, options: ReportOptions, scope: Scope) -> int:
     with show_stages() as progress:
         progress(f"reading {path}")
         advice = analyze_bundle(path)
-    result, code = advice.document.result, get_run_exit_code(advice.document.result, scope)
-    _write(advice.document, partial(render_run, result, scope, advice.read_from), options)
-    return 0 if code == 1 and options.exit_zero else code
+    result = advice.document.result
+    render = partial(render_run, result, scope, advice.read_from)
+    return _write(advice.document, render, get_run_exit_code(result, scope), options)
 
 
 def _analyze_evidence(path: Path, options: ReportOptions, gpu: GpuProfile | None) -> int:
@@ -173,9 +171,8 @@ def _analyze_evidence(path: Path, options: ReportOptions, gpu: GpuProfile | None
     _check_format(options, hint)
     with show_stages() as progress:
         progress(f"reading {path}")
-        document, render, code = _read_evidence(kind, path, gpu)
-    _write(document, render, options)
-    return 0 if code == 1 and options.exit_zero else code
+        found = _read_evidence(kind, path, gpu)
+    return _write(*found, options)
 
 
 def _check_format(options: ReportOptions, hint: str) -> None:
@@ -206,9 +203,8 @@ def _read_evidence(kind: FileKind, path: Path, gpu: GpuProfile | None) -> tuple[
             return ncu, partial(render_kernels, ncu.result), get_kernels_exit_code(analysis)
 
 
-def _write(document: BaseModel, render: Callable[..., str], options: ReportOptions) -> None:
-    terminal = detect_terminal(sys.stdout, os.environ)
-    for_people = options.format is Format.TEXT
-    color = terminal.color and options.output is None and for_people
-    text = render(top=options.top, width=terminal.width, color=color) if for_people else format_document(document)
-    write_report(text, options.output, color=color, for_people=for_people)
+def _write(document: BaseModel, render: Callable[..., str], code: int, options: ReportOptions) -> int:
+    """Write a report, and return the exit code as `--exit-zero` changes it."""
+    as_document = options.format is Format.JSON
+    print_result(document, partial(render, top=options.top), as_document=as_document, output=options.output)
+    return 0 if code == 1 and options.exit_zero else code

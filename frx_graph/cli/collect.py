@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from frx_graph.analyzers.run.steps import Scope
-from frx_graph.cli.printing.output import QuietOption, print_document, print_notice, print_report
+from frx_graph.cli.printing.output import QuietOption, print_document, print_notice, print_report, print_text
 from frx_graph.reports.advice.render import DEFAULT_TOP
-from frx_graph.reports.advice.terminal import detect_terminal
 from frx_graph.reports.render.document import to_json
 from frx_graph.reports.runs.collect_report import CapturedPart, CollectDocument, render_collected
-from frx_graph.reports.runs.run_parts import RunResult
 from frx_graph.reports.runs.run_report import render_run
 from frx_graph.runs.collect.collection import Collected, collect_run
 from frx_graph.runs.collect.run_settings import DEFAULT_INTERVAL_MS, DEFAULT_NAME, DEFAULT_OUT, RunSettings, make_run_id
@@ -74,7 +73,10 @@ def collect(
         else:
             print_report(render_collected(document), color=False)
             if document.result is not None:
-                _print_diagnosis(document.result)
+                found = document.result
+                read_from = ", ".join(source.path for source in found.sources)
+                print_report("\n", color=False)
+                print_text(partial(render_run, found, Scope.AUTO, read_from, top=DEFAULT_TOP))
     except OSError as error:
         # The reader is gone, or the disk is full: the exit code is still the program's.
         _print_no_more(error)
@@ -86,19 +88,6 @@ def _print_no_more(error: OSError) -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if not isinstance(error, BrokenPipeError):
         print_notice(f"the report is not printed: {error.strerror or error}")
-
-
-def _print_diagnosis(result: RunResult) -> None:
-    terminal = detect_terminal(sys.stdout, os.environ)
-    text = render_run(
-        result,
-        Scope.AUTO,
-        ", ".join(source.path for source in result.sources),
-        top=DEFAULT_TOP,
-        width=terminal.width,
-        color=terminal.color,
-    )
-    print_report(f"\n{text}", color=terminal.color)
 
 
 def _document(settings: RunSettings, collected: Collected) -> CollectDocument:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -25,15 +24,13 @@ from frx_graph.analyzers.comparison.comparison import Comparison, compare_layers
 from frx_graph.analyzers.comparison.matching import Winner
 from frx_graph.analyzers.layers import Layers
 from frx_graph.cli.options.evidence_options import BuildFlags, GpuModel, split_flags
-from frx_graph.cli.printing.output import QuietOption, print_notice, show_stages
-from frx_graph.cli.printing.report_output import format_document, write_report
+from frx_graph.cli.printing.output import QuietOption, print_notice, print_result, show_stages
 from frx_graph.errors import EvidenceError, OptionError
 from frx_graph.evidence.file_kind import FileKind, detect_file_kind
 from frx_graph.evidence.ncu.profiler import find_ncu
 from frx_graph.measure.machine.device_state import list_gpu_names
 from frx_graph.measure.nvcc import Nvcc, find_nvcc
 from frx_graph.reports.advice.render import DEFAULT_TOP
-from frx_graph.reports.advice.terminal import detect_terminal
 from frx_graph.reports.kernels.compare_document import build_compare_document
 from frx_graph.reports.kernels.compare_gaps import NextCommand
 from frx_graph.reports.kernels.compare_report import render_comparison
@@ -163,13 +160,7 @@ def show_comparison(
     """Write the comparison, and return the exit code: 0 if B is not worse; 1 if B is worse, or has regressions; 2 if
     the evidence is inconclusive."""
     document = build_compare_document(found, again)
-    terminal = detect_terminal(sys.stdout, os.environ)
-    color = terminal.color and output is None and not as_document
-    if as_document:
-        text = format_document(document)
-    else:
-        text = render_comparison(document.result, top=top, width=terminal.width, color=color)
-    write_report(text, output, color=color, for_people=not as_document)
+    print_result(document, partial(render_comparison, document.result, top=top), as_document=as_document, output=output)
     if found.verdict.winner is Winner.A or found.regressions:
         return 1
     return 2 if found.verdict.winner is Winner.UNKNOWN else 0

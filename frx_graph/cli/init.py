@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -20,7 +19,7 @@ from frx_graph.cli.printing.output import (
     print_checks,
     print_document,
     print_notice,
-    print_report,
+    print_text,
     show_stages,
 )
 from frx_graph.doctor.next_steps import NextCommand, describe_script, suggest_commands
@@ -29,7 +28,6 @@ from frx_graph.instrumentation.patch import patch as patched
 from frx_graph.instrumentation.patch import remove_patch as unpatched
 from frx_graph.instrumentation.script import Script, read_script, replace_script
 from frx_graph.instrumentation.script_search import ScriptsFound, find_scripts
-from frx_graph.reports.advice.terminal import detect_terminal
 from frx_graph.reports.init_document import (
     build_first_steps,
     make_diff,
@@ -136,8 +134,7 @@ def _write_script(script: Script, text: str, *, yes: bool, as_document: bool) ->
     """Show the changes, ask, and write the script. Raises `OptionError` if there is no terminal to ask on."""
     changes = make_diff(str(script.path), script.text, text)
     if not as_document:
-        terminal = detect_terminal(sys.stdout, os.environ)
-        print_report(render_diff(changes, color=terminal.color), color=terminal.color)
+        print_text(lambda color, **_: render_diff(changes, color=color))
     if not yes:
         if is_quiet() or as_document or not (sys.stdin.isatty() and sys.stdout.isatty()):
             raise OptionError(

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import difflib
-import os
 import re
-import sys
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -19,8 +18,9 @@ from frx_graph.cli.printing.output import (
     TextOrJson,
     is_json,
     print_document,
-    print_notice,
     print_report,
+    print_text,
+    write_output,
 )
 from frx_graph.config import read_advise_config
 from frx_graph.errors import LedgerMissingError, OptionError
@@ -33,10 +33,8 @@ from frx_graph.ledger.plain_file import TABLES_VERSION
 from frx_graph.ledger.schema import build_ledger_document
 from frx_graph.ledger.store import EventFilter, Ledger
 from frx_graph.ledger.verification import verify as verify_ledger
-from frx_graph.reports.advice.terminal import detect_terminal
 from frx_graph.reports.render.quantities import format_count
 from frx_graph.reports.trials.event_text import render_event, render_list
-from frx_graph.support.atomic_file import write_atomically
 from frx_graph.support.plain_text import clean_line
 
 DEFAULT_LIMIT = 20
@@ -91,11 +89,7 @@ def list_events(
     if source is None:
         typer.echo(_NOTHING_YET.format(place))
         return
-    terminal = detect_terminal(sys.stdout, os.environ)
-    text = render_list(
-        events, standings or {}, total=total, ledger=str(place), width=terminal.width, color=terminal.color
-    )
-    typer.echo(text, nl=False, color=terminal.color)
+    print_text(partial(render_list, events, standings or {}, total=total, ledger=str(place)))
 
 
 @ledger.command()
@@ -112,9 +106,7 @@ def show(
     if is_json(format, as_document):
         print_document(build_ledger_document(str(place), 1, (found,)))
         return
-    terminal = detect_terminal(sys.stdout, os.environ)
-    text = render_event(found, source.read_evidence(found), width=terminal.width, color=terminal.color)
-    typer.echo(text, nl=False, color=terminal.color)
+    print_text(partial(render_event, found, source.read_evidence(found)))
 
 
 @ledger.command()
@@ -153,12 +145,7 @@ def export(
         for line in lines:
             typer.echo(line)
         return
-    try:
-        write_atomically(output, "".join(f"{line}\n" for line in lines))
-    except OSError as error:
-        message = f"cannot write {clean_line(str(output))}: {error.strerror}"
-        raise OptionError(message, "choose another --output") from error
-    print_notice(f"frx: wrote {clean_line(str(output))}")
+    write_output(output, "".join(f"{line}\n" for line in lines))
 
 
 @ledger.command()

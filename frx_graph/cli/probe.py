@@ -20,6 +20,7 @@ from frx_graph.cli.printing.output import (
     JsonOption,
     QuietOption,
     TextOrJson,
+    check_folder,
     is_json,
     is_quiet,
     print_document,
@@ -63,8 +64,7 @@ def probe(
     """Measure which operators copy which operands, by class of strides: the operator layout contract."""
     if device is ProbeDevice.CUDA and not torch.cuda.is_available():
         raise OptionError("this machine has no CUDA device that torch can use", "see frx doctor")
-    if output is not None and not output.absolute().parent.is_dir():
-        raise OptionError(f"no such folder: {output.absolute().parent}", "create it first")
+    check_folder(output)
     cases = select_cases(only)
     failures: dict[str, str] = {}
 

@@ -34,8 +34,8 @@ class BenchKernelPart(Part):
 
     name: str
     registers: int
-    spill_stores: int = read_from("spill_store_bytes", description="bytes a thread")
-    spill_loads: int = read_from("spill_load_bytes", description="bytes a thread")
+    spill_stores: int = read_from("spill_store_bytes", "bytes a thread")
+    spill_loads: int = read_from("spill_load_bytes", "bytes a thread")
     stack_bytes: int
     shared_bytes: int = Field(description="declared, without the part that a launch adds")
 
@@ -67,7 +67,7 @@ class RatioPart(Part):
 
     ratio_median: float
     low: float = read_from("ci_low")
-    high: Annotated[float | None, BeforeValidator(drop_non_finite)] = read_from("ci_high", description="null: no bound")
+    high: Annotated[float | None, BeforeValidator(drop_non_finite)] = read_from("ci_high", "null: no bound")
     confidence: float
     quads: int
 

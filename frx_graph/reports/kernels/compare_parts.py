@@ -35,7 +35,7 @@ class FindingPart(Part):
     code: str
     title: str
     kernel_a: Text | None = read_from(
-        "kernel_a.name", description="null, like kernel_b: all kernels without a counterpart together"
+        "kernel_a.name", "null, like kernel_b: all kernels without a counterpart together"
     )
     kernel_b: Text | None = read_from("kernel_b.name")
     count_a: int = read_from("a")

@@ -49,13 +49,11 @@ class AccessPart(Part):
     element_bytes: int | None
     index: str = Field(description="in elements, as far as known")
     stride_kind: StrideKind = read_from("stride.kind")
-    stride_elements: int | None = read_from(
-        "stride.elements", description="from one thread to the next in x; null: not a number"
-    )
-    stride: str | None = read_from("stride.text", description="the same as text, such as `width`; null: unknown")
+    stride_elements: int | None = read_from("stride.elements", "from one thread to the next in x; null: not a number")
+    stride: str | None = read_from("stride.text", "the same as text, such as `width`; null: unknown")
     stride_bytes: int | None
     bank_conflict: int | None = read_from(
-        "conflict", description="turns that a warp's access takes, 1 without a conflict; null: unknown"
+        "conflict", "turns that a warp's access takes, 1 without a conflict; null: unknown"
     )
 
 

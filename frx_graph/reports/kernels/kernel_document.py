@@ -69,9 +69,7 @@ class GpuPart(Part):
 
     name: str = read_from("profile.name")
     known_by: str = Field(description="source of the GPU's name: the option or the file")
-    theoretical_occupancy_pct: float | None = read_from(
-        "occupancy_pct", description="by the limits of the architecture"
-    )
+    theoretical_occupancy_pct: float | None = read_from("occupancy_pct", "by the limits of the architecture")
     limiters: tuple[str, ...] = Field(description="limiters that keep theoretical_occupancy_pct below full")
     limits_source: str | None = read_from("profile.architecture.limits_source")
     peak_pct: dict[str, float] = Field(
@@ -79,10 +77,10 @@ class GpuPart(Part):
     )
     mfu_pct: float | None = Field(description="share of the time for all arithmetic at these peaks; null: unknown")
     flops_per_byte: float | None = Field(description="all arithmetic over DRAM traffic")
-    ridge_flops_per_byte: float | None = read_from("ridge", description="intensity at which both take equally long")
+    ridge_flops_per_byte: float | None = read_from("ridge", "intensity at which both take equally long")
     dram_pct: float | None = Field(description="DRAM traffic over the data sheet's bandwidth")
     dram_bytes_per_launch: float | None = read_from("launch_bytes")
-    l2_bytes: int | None = read_from("profile.l2_bytes", description="capacity of the L2 cache")
+    l2_bytes: int | None = read_from("profile.l2_bytes", "capacity of the L2 cache")
     peaks_source: str | None
 
 
@@ -96,20 +94,18 @@ class KernelPart(Part):
     gpu: GpuPart | None = Field(description="null: the GPU is not listed")
     launches: int = read_from("summary.launches")
     seconds: float | None = read_from("summary.seconds")
-    grid: tuple[int, int, int] | None = read_from(
-        "summary.grid", description="null: unknown, or not the same in all launches"
-    )
+    grid: tuple[int, int, int] | None = read_from("summary.grid", "null: unknown, or not the same in all launches")
     block: tuple[int, int, int] | None = read_from("summary.block")
     bound: Literal["memory", "compute", "balanced", "latency", "unknown"]
     compute_pct: float | None
     memory_pct: float | None
     memory_part: str | None
     limiters: dict[str, float] = read_from(
-        "summary.limiters", description="resource with the smallest block limit: share of the time"
+        "summary.limiters", "resource with the smallest block limit: share of the time"
     )
     warp_stalls: dict[str, float] | None = Field(description="share of the time that warps are resident, by reason")
     labels: tuple[LabelPart, ...]
-    metrics: dict[str, float] = read_from("summary.values", description="in base units: s, byte, byte/s, hz, %")
+    metrics: dict[str, float] = read_from("summary.values", "in base units: s, byte, byte/s, hz, %")
     ncu_rules: tuple[RulePart, ...] = read_from("summary.rules")
 
 

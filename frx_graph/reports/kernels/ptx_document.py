@@ -42,7 +42,7 @@ class PtxKernelPart(Part):
     line: int = read_from("function.line")
     linkage: str = read_from("function.linkage")
     register_count: int = read_from(
-        "function.virtual_registers", description="virtual, 64-bit ones counted as two; not a measure of physical ones"
+        "function.virtual_registers", "virtual, 64-bit ones counted as two; not a measure of physical ones"
     )
     physical_registers: int | None = Field(description="from ptxas; null: ptxas did not run")
     register_occupancy_pct: float | None = Field(description="upper limit from physical_registers; null: unknown")
@@ -50,13 +50,11 @@ class PtxKernelPart(Part):
     spill_stores: int | None = Field(description="bytes a thread, from ptxas")
     spill_loads: int | None = Field(description="bytes a thread, from ptxas")
     stack_bytes: int | None = Field(description="local memory of a thread, spills included, from ptxas")
-    local_bytes: int = read_from(
-        "function.local_bytes", description="arrays declared in local memory, which are not spills"
-    )
+    local_bytes: int = read_from("function.local_bytes", "arrays declared in local memory, which are not spills")
     shared_bytes: int = read_from("function.shared_bytes")
     instruction_count: int = read_from("function.instructions")
     instruction_mix: dict[Kind, int] = read_from("function.mix")
-    branch_count: int = read_from("function.branches", description="branches on a predicate")
+    branch_count: int = read_from("function.branches", "branches on a predicate")
     has_back_edge: bool = read_from("function.has_back_edge")
     loops: tuple[LoopPart, ...] = read_from("function.loops")
     capability_flags: tuple[str, ...]

@@ -55,10 +55,10 @@ class UnreconciledPart(Part):
     why: Why
     layer: Layer
     label: str
-    kernel: Text | None = read_from("kernel.name", description="null: the whole run")
+    kernel: Text | None = read_from("kernel.name", "null: the whole run")
     evidence: Text
     reason: Text
-    diagnosis: str | None = read_from("diagnosis.name", description="the diagnosis that it would support; null: none")
+    diagnosis: str | None = read_from("diagnosis.name", "the diagnosis that it would support; null: none")
     line: int | None
 
 
@@ -68,7 +68,7 @@ class MissingEvidencePart(Part):
     diagnosis: str = read_from("rule.name")
     kernel: Text = read_from("kernel.name")
     layer: Layer
-    confidence: ConfidenceLabel | None = read_from("confidence.label", description="now; null: not yet a diagnosis")
+    confidence: ConfidenceLabel | None = read_from("confidence.label", "now; null: not yet a diagnosis")
     confidence_if_confirmed: ConfidenceLabel = read_from("confirmed.label")
     what: str
     metrics: tuple[str, ...] = Field(description="of Nsight Compute")

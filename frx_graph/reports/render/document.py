@@ -14,9 +14,9 @@ _OF_RECORD = "record"
 """Validation context of a part that is built from a record, not read from a document."""
 
 
-def read_from(path: str, **field: Any) -> Any:
+def read_from(path: str, description: str | None = None, **field: Any) -> Any:
     """Return a field that `Part.from_record` takes from the attribute `path` of the record, such as `card.title`."""
-    return Field(validation_alias=AliasPath(*path.split(".")), **field)
+    return Field(validation_alias=AliasPath(*path.split(".")), description=description, **field)
 
 
 def is_of_record(info: ValidationInfo) -> bool:

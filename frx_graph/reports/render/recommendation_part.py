@@ -21,7 +21,7 @@ class ValidationPart(FinitePart):
     direction: Direction = read_from("step.direction")
     threshold_good: float | None = read_from("step.threshold_good")
     expected: str = read_from("step.expected")
-    current_value: float | None = read_from("current", description="null: not measured")
+    current_value: float | None = read_from("current", "null: not measured")
 
 
 class RecommendationPart(FinitePart):
@@ -32,12 +32,12 @@ class RecommendationPart(FinitePart):
     priority: Literal["high", "medium", "low"]
     score: float
     tier: int = read_from(
-        "card.tier", description="0 changes a setting, such as a launch configuration, 1 the code, 2 the algorithm"
+        "card.tier", "0 changes a setting, such as a launch configuration, 1 the code, 2 the algorithm"
     )
     confidence: float = Field(description="0..1: the label's evidence, reduced if the verdict is unknown")
     estimated_speedup_pct_min: float | None = Field(description="null: no estimate")
     estimated_speedup_pct_max: float | None = read_from(
-        "most_speedup_pct", description="bound from counters for the kernel; null: no bound"
+        "most_speedup_pct", "bound from counters for the kernel; null: no bound"
     )
     effort: str = read_from("card.effort")
     risk: str = read_from("card.risk")

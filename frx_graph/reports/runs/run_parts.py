@@ -94,10 +94,10 @@ class SummaryPart(FinitePart):
     other_share: float | None
     unexplained_share: float | None = read_from("unexplained")
     between_steps_share: float | None = read_from(
-        "between", description="the part of the unexplained time before the program's mark"
+        "between", "the part of the unexplained time before the program's mark"
     )
     dominant_stall: str | None
-    gpu_busy_share: float | None = read_from("busy", description="from a profiler's trace if any, else from samples")
+    gpu_busy_share: float | None = read_from("busy", "from a profiler's trace if any, else from samples")
     sampled_gpu_busy_share: float | None = read_from("sampled_busy")
     memory_busy_share: float | None = read_from("memory_busy")
     peak_memory_share: float | None = read_from("peak_memory")
@@ -144,7 +144,7 @@ class TaxPart(FinitePart):
     severity: TaxSeverity
     idle_share: float = read_from("idle")
     explained_share: float = read_from(
-        "explained", description="share of the device's time, idle because of input, copies or waits"
+        "explained", "share of the device's time, idle because of input, copies or waits"
     )
     fragmentation: float = Field(description="0..1, share of small kernels")
     sampled: bool = Field(description="true: from samples and totals, not from a profiler's timeline")

@@ -51,15 +51,11 @@ class DevicePart(FinitePart):
     memcpy_busy_ms: Milliseconds = read_from("memcpy_ns")
     memset_busy_ms: Milliseconds = read_from("memset_ns")
     busy_ms: Milliseconds = read_from("busy_ns")
-    compute_ms: Milliseconds = read_from("compute_ns", description="kernels that do not communicate")
-    communication_ms: Milliseconds = read_from("communication_ns", description="kernels of NCCL, RCCL and their like")
-    exposed_communication_ms: Milliseconds = read_from(
-        "exposed_communication_ns", description="without concurrent computation"
-    )
+    compute_ms: Milliseconds = read_from("compute_ns", "kernels that do not communicate")
+    communication_ms: Milliseconds = read_from("communication_ns", "kernels of NCCL, RCCL and their like")
+    exposed_communication_ms: Milliseconds = read_from("exposed_communication_ns", "without concurrent computation")
     host_to_device_ms: Milliseconds = read_from("host_to_device_ns")
-    exposed_host_to_device_ms: Milliseconds = read_from(
-        "exposed_host_to_device_ns", description="without a concurrent kernel"
-    )
+    exposed_host_to_device_ms: Milliseconds = read_from("exposed_host_to_device_ns", "without a concurrent kernel")
     streams: tuple[StreamPart, ...]
 
 
@@ -166,7 +162,7 @@ class WaitPart(FinitePart):
     """Calls in which the host waits for a device."""
 
     call: str
-    asked_by: str | None = read_from("asker", description="the outermost operator around it; null: the program itself")
+    asked_by: str | None = read_from("asker", "the outermost operator around it; null: the program itself")
     site: Site
     count: int
     total_ms: Milliseconds = read_from("total_ns")
@@ -184,25 +180,21 @@ class HostPart(FinitePart):
     """Activity of the host within the used steps. Times are unions over all threads."""
 
     dataloader_wait_ms: Milliseconds | None = read_from(
-        "host.loading_ns", description="null: no range or frame of a DataLoader in the trace"
+        "host.loading_ns", "null: no range or frame of a DataLoader in the trace"
     )
-    dataloader_wait_share: float | None = read_from("loading_share", description="0..1 of host_ms")
+    dataloader_wait_share: float | None = read_from("loading_share", "0..1 of host_ms")
     idle_while_loading_share: float | None = Field(description="0..1 of span_ms, with an idle device")
     host_bound_idle_share: float | None = read_from(
-        "host_bound_share", description="0..1 of span_ms, with an idle device and no wait for input"
+        "host_bound_share", "0..1 of span_ms, with an idle device and no wait for input"
     )
-    sync_wait_ms: Milliseconds | None = read_from("host.waiting_ns", description="null: no runtime calls in the trace")
+    sync_wait_ms: Milliseconds | None = read_from("host.waiting_ns", "null: no runtime calls in the trace")
     sync_wait_share: float | None = read_from("waiting_share")
     idle_after_sync_share: float | None = read_from("idle_after_waits_share")
-    allocation_ms: Milliseconds | None = read_from(
-        "host.allocating_ns", description="cudaMalloc, cudaFree and their like"
-    )
-    collectives_ms: Milliseconds = read_from("host.collectives_ns", description="ranges of communication on the host")
-    parts_ms: dict[Part, Milliseconds] = read_from(
-        "host.parts", description="'forward' is every operator outside the other parts"
-    )
+    allocation_ms: Milliseconds | None = read_from("host.allocating_ns", "cudaMalloc, cudaFree and their like")
+    collectives_ms: Milliseconds = read_from("host.collectives_ns", "ranges of communication on the host")
+    parts_ms: dict[Part, Milliseconds] = read_from("host.parts", "'forward' is every operator outside the other parts")
     device_parts_ms: dict[Part, Milliseconds] = read_from(
-        "kernels.parts", description="summed kernel time, by the part that launched it"
+        "kernels.parts", "summed kernel time, by the part that launched it"
     )
     waits: tuple[WaitPart, ...] = read_from("host.waits")
     calls: tuple[CallPart, ...] = Field(description="the longest")
