@@ -12,7 +12,7 @@ from frx_graph.analyzers.kernels.analysis import KernelAnalysis
 from frx_graph.analyzers.run.steps import Scope
 from frx_graph.analyzers.timeline.labels import INSUFFICIENT
 from frx_graph.errors import OptionError
-from frx_graph.reports.runs.run_parts import RunResult
+from frx_graph.reports.runs.run_document import RunResult
 
 _ZIP_MAGICS = (b"PK\x03\x04", b"PK\x05\x06")
 RunScope = Annotated[Scope | None, typer.Option("--scope", help="Steps of a run: all, the steady state, or auto.")]

@@ -8,8 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from frx_graph.analyzers.comparison.ncu_diff import NcuDiff
-from frx_graph.reports.kernels.compare_document import build_ncu_diff
-from frx_graph.reports.kernels.compare_parts import NcuDiffPart
+from frx_graph.reports.kernels.compare_document import NcuDiffPart, build_ncu_diff
 from frx_graph.reports.render.document import Part, read_from
 from frx_graph.reports.render.marked_text import split_lines
 from frx_graph.reports.render.quantities import drop_non_finite

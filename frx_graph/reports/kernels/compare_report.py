@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from frx_graph.analyzers.comparison.matching import MatchedBy, Winner
-from frx_graph.reports.kernels.compare_parts import (
+from frx_graph.reports.kernels.compare_document import (
     ChangePart,
     CompareResult,
     DimensionPart,

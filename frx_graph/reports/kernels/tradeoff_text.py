@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from frx_graph.analyzers.comparison.matching import Change, Winner
 from frx_graph.analyzers.comparison.tradeoffs import Kind, Tradeoff
 from frx_graph.evidence.kernel_signature import parse_kernel_signature
-from frx_graph.reports.kernels.compare_parts import ChangePart
 from frx_graph.reports.render.quantities import format_quantity
 from frx_graph.support.plain_text import clean_line
+
+if TYPE_CHECKING:
+    from frx_graph.reports.kernels.compare_document import ChangePart
 
 _NAME = 60
 _NAMED = 5

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from frx_graph.reports.render.document import Part
 from frx_graph.reports.render.quantities import format_count
-from frx_graph.reports.runs.run_parts import RunResult
+from frx_graph.reports.runs.run_document import RunResult
 from frx_graph.support.plain_text import clean_line
 
 

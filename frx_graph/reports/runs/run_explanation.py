@@ -16,8 +16,8 @@ from frx_graph.reports.kernels.explain_document import (
     TopKernelPart,
 )
 from frx_graph.reports.kernels.explanation import NAME_LIMIT, classify_confidence, shorten_recommendation
-from frx_graph.reports.runs.run_parts import RunResult, ScopePart, SummaryPart
-from frx_graph.reports.runs.trace_parts import KernelPart, LabelPart
+from frx_graph.reports.runs.run_document import RunResult, ScopePart, SummaryPart
+from frx_graph.reports.runs.trace_document import KernelPart, LabelPart
 from frx_graph.support.plain_text import clean_line
 
 RECOLLECT = "frx collect --explain -- python train.py"

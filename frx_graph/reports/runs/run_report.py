@@ -28,7 +28,7 @@ from frx_graph.reports.render.text_console import (
     print_title,
     print_wrapped,
 )
-from frx_graph.reports.runs.run_parts import (
+from frx_graph.reports.runs.run_document import (
     DiagnosisPart,
     RunResult,
     ScopePart,
@@ -36,7 +36,7 @@ from frx_graph.reports.runs.run_parts import (
     SummaryPart,
     TaxPart,
 )
-from frx_graph.reports.runs.trace_parts import LayoutPart, TraceResult
+from frx_graph.reports.runs.trace_document import LayoutPart, TraceResult
 from frx_graph.support.plain_text import clean_line
 
 _FEW = 5

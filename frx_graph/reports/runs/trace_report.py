@@ -29,7 +29,7 @@ from frx_graph.reports.render.text_console import (
     print_title,
     print_wrapped,
 )
-from frx_graph.reports.runs.trace_parts import (
+from frx_graph.reports.runs.trace_document import (
     DevicePart,
     LabelPart,
     LaunchPart,
