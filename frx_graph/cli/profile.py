@@ -26,7 +26,7 @@ from frx_graph.evidence.ncu.presets import Preset, format_shell_line, get_preset
 from frx_graph.evidence.ncu.profiler import find_ncu
 from frx_graph.reports.advice.render import DEFAULT_TOP
 from frx_graph.reports.kernels import kernel_document, ptx_document
-from frx_graph.reports.kernels.explanation import explain_ncu, explain_ptx
+from frx_graph.reports.kernels.explain_document import explain_ncu, explain_ptx
 from frx_graph.reports.kernels.kernel_report import render_kernels
 from frx_graph.reports.kernels.ptx_report import render_ptx
 from frx_graph.reports.render.recommendation_part import YOUR_PROGRAM

@@ -65,6 +65,12 @@ class Part(BaseModel):
         return cls.model_validate(_Overlay(record, own) if own else record, from_attributes=True, context=_OF_RECORD)
 
 
+class WrittenPart(Part):
+    """A part that is never read. Its schema requires all fields, those with a default too."""
+
+    model_config = ConfigDict(json_schema_serialization_defaults_required=True)
+
+
 class FinitePart(Part):
     """A part whose numbers must be finite, both when it is made and when it is read."""
 

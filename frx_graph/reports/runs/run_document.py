@@ -19,7 +19,7 @@ from frx_graph.analyzers.timeline.labels import Answer, RunLabel
 from frx_graph.evidence.run.events import SnapshotOf
 from frx_graph.facts.layout import is_channels_last, is_contiguous
 from frx_graph.records import Severity
-from frx_graph.reports.kernels.explanation import classify_confidence
+from frx_graph.reports.kernels.explain_document import classify_confidence
 from frx_graph.reports.render.document import FinitePart, Milliseconds, read_from, to_json
 from frx_graph.reports.render.quantities import drop_non_finite
 from frx_graph.reports.render.recommendation_part import RecommendationPart, build_recommendation

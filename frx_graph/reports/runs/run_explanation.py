@@ -14,11 +14,11 @@ from frx_graph.reports.kernels.explain_document import (
     KeyMetricPart,
     MissingPart,
     TopKernelPart,
+    classify_confidence,
+    shorten_recommendation,
 )
-from frx_graph.reports.kernels.explanation import NAME_LIMIT, classify_confidence, shorten_recommendation
 from frx_graph.reports.runs.run_document import RunResult, ScopePart, SummaryPart
 from frx_graph.reports.runs.trace_document import KernelPart, LabelPart
-from frx_graph.support.plain_text import clean_line
 
 RECOLLECT = "frx collect --explain -- python train.py"
 _UNREADABLE = "some files of the bundle were not read: frx analyze names them"
@@ -42,7 +42,7 @@ def explain_run(result: RunResult, scope: Scope) -> ExplainDocument:
         )
     kernels = () if result.trace is None else result.trace.kernels
     return ExplainDocument(
-        evidence_file=clean_line(result.run_id, NAME_LIMIT),
+        evidence_file=result.run_id,
         layers_available=("run",),
         primary_diagnosis=primary,
         diagnoses=diagnoses,
@@ -50,25 +50,26 @@ def explain_run(result: RunResult, scope: Scope) -> ExplainDocument:
         static_findings=(),
         reconciled=(),
         ncu_bottlenecks=(),
-        top_kernels=tuple(_build_kernel(rank, one) for rank, one in enumerate(kernels[:_KERNELS], start=1)),
         roofline=None,
         occupancy_summary=None,
+        top_kernels=tuple(_build_kernel(rank, one) for rank, one in enumerate(kernels[:_KERNELS], start=1)),
         top_recommendations=tuple(map(shorten_recommendation, found.diagnosis.recommendations[:_RECOMMENDATIONS])),
         missing_data=tuple(
-            MissingPart(layer="run", reason=f"{gap.subject}: {gap.reason}", command=None) for gap in result.missing
-        )
-        + ((MissingPart(layer="run", reason=_UNREADABLE, command=None),) if result.unread else ()),
+            MissingPart(layer="run", reason=reason)
+            for reason in (
+                *(f"{gap.subject}: {gap.reason}" for gap in result.missing),
+                *([_UNREADABLE] if result.unread else []),
+            )
+        ),
         reprofile_command=RECOLLECT,
         source=None,
     )
 
 
 def _build_diagnosis(label: LabelPart) -> DiagnosisPart:
-    return DiagnosisPart(
-        label=label.label,
+    return DiagnosisPart.from_record(
+        label,
         title=get_label_title(label.label),
-        score=label.score,
-        confidence=label.confidence,
         confidence_label=classify_confidence(label.confidence),
         evidence=(label.evidence,),
         kernels=(),
@@ -121,13 +122,8 @@ def _build_metrics(summary: SummaryPart) -> Iterator[KeyMetricPart]:
 def _build_kernel(rank: int, kernel: KernelPart) -> TopKernelPart:
     return TopKernelPart(
         rank=rank,
-        kernel_name=clean_line(kernel.name, NAME_LIMIT),
+        kernel_name=kernel.name,
         launches=kernel.count,
         seconds=kernel.total_ms / 1e3,
         runtime_share_pct=None if kernel.busy_share is None else 100 * kernel.busy_share,
-        mfu_pct=None,
-        roofline_region=None,
-        opportunity=None,
-        opportunity_score=None,
-        registers=None,
     )
