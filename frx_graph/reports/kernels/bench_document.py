@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from frx_graph.analyzers.comparison.ncu_diff import NcuDiff
-from frx_graph.reports.kernels.compare_document import NcuDiffPart, build_ncu_diff
+from frx_graph.reports.kernels.compare_document import NcuDiffPart, build_diff
 from frx_graph.reports.render.document import Part, read_from
 from frx_graph.reports.render.marked_text import split_lines
 from frx_graph.reports.render.quantities import drop_non_finite
@@ -154,7 +154,7 @@ def build_bench_document(run: BenchRun, ncu: NcuDiff | str | None = None) -> Ben
         ),
         no_kernel_time_because=run.no_kernel_times,
         outputs=None if run.outputs is None else _build_outputs(run.outputs, run.varying),
-        ncu_diff=build_ncu_diff(ncu) if isinstance(ncu, NcuDiff) else None,
+        ncu_diff=build_diff(NcuDiffPart, ncu) if isinstance(ncu, NcuDiff) else None,
         no_ncu_diff_because=escape_surrogates(ncu) if isinstance(ncu, str) else None,
         compile_errors=CompileErrors(before=_format_errors(run.before), after=_format_errors(run.after)),
         not_run_because=None if run.not_run_because is None else escape_surrogates(run.not_run_because),

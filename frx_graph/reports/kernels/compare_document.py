@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Literal, TypeVar
 
 from pydantic import AliasChoices, Field
 
@@ -16,19 +16,19 @@ from frx_graph.analyzers.comparison.scorecard import Basis, DimensionName
 from frx_graph.analyzers.comparison.static_diff import PtxDiff, SourceDiff
 from frx_graph.analyzers.comparison.tradeoffs import Kind
 from frx_graph.analyzers.kernels.recommendations import get_label_title
-from frx_graph.analyzers.layers import Layers
+from frx_graph.analyzers.reconcile.signal import Layer as EvidenceLayer
 from frx_graph.evidence.cuda.source import Space
 from frx_graph.reports.kernels.compare_gaps import NextCommand, list_unknowns, suggest_commands
 from frx_graph.reports.kernels.reconcile_document import (
     MissingEvidencePart,
     ReconciledDiagnosisPart,
+    ReconcileResult,
     build_reconcile_document,
 )
 from frx_graph.reports.kernels.tradeoff_text import describe_tradeoff
 from frx_graph.reports.render.document import Part, Text, read_from
 from frx_graph.reports.render.quantities import drop_non_finite
 from frx_graph.rules.cuda_card import load_cuda_cards
-from frx_graph.support.plain_text import escape_surrogates
 
 _Names = tuple[Text, ...]
 
@@ -68,6 +68,9 @@ class _KernelPart(Part):
     kernel_b: Text
     matched_by: MatchedBy
     changes: tuple[ChangePart, ...] = Field(description="equal entries included")
+
+
+_Diff = TypeVar("_Diff", bound=_DiffPart)
 
 
 class StridePart(Part):
@@ -222,8 +225,8 @@ class CompareResult(Part):
     """Two programs."""
 
     schema_: Literal["frx_compare_v1"] = Field(default="frx_compare_v1", alias="schema")
-    label_a: str
-    label_b: str
+    label_a: Text
+    label_b: Text
     data_availability: AvailabilityPart
     static_diff: StaticDiffPart | None = Field(description="null: not available on both sides")
     ptx_diff: PtxDiffPart | None
@@ -236,8 +239,8 @@ class CompareResult(Part):
     root_causes_b: tuple[ReconciledDiagnosisPart, ...]
     tradeoffs: tuple[TradeoffPart, ...]
     missing_evidence: tuple[MissingEvidencePart, ...] = Field(description="evidence that would confirm A's root causes")
-    still_unknown: tuple[str, ...]
-    upgrade_hints: tuple[str, ...] = Field(description="commands that would answer them")
+    still_unknown: tuple[Text, ...]
+    upgrade_hints: tuple[Text, ...] = Field(description="commands that would answer them")
 
 
 class CompareDocument(Part):
@@ -249,29 +252,22 @@ class CompareDocument(Part):
 
 def build_compare_document(found: Comparison, again: NextCommand) -> CompareDocument:
     """Return the document of a comparison; `again` is the user's command with possible additions."""
-    verdict = found.verdict
     causes_a = build_reconcile_document(found.a, found.causes_a).result
     causes_b = build_reconcile_document(found.b, found.causes_b).result
     return CompareDocument(
-        result=CompareResult(
-            label_a=escape_surrogates(found.label_a),
-            label_b=escape_surrogates(found.label_b),
+        result=CompareResult.from_record(
+            found,
             data_availability=AvailabilityPart(
-                a=_build_layers(found.a), b=_build_layers(found.b), compared=_list_compared(found)
+                a=_list_files(causes_a), b=_list_files(causes_b), compared=_list_compared(found)
             ),
-            static_diff=None
-            if found.source is None
-            else StaticDiffPart(
-                kernels=tuple(map(StaticKernelPart.from_record, found.source.kernels)),
-                **_get_common_fields(found.source),
-            ),
-            ptx_diff=None if found.ptx is None else _build_ptx_diff(found.ptx),
-            ncu_diff=None if found.ncu is None else build_ncu_diff(found.ncu),
-            scorecard={one.name: DimensionPart.from_record(one) for one in found.scorecard},
+            static_diff=None if found.source is None else build_diff(StaticDiffPart, found.source),
+            ptx_diff=None if found.ptx is None else build_diff(PtxDiffPart, found.ptx),
+            ncu_diff=None if found.ncu is None else build_diff(NcuDiffPart, found.ncu),
+            scorecard={one.name: one for one in found.scorecard},
             verdict=VerdictPart.from_record(
-                verdict,
+                found.verdict,
                 dimensions={one.name: one.winner for one in found.scorecard},
-                time=None if verdict.time is None else _build_time(verdict.time),
+                time=None if found.verdict.time is None else _build_time(found.verdict.time),
             ),
             resolved=_build_findings(found.resolved),
             regressions=_build_findings(found.regressions),
@@ -279,18 +275,17 @@ def build_compare_document(found: Comparison, again: NextCommand) -> CompareDocu
             root_causes_b=causes_b.diagnoses,
             tradeoffs=tuple(TradeoffPart.from_record(one, text=describe_tradeoff(one)) for one in found.tradeoffs),
             missing_evidence=causes_a.missing_evidence,
-            still_unknown=tuple(map(escape_surrogates, list_unknowns(found))),
-            upgrade_hints=tuple(map(escape_surrogates, suggest_commands(found, again))),
+            still_unknown=list_unknowns(found),
+            upgrade_hints=suggest_commands(found, again),
         )
     )
 
 
-def _build_layers(layers: Layers) -> LayersPart:
-    source, ptx, ncu = layers.source, layers.ptx, layers.ncu
+def _list_files(causes: ReconcileResult) -> LayersPart:
     return LayersPart(
-        source=None if source is None else escape_surrogates(source.source.source),
-        ptx=None if ptx is None else escape_surrogates(ptx.module.source),
-        ncu=None if ncu is None else escape_surrogates(ncu.export.source),
+        source=causes.files.get(EvidenceLayer.SOURCE),
+        ptx=causes.files.get(EvidenceLayer.PTX),
+        ncu=causes.files.get(EvidenceLayer.NCU),
     )
 
 
@@ -299,27 +294,13 @@ def _list_compared(found: Comparison) -> tuple[Layer, ...]:
     return tuple(layer for layer, diff in layers if diff is not None)
 
 
-def _build_ptx_diff(diff: PtxDiff) -> PtxDiffPart:
-    return PtxDiffPart(
-        target_a=diff.target_a,
-        target_b=diff.target_b,
-        kernels=tuple(map(PtxKernelPart.from_record, diff.kernels)),
-        **_get_common_fields(diff),
+def build_diff(part: type[_Diff], diff: SourceDiff | PtxDiff | NcuDiff) -> _Diff:
+    """Return the part of a document on one layer."""
+    return part.from_record(
+        diff,
+        findings_resolved=_build_findings(change for change in diff.findings if change.resolved),
+        findings_introduced=_build_findings(change for change in diff.findings if change.introduced),
     )
-
-
-def build_ncu_diff(diff: NcuDiff) -> NcuDiffPart:
-    """Return the part of a document on measurements."""
-    return NcuDiffPart(kernels=tuple(map(NcuKernelPart.from_record, diff.kernels)), **_get_common_fields(diff))
-
-
-def _get_common_fields(diff: SourceDiff | PtxDiff | NcuDiff) -> dict[str, Any]:
-    return {
-        "only_a": _encode_names(diff.only_a),
-        "only_b": _encode_names(diff.only_b),
-        "findings_resolved": _build_findings(change for change in diff.findings if change.resolved),
-        "findings_introduced": _build_findings(change for change in diff.findings if change.introduced),
-    }
 
 
 def _build_findings(changes: Iterable[FindingChange]) -> tuple[FindingPart, ...]:
@@ -333,13 +314,8 @@ def _build_findings(changes: Iterable[FindingChange]) -> tuple[FindingPart, ...]
 
 
 def _build_time(time: MeasuredTime) -> TimePart:
-    readings = (ReadingPart.from_record(one, speedup_x=_divide_times(one.a, one.b)) for one in time.readings)
+    readings = (
+        ReadingPart.from_record(one, speedup_x=drop_non_finite(one.a / one.b) if one.b else None)
+        for one in time.readings
+    )
     return TimePart.from_record(time, readings=tuple(readings))
-
-
-def _divide_times(a: float | None, b: float | None) -> float | None:
-    return drop_non_finite(a / b) if a is not None and b else None
-
-
-def _encode_names(names: Iterable[str]) -> tuple[str, ...]:
-    return tuple(map(escape_surrogates, names))

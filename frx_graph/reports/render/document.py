@@ -32,12 +32,20 @@ def _to_microseconds(value: float | None, info: ValidationInfo) -> float | None:
     return value / 1e3 if is_of_record(info) and value is not None else value
 
 
+def _to_percent(value: float | None, info: ValidationInfo) -> float | None:
+    return 100.0 * value if is_of_record(info) and value is not None else value
+
+
 Text = Annotated[str, BeforeValidator(escape_surrogates)]
 """Untrusted text. Lone surrogates are escaped."""
 Milliseconds = Annotated[float, BeforeValidator(_to_milliseconds)]
 """Milliseconds in a document, nanoseconds in its records."""
 Microseconds = Annotated[float, BeforeValidator(_to_microseconds)]
 """Microseconds in a document, nanoseconds in its records."""
+Percent = Annotated[float, BeforeValidator(_to_percent)]
+"""Percent in a document, a share, 0..1, in its records."""
+TextOrNull = Annotated[str | None, BeforeValidator(lambda text: text or None)]
+"""Null in a document, empty text in its records."""
 
 
 class _Overlay:

@@ -6,9 +6,8 @@ import shlex
 from collections.abc import Sequence
 from typing import Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
-from frx_graph.analyzers.kernels.recommendations import Recommendation
 from frx_graph.reports.render.document import FinitePart, read_from
 from frx_graph.rules.recommendation_card import Direction
 
@@ -27,6 +26,8 @@ class ValidationPart(FinitePart):
 class RecommendationPart(FinitePart):
     """An advice card that applies here."""
 
+    model_config = ConfigDict(json_schema_serialization_defaults_required=True)
+
     id: str = read_from("card.id")
     title: str = read_from("card.title")
     priority: Literal["high", "medium", "low"]
@@ -35,7 +36,7 @@ class RecommendationPart(FinitePart):
         "card.tier", "0 changes a setting, such as a launch configuration, 1 the code, 2 the algorithm"
     )
     confidence: float = Field(description="0..1: the label's evidence, reduced if the verdict is unknown")
-    estimated_speedup_pct_min: float | None = Field(description="null: no estimate")
+    estimated_speedup_pct_min: float | None = Field(default=None, description="null: no estimate")
     estimated_speedup_pct_max: float | None = read_from(
         "most_speedup_pct", "bound from counters for the kernel; null: no bound"
     )
@@ -48,11 +49,6 @@ class RecommendationPart(FinitePart):
     risks: tuple[str, ...] = read_from("card.risks")
     triggered_by: tuple[str, ...]
     kernels: tuple[str, ...]
-
-
-def build_recommendation(found: Recommendation) -> RecommendationPart:
-    """Return the document part of an advice card."""
-    return RecommendationPart.from_record(found, estimated_speedup_pct_min=None)
 
 
 YOUR_PROGRAM = ("./your_app",)

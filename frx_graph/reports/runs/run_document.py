@@ -22,7 +22,7 @@ from frx_graph.records import Severity
 from frx_graph.reports.kernels.explain_document import classify_confidence
 from frx_graph.reports.render.document import FinitePart, Milliseconds, read_from, to_json
 from frx_graph.reports.render.quantities import drop_non_finite
-from frx_graph.reports.render.recommendation_part import RecommendationPart, build_recommendation
+from frx_graph.reports.render.recommendation_part import RecommendationPart
 from frx_graph.reports.runs.trace_document import LabelPart, MissingPart, TraceResult
 from frx_graph.support.plain_text import clean_line
 from frx_graph.version import __version__
@@ -192,7 +192,7 @@ class ScopePart(FinitePart):
     bottlenecks: tuple[LabelPart, ...] = Field(description="labels that apply, causes first")
     labels: tuple[LabelPart, ...] = Field(description="all of them")
     diagnosis: DiagnosisPart
-    framework_abstraction_tax: TaxPart | None = Field(description="null: not enough data")
+    framework_abstraction_tax: TaxPart | None = read_from("tax", "null: not enough data")
     layout_findings: tuple[StrideChangePart, ...]
 
 
@@ -216,7 +216,7 @@ class RunResult(FinitePart):
     event_count: int
     step_count: int
     selector: SelectorPart
-    auto_scope: Scope = Field(description="the scope shown by default")
+    auto_scope: Scope = read_from("automatic.scope", "the scope shown by default")
     run: ScopePart
     steady_state: ScopePart
     scope_comparison: ComparisonPart
@@ -256,15 +256,13 @@ def build_run_document(
     timed = bool(record.run.figures.steps)
     source: Literal["events", "trace"] = "trace" if record.from_trace else "events"
     return RunDocument(
-        result=RunResult(
+        result=RunResult.from_record(
+            record,
             run_id=clean_line(run_id),
             frx_version=__version__,
             sources=tuple(sources),
             steps_from=source if timed else None,
-            event_count=record.event_count,
             step_count=len(record.run.figures.steps),
-            selector=SelectorPart.from_record(record.selector),
-            auto_scope=record.automatic.scope,
             run=_build_scope(record.run),
             steady_state=_build_scope(record.steady_state),
             scope_comparison=_build_comparison(record),
@@ -304,16 +302,13 @@ def _get_label(label: RunLabel | None) -> str | None:
 
 def _build_scope(found: ScopeAnalysis) -> ScopePart:
     steps = found.figures.steps
-    labels = tuple(map(LabelPart.from_record, found.labels))
-    return ScopePart(
-        scope=found.scope,
+    return ScopePart.from_record(
+        found,
         per_step=tuple(map(_build_step, steps[-_STEPS_LISTED:])),
         steps_not_listed=max(0, len(steps) - _STEPS_LISTED),
         run_summary=_build_summary(found.figures),
-        bottlenecks=tuple(label for label in labels if label.answer == "present"),
-        labels=labels,
+        bottlenecks=[label for label in found.labels if label.answer is Answer.PRESENT],
         diagnosis=_build_diagnosis(found.diagnosis),
-        framework_abstraction_tax=None if found.tax is None else TaxPart.from_record(found.tax),
         layout_findings=tuple(map(_build_stride_change, found.stride_changes[:_CHANGES_LISTED])),
     )
 
@@ -365,7 +360,6 @@ def _build_diagnosis(found: Diagnosis) -> DiagnosisPart:
         primary_is_symptom=found.primary is not None and found.primary.symptom,
         user_facing_bottleneck=_get_label(found.user_facing),
         confidence_label=None if found.confidence is None else classify_confidence(found.confidence),
-        recommendations=tuple(map(build_recommendation, found.recommendations)),
     )
 
 

@@ -20,7 +20,7 @@ from frx_graph.evidence.trace.steps import Step
 from frx_graph.records import Finding
 from frx_graph.reports.advice.fingerprint import compute_fingerprints
 from frx_graph.reports.render.document import FinitePart, Microseconds, Milliseconds, is_of_record, read_from
-from frx_graph.reports.render.recommendation_part import RecommendationPart, build_recommendation
+from frx_graph.reports.render.recommendation_part import RecommendationPart
 
 
 class MarkedStepPart(FinitePart):
@@ -35,8 +35,8 @@ class WindowPart(FinitePart):
 
     steps: tuple[MarkedStepPart, ...] = Field(description="used steps; empty: none is marked, all is used")
     left_out: tuple[MarkedStepPart, ...] = Field(description="a first step that takes much longer than the others")
-    host_ms: float = Field(description="of the used steps")
-    span_ms: float = Field(description="the same, up to the end of the work launched in the last one")
+    host_ms: Milliseconds = read_from("host_ns", "of the used steps")
+    span_ms: Milliseconds = read_from("span_ns", "the same, up to the end of the work launched in the last one")
     step_ms: float | None = Field(description="span_ms a step; null: no steps")
 
 
@@ -253,7 +253,7 @@ class TraceResult(FinitePart):
     window: WindowPart
     primary_bottleneck: str | None = Field(description="null: the trace shows no bottleneck")
     secondary_bottlenecks: tuple[str, ...]
-    symptom: str | None = Field(description="visible consequence of the bottleneck")
+    symptom: str | None = read_from("symptom.label", "visible consequence of the bottleneck")
     labels: tuple[LabelPart, ...]
     recommendations: tuple[RecommendationPart, ...]
     devices: tuple[DevicePart, ...]
@@ -290,24 +290,21 @@ def build_trace_document(
     windows, source = line.windows, trace.tree.trace
     primary = run.primary
     return TraceDocument(
-        result=TraceResult(
+        result=TraceResult.from_record(
+            run,
             source=str(source.path),
             rank=source.rank,
             world_size=source.world_size,
-            window=WindowPart(
+            window=WindowPart.from_record(
+                windows,
                 steps=tuple(map(_build_marked_step, windows.used)),
                 left_out=tuple(map(_build_marked_step, windows.left_out)),
-                host_ms=_to_milliseconds(windows.host_ns),
-                span_ms=_to_milliseconds(windows.span_ns),
-                step_ms=_to_milliseconds(windows.span_ns) / windows.steps if windows.steps else None,
+                step_ms=windows.span_ns / 1e6 / windows.steps if windows.steps else None,
             ),
             primary_bottleneck=None if primary is None else primary.label,
             secondary_bottlenecks=tuple(
                 label.label for label in run.present if not label.symptom and label is not primary
             ),
-            symptom=None if run.symptom is None else run.symptom.label,
-            labels=tuple(map(LabelPart.from_record, run.labels)),
-            recommendations=tuple(map(build_recommendation, run.recommendations)),
             devices=tuple(map(_build_device, line.devices)),
             transfers=tuple(map(_build_transfer, line.transfers)),
             launches=_build_launches(line),
@@ -316,12 +313,7 @@ def build_trace_document(
                 line.kernels, attributed_share=_divide(line.kernels.attributed_ns, line.kernels.total_ns)
             ),
             families=tuple(
-                FamilyPart(
-                    family=family,
-                    count=count,
-                    total_ms=_to_milliseconds(time),
-                    share=_divide(time, line.kernels.total_ns),
-                )
+                FamilyPart(family=family, count=count, total_ms=time / 1e6, share=_divide(time, line.kernels.total_ns))
                 for family, (count, time) in line.kernels.families.items()
             ),
             kernels=tuple(_build_kernel(kernel, line) for kernel in line.kernels.kernels),
@@ -332,19 +324,13 @@ def build_trace_document(
             layout_share=line.layout_share,
             layout=_build_layout(line.layout.work, findings, root),
             layout_findings=len(findings),
-            missing=tuple(
-                MissingPart.from_record(gap) for gap in list_gaps(trace, peaks=None) if gap.subject != "ridge point"
-            ),
+            missing=[gap for gap in list_gaps(trace, peaks=None) if gap.subject != "ridge point"],
         )
     )
 
 
-def _to_milliseconds(time_ns: int) -> float:
-    return time_ns / 1e6
-
-
 def _build_marked_step(step: Step) -> MarkedStepPart:
-    return MarkedStepPart(number=step.number or 0, ms=_to_milliseconds(step.end_ns - step.start_ns))
+    return MarkedStepPart(number=step.number or 0, ms=(step.end_ns - step.start_ns) / 1e6)
 
 
 def _divide(part: int, whole: int) -> float | None:
