@@ -32,8 +32,7 @@ from frx_graph.reports.init_document import (
     build_first_steps,
     make_diff,
     render_diff,
-    report_unchanged,
-    report_written,
+    report_patch,
 )
 from frx_graph.reports.render.document import to_json
 from frx_graph.support.check import Check
@@ -122,7 +121,7 @@ def _print_first_steps(checks: Sequence[Check], scripts: ScriptsFound, following
 
 def _report_unchanged(script: Script, why: str, as_document: bool) -> None:
     if as_document:
-        print_document(to_json(report_unchanged(script.path, why)))
+        print_document(to_json(report_patch(script.path, reason=why)))
     print_notice(f"frx: {_format_path(script.path)} {why}; left unchanged")
 
 
@@ -145,5 +144,5 @@ def _write_script(script: Script, text: str, *, yes: bool, as_document: bool) ->
             return
     replace_script(script, text)
     if as_document:
-        print_document(to_json(report_written(script.path, changes)))
+        print_document(to_json(report_patch(script.path, changes)))
     print_notice(f"frx: wrote {_format_path(script.path)}")

@@ -37,7 +37,7 @@ from frx_graph.errors import FrxError, LedgerError, OptionError
 from frx_graph.ledger.database.opening import check_writable
 from frx_graph.ledger.location import Location, choose_location
 from frx_graph.options import PLANNED, check_inner
-from frx_graph.reports.trials.trial_document import NOTHING_TRIED, MatrixEntry, TrialDocument, build_matrix_document
+from frx_graph.reports.trials.trial_document import NOTHING_TRIED, MatrixEntry, TrialDocument, TrialMatrixDocument
 from frx_graph.reports.trials.trial_report import render_matrix, render_trial
 from frx_graph.support.plain_text import clean_line
 from frx_graph.support.supervisor.process import unwind_on_termination
@@ -129,7 +129,7 @@ def trial(
             kept.promote_fastest()
     as_asked = is_json(format, as_document)
     if len(jobs) > 1:
-        table = build_matrix_document(kept.entries)
+        table = TrialMatrixDocument(trials=kept.entries)
         print_result(table, partial(render_matrix, table), as_document=as_asked)
     elif as_asked or not kept.untried:
         print_result(kept.only, partial(render_trial, kept.only), as_document=as_asked)
