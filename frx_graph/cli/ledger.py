@@ -24,7 +24,7 @@ from frx_graph.cli.printing.output import (
 )
 from frx_graph.config import read_advise_config
 from frx_graph.errors import LedgerMissingError, OptionError
-from frx_graph.ledger.active_plans import PlanStates, fold_steps
+from frx_graph.ledger.active_plans import fold_steps
 from frx_graph.ledger.database.opening import open_ledger, open_to_read
 from frx_graph.ledger.decision import Kind, RecordedEvent, make_process_author, make_rollbacks
 from frx_graph.ledger.event_document import export_lines
@@ -82,7 +82,10 @@ def list_events(
     source = _open_to_read(place)
     total = 0 if source is None else source.count_events(wanted)
     events = () if source is None else source.read_events(wanted, newest=limit)
-    standings = None if signature is None else _read_standings(source, signature, environment)
+    standings = None
+    if signature is not None:
+        steps = {} if source is None else source.read_steps_by_environment(signature)
+        standings = {name: fold_steps(each) for name, each in steps.items() if environment in (None, name)}
     if is_json(format, as_document):
         print_document(build_ledger_document(str(place), total, events, standings))
         return
@@ -200,13 +203,6 @@ def _open_to_read(place: Location) -> Ledger | None:
         if place.named:
             raise
         return None
-
-
-def _read_standings(source: Ledger | None, signature: str, environment: str | None) -> dict[str, PlanStates]:
-    if source is None:
-        return {}
-    steps = source.read_steps_by_environment(signature)
-    return {name: fold_steps(each) for name, each in steps.items() if environment in (None, name)}
 
 
 def _find_promotions(source: Ledger, what: str, environment: str | None) -> list[RecordedEvent]:

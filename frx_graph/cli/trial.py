@@ -93,11 +93,17 @@ def trial(
     0: promoted, or nothing to try; 1: not promoted, or not all; 2: an error, or a decision could not be recorded."""
     config = read_advise_config(Path.cwd())
     rules = read_policy(policy) if policy is not None else read_policy_table(config)
-    _check_inner(inner)
+    check_inner(inner)
+    if inner not in PLANNED:
+        raise OptionError(f"--inner {inner} takes no plan", f"take one of {', '.join(sorted(PLANNED))}")
     for name in dtype or ():
         check_dtype(name)
     check_engine(engine, address, working_dir)
-    holding = _choose_holding(engine, device)
+    if engine is EngineName.LOCAL:
+        check_device(device)
+    elif device not in (None, "cpu", "cuda"):
+        raise OptionError(f"--device {device} on a Ray cluster", "cpu or cuda: Ray chooses the GPU of a node")
+    holding = Holding.GPU if device == "cuda" else Holding.CORES
     if aa and candidate:
         raise OptionError("--aa tries the baseline against itself, without a --candidate", "leave one of them out")
     place = choose_location(ledger, config.ledger)
@@ -204,20 +210,3 @@ class _TrialResults:
         """Raise the first error of a trial that failed or was not recorded."""
         for error in (*self._errors, *self._failed.values()):
             raise error
-
-
-def _choose_holding(engine: EngineName, device: str | None) -> Holding:
-    """Return the resources that a trial on this device reserves. Raises `OptionError` for a device that is not
-    available."""
-    if engine is EngineName.LOCAL:
-        check_device(device)
-    elif device not in (None, "cpu", "cuda"):
-        raise OptionError(f"--device {device} on a Ray cluster", "cpu or cuda: Ray chooses the GPU of a node")
-    return Holding.GPU if device == "cuda" else Holding.CORES
-
-
-def _check_inner(name: str) -> None:
-    """Raise `OptionError` for an unknown compiler, and for one that takes no plan."""
-    check_inner(name)
-    if name not in PLANNED:
-        raise OptionError(f"--inner {name} takes no plan", f"take one of {', '.join(sorted(PLANNED))}")

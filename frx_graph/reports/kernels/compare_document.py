@@ -18,7 +18,7 @@ from frx_graph.analyzers.comparison.tradeoffs import Kind
 from frx_graph.analyzers.kernels.recommendations import get_label_title
 from frx_graph.analyzers.reconcile.signal import Layer as EvidenceLayer
 from frx_graph.evidence.cuda.source import Space
-from frx_graph.reports.kernels.compare_gaps import NextCommand, list_unknowns, suggest_commands
+from frx_graph.reports.kernels.compare_gaps import NextCommand, suggest_commands, yield_unknowns
 from frx_graph.reports.kernels.reconcile_document import (
     MissingEvidencePart,
     ReconciledDiagnosisPart,
@@ -31,6 +31,7 @@ from frx_graph.reports.render.quantities import drop_non_finite
 from frx_graph.rules.cuda_card import load_cuda_cards
 
 _Names = tuple[Text, ...]
+_LAYERS: tuple[Layer, ...] = ("source", "ptx", "ncu")
 
 
 class ChangePart(Part):
@@ -258,7 +259,9 @@ def build_compare_document(found: Comparison, again: NextCommand) -> CompareDocu
         result=CompareResult.from_record(
             found,
             data_availability=AvailabilityPart(
-                a=_list_files(causes_a), b=_list_files(causes_b), compared=_list_compared(found)
+                a=_list_files(causes_a),
+                b=_list_files(causes_b),
+                compared=tuple(layer for layer in _LAYERS if getattr(found, layer) is not None),
             ),
             static_diff=None if found.source is None else build_diff(StaticDiffPart, found.source),
             ptx_diff=None if found.ptx is None else build_diff(PtxDiffPart, found.ptx),
@@ -275,23 +278,14 @@ def build_compare_document(found: Comparison, again: NextCommand) -> CompareDocu
             root_causes_b=causes_b.diagnoses,
             tradeoffs=tuple(TradeoffPart.from_record(one, text=describe_tradeoff(one)) for one in found.tradeoffs),
             missing_evidence=causes_a.missing_evidence,
-            still_unknown=list_unknowns(found),
+            still_unknown=tuple(yield_unknowns(found)),
             upgrade_hints=suggest_commands(found, again),
         )
     )
 
 
 def _list_files(causes: ReconcileResult) -> LayersPart:
-    return LayersPart(
-        source=causes.files.get(EvidenceLayer.SOURCE),
-        ptx=causes.files.get(EvidenceLayer.PTX),
-        ncu=causes.files.get(EvidenceLayer.NCU),
-    )
-
-
-def _list_compared(found: Comparison) -> tuple[Layer, ...]:
-    layers: tuple[tuple[Layer, object], ...] = (("source", found.source), ("ptx", found.ptx), ("ncu", found.ncu))
-    return tuple(layer for layer, diff in layers if diff is not None)
+    return LayersPart(**{layer: causes.files.get(EvidenceLayer(layer)) for layer in _LAYERS})
 
 
 def build_diff(part: type[_Diff], diff: SourceDiff | PtxDiff | NcuDiff) -> _Diff:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from frx_graph.analyzers.comparison.comparison import Comparison
-from frx_graph.analyzers.layers import Layers, NcuLayer
+from frx_graph.analyzers.layers import NcuLayer
 
 _NAMED = {"source": "CUDA source", "ptx": "PTX", "ncu": "Nsight Compute's counters"}
 
@@ -23,15 +23,11 @@ class NextCommand:
     for_ncu: Sequence[Sequence[str]]
 
 
-def list_unknowns(found: Comparison) -> tuple[str, ...]:
-    """Return a sentence for each open question."""
-    return tuple(_yield_unknowns(found))
-
-
-def _yield_unknowns(found: Comparison) -> Iterator[str]:
-    for layer, in_a, in_b in _yield_layers(found):
-        if in_a is not in_b:
-            yield f"{_NAMED[layer]} of {'A' if in_a else 'B'} alone: not compared"
+def yield_unknowns(found: Comparison) -> Iterator[str]:
+    """Yield a sentence for each open question."""
+    for layer, name in _NAMED.items():
+        if (in_a := getattr(found.a, layer) is not None) is not (getattr(found.b, layer) is not None):
+            yield f"{name} of {'A' if in_a else 'B'} alone: not compared"
     if found.ncu is None:
         yield "Time of both: not measured for each side"
     elif found.verdict.time is None:
@@ -64,13 +60,6 @@ def suggest_commands(found: Comparison, again: NextCommand) -> tuple[str, ...]:
         hints += [f"Time, caches, occupancy, stalls: {command}" for command in commands[:1]]
         hints += [f"The same, measured elsewhere: {command}" for command in commands[1:]]
     return tuple(hints)
-
-
-def _yield_layers(found: Comparison) -> Iterator[tuple[str, bool, bool]]:
-    def has(layers: Layers) -> tuple[bool, bool, bool]:
-        return layers.source is not None, layers.ptx is not None, layers.ncu is not None
-
-    yield from zip(_NAMED, has(found.a), has(found.b), strict=True)
 
 
 def _get_metrics(layer: NcuLayer) -> set[str]:

@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo
 
-from frx_graph.analyzers.cuda.analysis import CudaAnalysis, CudaFinding
+from frx_graph.analyzers.cuda.analysis import CudaAnalysis
 from frx_graph.analyzers.kernels.occupancy_model import Limiter
-from frx_graph.evidence.cuda.source import Access, BarrierKind, CudaSource, Kernel, Space, StrideKind, Use
+from frx_graph.evidence.cuda.source import Access, BarrierKind, CudaSource, Space, StrideKind, Use
 from frx_graph.reports.render.document import Part, is_of_record, read_from
 from frx_graph.rules.cuda_card import Category, Severity
 from frx_graph.rules.recommendation_card import Direction
@@ -189,23 +189,20 @@ def build_cuda_document(source: CudaSource, analysis: CudaAnalysis) -> CudaDocum
             gpu_model=None if analysis.gpu is None else analysis.gpu.name,
             kernel_count=len(source.kernels),
             launch_count=len(source.launches),
-            kernels=tuple(map(_build_kernel, source.kernels)),
+            kernels=tuple(
+                KernelPart.from_record(one, accesses=tuple(map(_build_access, one.accesses))) for one in source.kernels
+            ),
             launches=tuple(LaunchPart.from_record(one, shared_bytes=one.shared) for one in analysis.launches),
-            findings=tuple(map(_build_finding, analysis.findings)),
+            findings=tuple(
+                FindingPart.from_record(one, access=None if one.access is None else _build_access(one.access))
+                for one in analysis.findings
+            ),
             rules=tuple(RulePart.from_record(card, findings=counts[card.id]) for card in cards.values()),
         )
     )
-
-
-def _build_kernel(kernel: Kernel) -> KernelPart:
-    return KernelPart.from_record(kernel, accesses=tuple(map(_build_access, kernel.accesses)))
 
 
 def _build_access(access: Access) -> AccessPart:
     step, size = access.stride.elements, access.element_bytes
     stride_bytes = None if step is None or size is None else step * size
     return AccessPart.from_record(access, stride_bytes=stride_bytes)
-
-
-def _build_finding(finding: CudaFinding) -> FindingPart:
-    return FindingPart.from_record(finding, access=None if finding.access is None else _build_access(finding.access))

@@ -47,7 +47,7 @@ def render_collected(document: CollectDocument) -> str:
         f"Run bundle: {clean_line(document.bundle, _LONGEST)}",
         *([f"Zip bundle: {clean_line(document.zip, _LONGEST)}"] if document.zip is not None else []),
         f"Captured ({format_count(len(document.files), 'file')}):",
-        *(f"  {_format_file(file)}" for file in document.files),
+        *(f"  {clean_line(file.path)}{' [imported]' if file.imported_from else ''}" for file in document.files),
         *(f"Warning: {clean_line(warning, _LONGEST)}" for warning in document.warnings),
     ]
     return "\n".join(out) + "\n"
@@ -60,7 +60,3 @@ def _describe_ending(document: CollectDocument) -> str:
         name = signal.Signals(document.signal).name if known else f"signal {document.signal}"
         return f": the workload was ended by {name}"
     return f": the workload ended with exit code {document.exit_code}" if document.exit_code else ""
-
-
-def _format_file(file: CapturedPart) -> str:
-    return f"{clean_line(file.path)} [imported]" if file.imported_from is not None else clean_line(file.path)

@@ -17,7 +17,7 @@ from frx_graph.reports.kernels.explain_document import (
     classify_confidence,
     shorten_recommendation,
 )
-from frx_graph.reports.runs.run_document import RunResult, ScopePart, SummaryPart
+from frx_graph.reports.runs.run_document import RunResult, SummaryPart
 from frx_graph.reports.runs.trace_document import KernelPart, LabelPart
 
 RECOLLECT = "frx collect --explain -- python train.py"
@@ -33,11 +33,15 @@ def explain_run(result: RunResult, scope: Scope) -> ExplainDocument:
     told = found.diagnosis.user_facing_bottleneck
     primary = next((one for one in diagnoses if one.label == told and told != lines.INSUFFICIENT), None)
     if primary is not None and found.diagnosis.confidence is not None:
+        evidence = [*found.diagnosis.evidence, *_describe_times(found.run_summary)]
+        if count := len(found.layout_findings):
+            # Without the tensors' names, which belong to the program.
+            evidence.append(f"strides of {count} tensors changed between steps while shapes did not (FRX006)")
         primary = primary.model_copy(
             update={
                 "confidence": found.diagnosis.confidence,
                 "confidence_label": classify_confidence(found.diagnosis.confidence),
-                "evidence": (*found.diagnosis.evidence, *_describe_times(found.run_summary), *_describe_layouts(found)),
+                "evidence": tuple(evidence),
             }
         )
     kernels = () if result.trace is None else result.trace.kernels
@@ -74,13 +78,6 @@ def _build_diagnosis(label: LabelPart) -> DiagnosisPart:
         evidence=(label.evidence,),
         kernels=(),
     )
-
-
-def _describe_layouts(found: ScopePart) -> Iterator[str]:
-    """Describe stride changes without the tensors' names, which belong to the program."""
-    if found.layout_findings:
-        count = len(found.layout_findings)
-        yield f"strides of {count} tensors changed between steps while shapes did not (FRX006)"
 
 
 def _describe_times(summary: SummaryPart) -> Iterator[str]:

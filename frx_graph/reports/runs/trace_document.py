@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, ValidationInfo
 
 from frx_graph.analyzers.timeline.analysis import RunAnalysis, Timeline
-from frx_graph.analyzers.timeline.device_time import DeviceTime, LayoutWork, TransferTotal
+from frx_graph.analyzers.timeline.device_time import TransferTotal
 from frx_graph.analyzers.timeline.host_time import Part
 from frx_graph.analyzers.timeline.kernel_table import KernelTotal
 from frx_graph.analyzers.timeline.labels import Answer
@@ -289,6 +289,7 @@ def build_trace_document(
     line = run.timeline
     windows, source = line.windows, trace.tree.trace
     primary = run.primary
+    marks = dict(zip(findings, compute_fingerprints(findings, root), strict=True))
     return TraceDocument(
         result=TraceResult.from_record(
             run,
@@ -305,7 +306,14 @@ def build_trace_document(
             secondary_bottlenecks=tuple(
                 label.label for label in run.present if not label.symptom and label is not primary
             ),
-            devices=tuple(map(_build_device, line.devices)),
+            devices=tuple(
+                DevicePart.from_record(
+                    one,
+                    busy_share=_divide(one.busy_ns, one.span_ns) or 0.0,
+                    idle_share=_divide(one.idle_ns, one.span_ns) or 0.0,
+                )
+                for one in line.devices
+            ),
             transfers=tuple(map(_build_transfer, line.transfers)),
             launches=_build_launches(line),
             host=HostPart.from_record(line, calls=line.host.calls[:_CALLS]),
@@ -322,7 +330,7 @@ def build_trace_document(
                 for operator in line.kernels.operators
             ),
             layout_share=line.layout_share,
-            layout=_build_layout(line.layout.work, findings, root),
+            layout=tuple(LayoutPart.from_record(one, fingerprint=marks[one.finding]) for one in line.layout.work),
             layout_findings=len(findings),
             missing=[gap for gap in list_gaps(trace, peaks=None) if gap.subject != "ridge point"],
         )
@@ -335,14 +343,6 @@ def _build_marked_step(step: Step) -> MarkedStepPart:
 
 def _divide(part: int, whole: int) -> float | None:
     return part / whole if whole else None
-
-
-def _build_device(device: DeviceTime) -> DevicePart:
-    return DevicePart.from_record(
-        device,
-        busy_share=_divide(device.busy_ns, device.span_ns) or 0.0,
-        idle_share=_divide(device.idle_ns, device.span_ns) or 0.0,
-    )
 
 
 def _build_transfer(found: TransferTotal) -> TransferPart:
@@ -367,8 +367,3 @@ def _build_kernel(kernel: KernelTotal, line: Timeline) -> KernelPart:
         busy_share=_divide(kernel.total_ns, sum(device.kernel_ns for device in line.devices)),
         operators=[LauncherPart.from_record(launcher, total_ms=time_ns) for launcher, time_ns in kernel.operators],
     )
-
-
-def _build_layout(work: Sequence[LayoutWork], findings: Sequence[Finding], root: Path) -> tuple[LayoutPart, ...]:
-    known = dict(zip(findings, compute_fingerprints(findings, root), strict=True))
-    return tuple(LayoutPart.from_record(one, fingerprint=known[one.finding]) for one in work)

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from frx_graph.ledger.active_plans import PlanStates
 from frx_graph.ledger.canonical_json import parse_json
-from frx_graph.ledger.decision import Decision, Kind, RecordedEvent
+from frx_graph.ledger.decision import Kind, RecordedEvent
 from frx_graph.records import Candidate
 from frx_graph.reports.render.quantities import format_count, format_seconds
 from frx_graph.reports.render.text_console import make_console
@@ -74,6 +74,7 @@ def render_event(event: RecordedEvent, evidence: RecordedEvent | None, *, width:
     decision = event.decision
     console.print(Text.assemble((f"#{event.position}", "bold"), " ", _style_kind(decision.kind)))
     author = f"{clean_line(decision.decided_by)}, process {decision.process_id} on {clean_line(decision.host)}"
+    hidden = len(decision.candidates) - CANDIDATES_SHOWN
     rows = [
         ("When", _format_time(decision.recorded_at)),
         ("By", author),
@@ -82,7 +83,8 @@ def render_event(event: RecordedEvent, evidence: RecordedEvent | None, *, width:
         ("Environment", decision.environment),
         ("Plan", decision.plan),
         ("Policy", decision.policy or "none: a person's choice"),
-        *_make_candidate_rows(decision),
+        *(("Candidate", _format_candidate(candidate)) for candidate in decision.candidates[:CANDIDATES_SHOWN]),
+        *([("", f"and {hidden} more: --format json shows all")] if hidden > 0 else []),
         *_make_evidence_rows(event, evidence),
         ("Hash", event.hash),
         ("Before it", event.previous),
@@ -116,12 +118,6 @@ def _print_standing(console: Console, environment: str, standing: PlanStates) ->
         )
 
 
-def _make_candidate_rows(decision: Decision) -> list[tuple[str, str]]:
-    shown = [("Candidate", _format_candidate(candidate)) for candidate in decision.candidates[:CANDIDATES_SHOWN]]
-    hidden = len(decision.candidates) - len(shown)
-    return [*shown, ("", f"and {hidden} more: --format json shows all")] if hidden else shown
-
-
 def _format_candidate(candidate: Candidate) -> str:
     # A change without operators applies to the whole graph.
     shown = candidate.nodes or candidate.choices
@@ -148,11 +144,15 @@ def summarize_trial(text: str) -> str:
     Every part of the document may be missing.
     """
     document = parse_json(text)
-    stats = document.get("stats")
+    stats, gates = document.get("stats"), document.get("gates")
     parts = [
         clean_line(document["verdict"], 40) if isinstance(document.get("verdict"), str) else "",
         *(_format_stats(stats) if isinstance(stats, dict) else ()),
-        *(f"failed at {name}" for name in _list_failed_gates(document.get("gates"))),
+        *(
+            f"failed at {clean_line(str(gate.get('name')), 40)}"
+            for gate in (gates if isinstance(gates, list) else ())
+            if isinstance(gate, dict) and gate.get("passed") is False
+        ),
     ]
     return ", ".join(filter(None, parts)) or "no verdict"
 
@@ -164,12 +164,6 @@ def _format_stats(stats: dict[str, Any]) -> tuple[str, ...]:
         f"{count:g} {name}" for name in ("quads", "processes") if (count := _to_number(stats.get(name))) is not None
     ]
     return ("" if ratio is None else f"ratio {ratio:.3f}{interval}", " in ".join(counts))
-
-
-def _list_failed_gates(gates: Any) -> list[str]:
-    listed = gates if isinstance(gates, list) else []
-    failed = [gate for gate in listed if isinstance(gate, dict) and gate.get("passed") is False]
-    return [clean_line(str(gate.get("name")), 40) for gate in failed]
 
 
 def _to_number(value: Any) -> float | None:

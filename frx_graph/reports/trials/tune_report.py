@@ -24,6 +24,8 @@ _MARKS = {
     Fate.RACED: ("promoted to full benchmark", ""),
     Fate.SCREENED: ("screened out by quicker candidates", "dim"),
 }
+_KINDS = {Kind.FINAL: " [FINAL]", Kind.FULL: "", Kind.RACE: " [RACE]"}
+"""In the order in which they are shown."""
 
 
 def render_tune(document: TuneDocument, *, width: int, color: bool) -> str:
@@ -46,8 +48,9 @@ def render_tune(document: TuneDocument, *, width: int, color: bool) -> str:
     if document.trials:
         print_line("TRIAL RESULTS", "bold")
     for trial in sorted(document.trials, key=_get_sort_key):
-        mark, style = _MARKS[trial.fate]
-        console.print(Text.assemble(f"  {_format_label(trial):<{_NAME}} {_format_gain(trial):>8}  ", (mark, style)))
+        label = f"{clean_line(trial.configuration.label)}{_KINDS[trial.kind]}"
+        gain = "" if trial.gain is None else f"{100 * (trial.gain.ratio - 1):+.1f}%"
+        console.print(Text.assemble(f"  {label:<{_NAME}} {gain:>8}  ", _MARKS[trial.fate]))
         if (trial.reason and trial.kind is not Kind.RACE) or trial.fate is Fate.REJECT:
             for text in textwrap.wrap(clean_line(trial.reason, 400), width - 6):
                 print_line(f"      {text}", "dim")
@@ -109,18 +112,8 @@ def _format_milliseconds(value: float | None) -> str:
 
 
 def _get_sort_key(trial: ConfigurationTrial) -> tuple[int, float]:
-    kinds = {Kind.FINAL: 0, Kind.FULL: 1, Kind.RACE: 2}
-    refused = trial.fate is Fate.REFUSED
-    return kinds[trial.kind] + 2 * refused, -(trial.gain.ratio if trial.gain is not None else 0.0)
-
-
-def _format_label(trial: ConfigurationTrial) -> str:
-    marks = {Kind.RACE: " [RACE]", Kind.FINAL: " [FINAL]", Kind.FULL: ""}
-    return f"{clean_line(trial.configuration.label)}{marks[trial.kind]}"
-
-
-def _format_gain(trial: ConfigurationTrial) -> str:
-    return "" if trial.gain is None else f"{100 * (trial.gain.ratio - 1):+.1f}%"
+    place = list(_KINDS).index(trial.kind) + 2 * (trial.fate is Fate.REFUSED)
+    return place, 0.0 if trial.gain is None else -trial.gain.ratio
 
 
 def render_markdown_report(document: TuneDocument) -> str:
