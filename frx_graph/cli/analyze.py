@@ -14,23 +14,7 @@ from frx_graph.analyze.layers import analyze_cuda, analyze_ncu, analyze_ptx, ana
 from frx_graph.analyze.run import analyze_bundle
 from frx_graph.analyze.trace_advice import analyze_trace
 from frx_graph.analyzers.run.steps import Scope
-from frx_graph.cli.before_after import (
-    After,
-    AfterLabel,
-    AfterNcu,
-    AfterPtx,
-    AfterSource,
-    Baseline,
-    Before,
-    BeforeLabel,
-    BeforeNcu,
-    BeforePtx,
-    BeforeSource,
-    Optimized,
-    SideFiles,
-    analyze_sides,
-    resolve_renamed_option,
-)
+from frx_graph.cli import before_after
 from frx_graph.cli.options.evidence_options import (
     GpuModel,
     RunScope,
@@ -82,18 +66,18 @@ def analyze(
     top: Annotated[int, typer.Option(min=1, help="Explain this many findings in full.")] = DEFAULT_TOP,
     scope: RunScope = None,
     gpu_model: GpuModel = None,
-    before: Before = None,
-    after: After = None,
-    before_source: BeforeSource = None,
-    before_ptx: BeforePtx = None,
-    before_ncu: BeforeNcu = None,
-    after_source: AfterSource = None,
-    after_ptx: AfterPtx = None,
-    after_ncu: AfterNcu = None,
-    before_label: BeforeLabel = None,
-    after_label: AfterLabel = None,
-    baseline: Baseline = None,
-    optimized: Optimized = None,
+    before: before_after.Before = None,
+    after: before_after.After = None,
+    before_source: before_after.BeforeSource = None,
+    before_ptx: before_after.BeforePtx = None,
+    before_ncu: before_after.BeforeNcu = None,
+    after_source: before_after.AfterSource = None,
+    after_ptx: before_after.AfterPtx = None,
+    after_ncu: before_after.AfterNcu = None,
+    before_label: before_after.BeforeLabel = None,
+    after_label: before_after.AfterLabel = None,
+    baseline: before_after.Baseline = None,
+    optimized: before_after.Optimized = None,
     _quiet: QuietOption = False,
 ) -> None:
     """Report what slows a run or its kernels down, from a trace, an export, PTX or source. With --before and --after,
@@ -107,17 +91,17 @@ def analyze(
         exit_zero=exit_zero,
     )
     options.check()
-    before = resolve_renamed_option(before, baseline, "--before", "--baseline")
-    after = resolve_renamed_option(after, optimized, "--after", "--optimized")
+    before = before_after.resolve_renamed_option(before, baseline, "--before", "--baseline")
+    after = before_after.resolve_renamed_option(after, optimized, "--after", "--optimized")
     sides = (
-        SideFiles("before", before, before_source, before_ptx, before_ncu, before_label),
-        SideFiles("after", after, after_source, after_ptx, after_ncu, after_label),
+        before_after.SideFiles("before", before, before_source, before_ptx, before_ncu, before_label),
+        before_after.SideFiles("after", after, after_source, after_ptx, after_ncu, after_label),
     )
     if any(side.given for side in sides):
         if file is not None or trace is not None or model is not None or scope is not None:
             raise OptionError("analyse one file, or compare two sides", "--before FILE --after FILE")
         _check_format(options, "leave them out")
-        code = analyze_sides(
+        code = before_after.analyze_sides(
             *sides,
             require_cuda_gpu(gpu_model),
             gpu_model,

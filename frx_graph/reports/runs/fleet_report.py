@@ -10,7 +10,6 @@ from frx_graph.reports.render.source_path import cut_path
 from frx_graph.reports.render.text_console import (
     INDENT,
     make_console,
-    print_section,
     print_table,
     print_title,
     print_wrapped,
@@ -39,8 +38,10 @@ def render_fleet(document: FleetDocument, *, top: int, width: int, color: bool) 
     _print_sites(console, document, top)
     _print_advice(console, document, top)
     bundles = document.bundles
-    problems = (f"{problem.place}: {problem.reason}" for problem in bundles.problems_listed[:_PROBLEMS])
-    print_section(console, f"NOT READ ({bundles.problems:,})", problems)
+    if bundles.problems:
+        print_title(console, f"NOT READ ({bundles.problems:,})")
+    for problem in bundles.problems_listed[:_PROBLEMS]:
+        print_wrapped(console, f"{problem.place}: {problem.reason}")
     listed = len(bundles.problems_listed)
     _print_hidden(console, listed - _PROBLEMS, bundles.problems - listed)
     return out.getvalue()
