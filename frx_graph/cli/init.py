@@ -65,25 +65,17 @@ def init(
     if patch is not None:
         script = read_script(patch)
         found = patched(script)
-        if found is None:
-            _report_unchanged(script, "imports frx_graph already", as_document)
-            return
-        _write_script(script, found.text, yes=yes, as_document=as_document)
-        if not as_document:
+        _write_script(script, found and found.text, "imports frx_graph already", yes=yes, as_document=as_document)
+        if found is not None and not as_document:
             print_notice(f"frx: next: frx collect -- python {clean_line(shlex.quote(str(patch)), _LONGEST)}")
             print_notice(f"frx: undo: frx init --unpatch {clean_line(shlex.quote(str(patch)), _LONGEST)}")
-        return
-    if unpatch is not None:
+    elif unpatch is not None:
         script = read_script(unpatch)
-        text = unpatched(script)
-        if text is None:
-            _report_unchanged(script, "has no lines added by frx init", as_document)
-        else:
-            _write_script(script, text, yes=yes, as_document=as_document)
-        return
-    if yes:
+        _write_script(script, unpatched(script), "has no lines added by frx init", yes=yes, as_document=as_document)
+    elif yes:
         raise OptionError("--yes answers --patch and --unpatch", "name a script with one of them")
-    _show_first_steps(as_document)
+    else:
+        _show_first_steps(as_document)
 
 
 def _show_first_steps(as_document: bool) -> None:
@@ -119,18 +111,18 @@ def _print_first_steps(checks: Sequence[Check], scripts: ScriptsFound, following
         console.print(f"  {clean_line(each.command)}\n      {each.does}")
 
 
-def _report_unchanged(script: Script, why: str, as_document: bool) -> None:
-    if as_document:
-        print_document(to_json(report_patch(script.path, reason=why)))
-    print_notice(f"frx: {_format_path(script.path)} {why}; left unchanged")
-
-
 def _format_path(path: Path) -> str:
     return clean_line(str(path), _LONGEST)
 
 
-def _write_script(script: Script, text: str, *, yes: bool, as_document: bool) -> None:
-    """Show the changes, ask, and write the script. Raises `OptionError` if there is no terminal to ask on."""
+def _write_script(script: Script, text: str | None, why_not: str, *, yes: bool, as_document: bool) -> None:
+    """Show the changes, ask, and write the script; without a `text`, say why it is left unchanged. Raises `OptionError`
+    if there is no terminal to ask on."""
+    if text is None:
+        if as_document:
+            print_document(to_json(report_patch(script.path, reason=why_not)))
+        print_notice(f"frx: {_format_path(script.path)} {why_not}; left unchanged")
+        return
     changes = make_diff(str(script.path), script.text, text)
     if not as_document:
         print_text(lambda color, **_: render_diff(changes, color=color))

@@ -177,10 +177,10 @@ class _TrialResults:
     def promote_fastest(self) -> None:
         """Promote the fastest plan again, for each graph that several plans were promoted for."""
         try:
-            for again in promote_fastest_again(self._promoted, self._place):
-                document = self._documents[again.number]
-                said = f"{document.decision}, #{again.position} once more, as the fastest of {again.plans}"
-                self._documents[again.number] = document.model_copy(update={"decision": said})
+            for number, note in promote_fastest_again(self._promoted, self._place):
+                document = self._documents[number]
+                update = {"decision": f"{document.decision}, {note}"}
+                self._documents[number] = document.model_copy(update=update)
         except LedgerError as error:
             self._errors.append(error)
 

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from rich.console import Console
 from rich.text import Text
 
 from frx_graph.ledger.active_plans import PlanStates
@@ -60,7 +59,12 @@ def render_list(
         console.print(Text(f"{_INDENT}{names}", "dim"))
         console.print(Text("\n".join(_wrap_text(clean_line(decision.reason, 1000), _INDENT, _INDENT, width))))
     for environment, standing in standings.items():
-        _print_standing(console, environment, standing)
+        current = standing.current
+        runs = f"plan {current.plan} is active" if current is not None else "no active plan, the baseline runs"
+        console.print(Text(f"Environment {environment}: {runs}", "bold"))
+        for plan in standing.plans.values():
+            since = f" since event {plan.last.position}"
+            console.print(Text.assemble(f"{_INDENT}plan {plan.plan} ", _style_kind(plan.state), since))
     hidden = total - len(events)
     if hidden:
         console.print(Text(f"{format_count(hidden, 'older event')}: --limit {total} shows all.", "dim"))
@@ -106,16 +110,6 @@ def _format_time(at: datetime) -> str:
 def _wrap_text(text: str, first: str, rest: str, width: int) -> list[str]:
     lines = textwrap.wrap(text, width, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
     return lines or [first.rstrip()]
-
-
-def _print_standing(console: Console, environment: str, standing: PlanStates) -> None:
-    current = standing.current
-    runs = f"plan {current.plan} is active" if current is not None else "no active plan, the baseline runs"
-    console.print(Text(f"Environment {environment}: {runs}", "bold"))
-    for plan in standing.plans.values():
-        console.print(
-            Text.assemble(f"{_INDENT}plan {plan.plan} ", _style_kind(plan.state), f" since event {plan.last.position}")
-        )
 
 
 def _format_candidate(candidate: Candidate) -> str:
