@@ -65,7 +65,9 @@ def init(
     if patch is not None:
         script = read_script(patch)
         found = patched(script)
-        _write_script(script, found and found.text, "imports frx_graph already", yes=yes, as_document=as_document)
+        _write_script(
+            script, None if found is None else found.text, "imports frx_graph already", yes=yes, as_document=as_document
+        )
         if found is not None and not as_document:
             print_notice(f"frx: next: frx collect -- python {clean_line(shlex.quote(str(patch)), _LONGEST)}")
             print_notice(f"frx: undo: frx init --unpatch {clean_line(shlex.quote(str(patch)), _LONGEST)}")

@@ -37,7 +37,7 @@ from frx_graph.reports.runs.fleet_document import FleetDocument
 from frx_graph.reports.runs.run_document import RunDocument
 from frx_graph.reports.runs.trace_document import TraceDocument
 from frx_graph.reports.trials.trial_document import TrialDocument, TrialMatrixDocument
-from frx_graph.reports.trials.tune_document import TuneDocument
+from frx_graph.reports.trials.tune_report import TuneDocument
 
 SCHEMAS = Path(frx_graph.__file__).parent / "reports"
 WRITTEN = Path(__file__).parents[1] / "data" / "documents"

@@ -13,11 +13,11 @@ from frx_graph.reports.render.svg import (
     NARROW_GLYPH,
     Axes,
     Scale,
+    draw_circle,
     draw_polyline,
     draw_text,
     make_element,
     make_picture,
-    make_tooltip,
 )
 from frx_graph.support.plain_text import clean_line
 
@@ -126,13 +126,13 @@ def _draw_circles(drawn: Sequence[PlacedPoint], axes: Axes) -> Iterator[Markup]:
     most = max(p.point.bytes for p in drawn)
     for placed in drawn:
         kind = "timed" if placed.achieved is not None else "predicted"
-        yield make_element(
-            "circle",
-            make_tooltip(_describe_point(placed)),
-            cx=axes.get_x(placed.intensity),
-            cy=axes.get_y(placed.height or 1.0),
-            r=_compute_radius(placed, most),
-            class_=f"point {kind} {get_dtype_class(placed.dtype)}",
+        x, y = axes.get_x(placed.intensity), axes.get_y(placed.height or 1.0)
+        yield draw_circle(
+            x,
+            y,
+            _compute_radius(placed, most),
+            f"point {kind} {get_dtype_class(placed.dtype)}",
+            _describe_point(placed),
         )
 
 

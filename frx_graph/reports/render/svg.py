@@ -51,6 +51,11 @@ def draw_rect(
     return make_element("rect", *notes, x=x, y=y, width=width, height=height, class_=class_)
 
 
+def draw_circle(x: float, y: float, radius: float, class_: str, note: str) -> Markup:
+    """Return a circle, with `note` as its tooltip."""
+    return make_element("circle", make_tooltip(note), cx=x, cy=y, r=radius, class_=class_)
+
+
 def draw_polyline(points: Iterable[tuple[float, float]], class_: str) -> Markup:
     """Return a line through `points`."""
     return make_element("polyline", points=" ".join(f"{x:.2f},{y:.2f}" for x, y in points), class_=class_)
