@@ -20,7 +20,7 @@ from frx_graph.analyzers.kernels.metric_levels import Level, grade_metrics
 from frx_graph.analyzers.kernels.recommendations import get_label_title
 from frx_graph.analyzers.reconcile.confidence import ConfidenceLabel
 from frx_graph.analyzers.reconcile.matched_kernels import MatchedKernel
-from frx_graph.analyzers.reconcile.reconciliation import Diagnosis, Reconciliation, Why
+from frx_graph.analyzers.reconcile.reconciliation import Reconciliation, Why
 from frx_graph.analyzers.reconcile.signal import Layer
 from frx_graph.evidence.quoted_source import QuotedSource
 from frx_graph.reports.kernels.kernel_document import BottleneckPart, KernelPart, NcuResult, OpportunityPart
@@ -304,7 +304,14 @@ def add_source(
         "missing_data": missing,
         "layers_available": ("source", *document.layers_available),
         "static_findings": (*document.static_findings, *own),
-        "reconciled": tuple(map(_build_reconciled, found.diagnoses)),
+        "reconciled": tuple(
+            ReconciledPart.from_record(
+                one,
+                measured_as=_list_measured_names(one.kernel),
+                lines=sorted({signal.line for signal in one.agreeing if signal.line is not None}),
+            )
+            for one in found.diagnoses
+        ),
     }
     return document.model_copy(update=update)
 
@@ -342,11 +349,6 @@ def _build_static_finding(
         fix=found.card.fix,
         contradicted=(found.card.id, found.kernel, found.line) in against,
     )
-
-
-def _build_reconciled(found: Diagnosis) -> ReconciledPart:
-    lines = {one.line for one in found.agreeing if one.line is not None}
-    return ReconciledPart.from_record(found, measured_as=_list_measured_names(found.kernel), lines=sorted(lines))
 
 
 def _list_measured_names(kernel: MatchedKernel) -> tuple[str, ...]:

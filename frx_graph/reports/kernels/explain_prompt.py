@@ -59,9 +59,12 @@ def render_prompt(document: ExplainDocument) -> str:
     """Render the brief: task, diagnosis, numbers, fixes, targets, and the data."""
     names = tuple(f"K{kernel.rank} | {kernel.kernel_name}" for kernel in document.top_kernels)
     listed = (f"file | {document.evidence_file}", *names)
-    source = () if document.source is None else tuple(_number_lines(document.source))
+    quoted, source = document.source, []
+    if quoted is not None:
+        source.append(f"file | {quoted.path}")
+        source += [f"{number:>5} | {line}".rstrip() for number, line in enumerate(quoted.lines, quoted.first_line)]
     mark = hashlib.sha256("\n".join((*listed, *source)).encode("utf-8", "replace")).hexdigest()[:16]
-    return "\n".join((*_yield_brief(document, mark), *_yield_data(document.source, listed, source, mark), ""))
+    return "\n".join((*_yield_brief(document, mark), *_yield_data(quoted, listed, source, mark), ""))
 
 
 def _yield_brief(document: ExplainDocument, mark: str) -> Iterator[str]:
@@ -89,11 +92,6 @@ def _yield_data(source: SourcePart | None, listed: Iterable[str], lines: Iterabl
     yield from ("", f"SOURCE, lines {source.first_line} to {last} of {source.total_lines}", f"BEGIN DATA {mark}")
     yield from lines
     yield f"END DATA {mark}"
-
-
-def _number_lines(source: SourcePart) -> Iterator[str]:
-    yield f"file | {source.path}"
-    yield from (f"{number:>5} | {line}".rstrip() for number, line in enumerate(source.lines, start=source.first_line))
 
 
 def _yield_section(title: str, lines: Iterable[str]) -> Iterator[str]:

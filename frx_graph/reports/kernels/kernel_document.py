@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from frx_graph.analyzers.kernels.analysis import KernelAnalysis, LabelledKernel
+from frx_graph.analyzers.kernels.analysis import KernelAnalysis
 from frx_graph.analyzers.kernels.metric_levels import add_derived_values
 from frx_graph.analyzers.kernels.speed_of_light import compute_warp_stalls, judge_speed_of_light
 from frx_graph.evidence.ncu.launch import Form, NcuExport
@@ -157,7 +157,12 @@ def build_ncu_document(export: NcuExport, analysis: KernelAnalysis) -> NcuDocume
                 has_runtime_share=analysis.timed,
                 top_opportunities=tuple(OpportunityPart.from_record(one.attribution) for one in analysis.kernels),
             ),
-            kernels=tuple(map(_build_kernel, analysis.kernels)),
+            kernels=tuple(
+                KernelPart.from_record(
+                    one, light=judge_speed_of_light(one.summary.values), stalls=compute_warp_stalls(one.summary.values)
+                )
+                for one in analysis.kernels
+            ),
             missing=_list_missing(analysis),
             unread=(
                 *(f"{place} {number}: unknown unit: {what}" for what, number in export.unknown_units.items()),
@@ -175,8 +180,3 @@ def _list_missing(analysis: KernelAnalysis) -> dict[str, tuple[str, ...]]:
         for preset in PRESETS.values()
     }
     return {name: metrics for name, metrics in missing.items() if metrics}
-
-
-def _build_kernel(kernel: LabelledKernel) -> KernelPart:
-    values = kernel.summary.values
-    return KernelPart.from_record(kernel, light=judge_speed_of_light(values), stalls=compute_warp_stalls(values))

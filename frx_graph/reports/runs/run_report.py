@@ -28,7 +28,6 @@ from frx_graph.reports.render.text_console import (
     print_wrapped,
 )
 from frx_graph.reports.runs.run_document import (
-    DiagnosisPart,
     RunResult,
     ScopePart,
     StrideChangePart,
@@ -62,7 +61,11 @@ def render_run(result: RunResult, scope: Scope, read_from: str, *, top: int, wid
         _print_recommendations(console, found.diagnosis.recommendations, top)
     print_section(console, "FRAMEWORK ABSTRACTION TAX", _yield_tax_lines(found.framework_abstraction_tax))
     _print_layouts(console, found, result.trace)
-    print_section(console, "WHY NOT THE OTHERS", _yield_why_not(found.diagnosis))
+    why_not = []
+    for answer in (Answer.PRESENT, Answer.UNDECIDABLE, Answer.ABSENT):
+        unknown = "not decidable: " if answer is Answer.UNDECIDABLE else ""
+        why_not += [f"{one.label}: {unknown}{one.reason}" for one in found.diagnosis.why_not if one.answer is answer]
+    print_section(console, "WHY NOT THE OTHERS", why_not)
     if result.scope_comparison.primary_changed:
         print_section(console, "SCOPES", (result.scope_comparison.reading,))
     missing = (f"{clean_line(gap.subject)}: {gap.reason}" for gap in (*result.missing, *result.unread))
@@ -189,12 +192,6 @@ def _print_stride_change(console: Console, change: StrideChangePart) -> None:
         numbers = ", ".join(map(str, change.steps[:_FEW]))
         print_wrapped(console, f"in steps {numbers}{more}", INDENT * 2)
     print_wrapped(console, f"Fix: {change.fix}", INDENT * 2)
-
-
-def _yield_why_not(told: DiagnosisPart) -> Iterator[str]:
-    for answer in (Answer.PRESENT, Answer.UNDECIDABLE, Answer.ABSENT):
-        unknown = "not decidable: " if answer is Answer.UNDECIDABLE else ""
-        yield from (f"{one.label}: {unknown}{one.reason}" for one in told.why_not if one.answer is answer)
 
 
 def _print_row(console: Console, key: str, value: str) -> None:
