@@ -23,8 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from frx_graph.analyze.layers import analyze_run
-from frx_graph.reports.runs.trace_document import build_trace_document
-from frx_graph.reports.runs.trace_parts import TraceResult
+from frx_graph.reports.runs.trace_document import TraceResult, build_trace_document
 
 Span = tuple[int, int]
 WAITS = {

@@ -36,7 +36,7 @@ from typing import Any
 from scipy.stats import t
 
 from frx_graph.reports.render.document import to_json
-from frx_graph.reports.trials.tune_document import TuneDocument
+from frx_graph.reports.trials.tune_report import TuneDocument
 from frx_graph.runs.tune.examination import find_bottleneck
 from frx_graph.runs.tune.settings import TuneSettings
 from frx_graph.runs.tune.tune_folder import make_tune_folder

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from typer.core import TyperArgument, TyperOption
 
 from frx_graph.analyzers.kernels.recommendations import LABEL_TITLES
-from frx_graph.cli.command_tree import DescribedArgument, DescribedCommand, DescribedOption, describe_commands
+from frx_graph.cli.command_tree import DescribedCommand, describe_commands, format_default, list_choices
 from frx_graph.cli.commands import COMMANDS
 from frx_graph.rules.cuda_card import CudaCard, load_cuda_cards
 from frx_graph.rules.recommendation_card import RecommendationCard, index_cards_by_label, load_recommendations
@@ -107,29 +108,29 @@ def _command_page(commands: list[DescribedCommand]) -> Iterator[str]:
         yield f"```text\n{words} [OPTIONS] {arguments}".rstrip() + "\n```\n"
         if command.arguments:
             yield "| argument | what it is |\n|---|---|"
-            yield from (f"| `{each.name.upper()}` | {prose(each.help)} |" for each in command.arguments)
+            yield from (f"| `{(each.name or '').upper()}` | {prose(each.help or '')} |" for each in command.arguments)
             yield ""
         yield "| option | what it does |\n|---|---|"
         yield from (f"| {_option_names(each)} | {_option_text(each)} |" for each in command.options)
         yield ""
 
 
-def _typed(argument: DescribedArgument) -> str:
-    name = argument.name.upper()
-    name = f"-- {name}..." if argument.name == "command" else f"{name}..." if argument.rest else name
+def _typed(argument: TyperArgument) -> str:
+    name = (argument.name or "").upper()
+    name = f"-- {name}..." if argument.name == "command" else f"{name}..." if argument.nargs == -1 else name
     return name if argument.required else f"[{name}]"
 
 
-def _option_names(option: DescribedOption) -> str:
-    return ", ".join(f"`{name}`" for name in (*option.names, *option.negations))
+def _option_names(option: TyperOption) -> str:
+    return ", ".join(f"`{name}`" for name in (*option.opts, *option.secondary_opts))
 
 
-def _option_text(option: DescribedOption) -> str:
-    parts = [prose(option.help)]
-    if option.choices:
-        parts.append("One of " + ", ".join(f"`{choice}`" for choice in option.choices) + ".")
-    if option.default is not None:
-        parts.append(f"Default: `{option.default}`.")
+def _option_text(option: TyperOption) -> str:
+    parts = [prose(option.help or "")]
+    if choices := list_choices(option):
+        parts.append("One of " + ", ".join(f"`{choice}`" for choice in choices) + ".")
+    if (default := format_default(option)) is not None:
+        parts.append(f"Default: `{default}`.")
     return " ".join(parts)
 
 

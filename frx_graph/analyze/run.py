@@ -23,10 +23,8 @@ from frx_graph.evidence.run.event_stream import EventStream, read_event_stream
 from frx_graph.evidence.run.events import GpuSample, RunWarning
 from frx_graph.reports.render.quantities import format_count
 from frx_graph.reports.render.source_path import find_checkout_root
-from frx_graph.reports.runs.run_document import build_run_document
-from frx_graph.reports.runs.run_parts import RunDocument, SourcePart
-from frx_graph.reports.runs.trace_document import build_trace_document
-from frx_graph.reports.runs.trace_parts import MissingPart, TraceResult
+from frx_graph.reports.runs.run_document import RunDocument, SourcePart, build_run_document
+from frx_graph.reports.runs.trace_document import MissingPart, TraceResult, build_trace_document
 
 _MOST_WARNINGS = 20
 _ONE_TRACE = "only the first readable trace by name is analysed: pass this one to `frx analyze` to see it"

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from frx_graph.evidence.run import bundle_layout
 from frx_graph.evidence.run.bundle import OpenBundle
-from frx_graph.reports.runs.run_parts import RunResult, SourcePart
+from frx_graph.reports.runs.run_document import RunResult, SourcePart
 from frx_graph.support.plain_text import clean_line
 from frx_graph.version import __version__
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -16,23 +14,7 @@ from frx_graph.analyze.layers import analyze_cuda, analyze_ncu, analyze_ptx, ana
 from frx_graph.analyze.run import analyze_bundle
 from frx_graph.analyze.trace_advice import analyze_trace
 from frx_graph.analyzers.run.steps import Scope
-from frx_graph.cli.before_after import (
-    After,
-    AfterLabel,
-    AfterNcu,
-    AfterPtx,
-    AfterSource,
-    Baseline,
-    Before,
-    BeforeLabel,
-    BeforeNcu,
-    BeforePtx,
-    BeforeSource,
-    Optimized,
-    SideFiles,
-    analyze_sides,
-    resolve_renamed_option,
-)
+from frx_graph.cli import before_after
 from frx_graph.cli.options.evidence_options import (
     GpuModel,
     RunScope,
@@ -40,12 +22,12 @@ from frx_graph.cli.options.evidence_options import (
     get_run_exit_code,
     is_bundle,
 )
-from frx_graph.cli.printing.output import QuietOption, is_json, show_stages
-from frx_graph.cli.printing.report_output import ReportOptions, emit_report, format_document, write_report
+from frx_graph.cli.printing.output import QuietOption, is_json, print_result, show_stages
+from frx_graph.cli.printing.report_output import ReportOptions, emit_report
 from frx_graph.errors import OptionError
 from frx_graph.evidence.file_kind import FileKind, detect_file_kind
 from frx_graph.reports.advice.render import DEFAULT_TOP
-from frx_graph.reports.advice.terminal import Format, detect_terminal
+from frx_graph.reports.advice.terminal import Format
 from frx_graph.reports.kernels.cuda_document import build_cuda_document
 from frx_graph.reports.kernels.cuda_report import render_cuda
 from frx_graph.reports.kernels.kernel_document import build_ncu_document
@@ -84,18 +66,18 @@ def analyze(
     top: Annotated[int, typer.Option(min=1, help="Explain this many findings in full.")] = DEFAULT_TOP,
     scope: RunScope = None,
     gpu_model: GpuModel = None,
-    before: Before = None,
-    after: After = None,
-    before_source: BeforeSource = None,
-    before_ptx: BeforePtx = None,
-    before_ncu: BeforeNcu = None,
-    after_source: AfterSource = None,
-    after_ptx: AfterPtx = None,
-    after_ncu: AfterNcu = None,
-    before_label: BeforeLabel = None,
-    after_label: AfterLabel = None,
-    baseline: Baseline = None,
-    optimized: Optimized = None,
+    before: before_after.Before = None,
+    after: before_after.After = None,
+    before_source: before_after.BeforeSource = None,
+    before_ptx: before_after.BeforePtx = None,
+    before_ncu: before_after.BeforeNcu = None,
+    after_source: before_after.AfterSource = None,
+    after_ptx: before_after.AfterPtx = None,
+    after_ncu: before_after.AfterNcu = None,
+    before_label: before_after.BeforeLabel = None,
+    after_label: before_after.AfterLabel = None,
+    baseline: before_after.Baseline = None,
+    optimized: before_after.Optimized = None,
     _quiet: QuietOption = False,
 ) -> None:
     """Report what slows a run or its kernels down, from a trace, an export, PTX or source. With --before and --after,
@@ -109,17 +91,17 @@ def analyze(
         exit_zero=exit_zero,
     )
     options.check()
-    before = resolve_renamed_option(before, baseline, "--before", "--baseline")
-    after = resolve_renamed_option(after, optimized, "--after", "--optimized")
+    before = before_after.resolve_renamed_option(before, baseline, "--before", "--baseline")
+    after = before_after.resolve_renamed_option(after, optimized, "--after", "--optimized")
     sides = (
-        SideFiles("before", before, before_source, before_ptx, before_ncu, before_label),
-        SideFiles("after", after, after_source, after_ptx, after_ncu, after_label),
+        before_after.SideFiles("before", before, before_source, before_ptx, before_ncu, before_label),
+        before_after.SideFiles("after", after, after_source, after_ptx, after_ncu, after_label),
     )
     if any(side.given for side in sides):
         if file is not None or trace is not None or model is not None or scope is not None:
             raise OptionError("analyse one file, or compare two sides", "--before FILE --after FILE")
         _check_format(options, "leave them out")
-        code = analyze_sides(
+        code = before_after.analyze_sides(
             *sides,
             require_cuda_gpu(gpu_model),
             gpu_model,
@@ -158,9 +140,9 @@ def _analyze_run(path: Path, options: ReportOptions, scope: Scope) -> int:
     with show_stages() as progress:
         progress(f"reading {path}")
         advice = analyze_bundle(path)
-    result, code = advice.document.result, get_run_exit_code(advice.document.result, scope)
-    _write(advice.document, partial(render_run, result, scope, advice.read_from), options)
-    return 0 if code == 1 and options.exit_zero else code
+    result = advice.document.result
+    render = partial(render_run, result, scope, advice.read_from)
+    return _write(advice.document, render, get_run_exit_code(result, scope), options)
 
 
 def _analyze_evidence(path: Path, options: ReportOptions, gpu: GpuProfile | None) -> int:
@@ -173,9 +155,8 @@ def _analyze_evidence(path: Path, options: ReportOptions, gpu: GpuProfile | None
     _check_format(options, hint)
     with show_stages() as progress:
         progress(f"reading {path}")
-        document, render, code = _read_evidence(kind, path, gpu)
-    _write(document, render, options)
-    return 0 if code == 1 and options.exit_zero else code
+        found = _read_evidence(kind, path, gpu)
+    return _write(*found, options)
 
 
 def _check_format(options: ReportOptions, hint: str) -> None:
@@ -206,9 +187,8 @@ def _read_evidence(kind: FileKind, path: Path, gpu: GpuProfile | None) -> tuple[
             return ncu, partial(render_kernels, ncu.result), get_kernels_exit_code(analysis)
 
 
-def _write(document: BaseModel, render: Callable[..., str], options: ReportOptions) -> None:
-    terminal = detect_terminal(sys.stdout, os.environ)
-    for_people = options.format is Format.TEXT
-    color = terminal.color and options.output is None and for_people
-    text = render(top=options.top, width=terminal.width, color=color) if for_people else format_document(document)
-    write_report(text, options.output, color=color, for_people=for_people)
+def _write(document: BaseModel, render: Callable[..., str], code: int, options: ReportOptions) -> int:
+    """Write a report, and return the exit code as `--exit-zero` changes it."""
+    as_document = options.format is Format.JSON
+    print_result(document, partial(render, top=options.top), as_document=as_document, output=options.output)
+    return 0 if code == 1 and options.exit_zero else code

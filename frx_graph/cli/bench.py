@@ -13,13 +13,12 @@ import typer
 
 from frx_graph.analyze.program_layers import Build, compile_program, measure_program
 from frx_graph.analyzers.comparison.ncu_diff import NcuDiff, compare_ncu, match_measured
-from frx_graph.cli.options.evidence_options import BuildFlags, split_flags
+from frx_graph.cli.options.evidence_options import BuildFlags, require_ncu, require_nvcc, split_flags
 from frx_graph.cli.printing.output import QuietOption, print_notice, print_result, show_stages
-from frx_graph.errors import EvidenceError, FrxError, OptionError
-from frx_graph.evidence.ncu.profiler import find_ncu
+from frx_graph.errors import FrxError, OptionError
 from frx_graph.measure.machine.device_state import list_gpu_names
-from frx_graph.measure.nvcc import Nvcc, find_nvcc
-from frx_graph.reports.kernels.bench_document import BenchDocument, build_bench_document
+from frx_graph.measure.nvcc import Nvcc
+from frx_graph.reports.kernels.bench_document import build_bench_document
 from frx_graph.reports.kernels.bench_report import render_bench
 from frx_graph.rules.gpu_profile import require_cuda_gpu
 from frx_graph.support.supervisor.process import unwind_on_termination
@@ -51,36 +50,30 @@ def bench(
     gpu = require_cuda_gpu(gpu_model)
     if gpu is not None and arch is not None:
         raise OptionError("--gpu-model and --arch both choose the GPU to compile for", "take one of them")
-    options = BenchOptions(
-        runs=_check_even(runs),
-        warmup=warmup,
-        arch=_check_arch(arch) if gpu is None else gpu.architecture.architecture,
-        flags=split_flags(build_flags),
-        limit_seconds=_check_finite(time_limit),
-    )
-    program = find_nvcc()
-    if program is None:
-        raise EvidenceError("nvcc was not found", "install the CUDA toolkit, or set CUDA_HOME")
-    ncu = _find_ncu() if with_ncu else None
+    if runs % RUNS_PER_QUAD:
+        raise OptionError(f"--runs {runs} is odd", f"the programs take turns in fours, two runs of each: {runs + 1}")
+    if arch is not None and _ARCH.fullmatch(arch) is None:
+        raise OptionError(f"no --arch {arch}", "sm_75, sm_80, sm_90a, ...")
+    flags = split_flags(build_flags)
+    if not math.isfinite(time_limit):
+        raise OptionError(f"--time-limit must be finite, not {time_limit}", "a number of seconds")
+    options = BenchOptions(runs, warmup, arch if gpu is None else gpu.architecture.architecture, flags, time_limit)
+    nvcc = require_nvcc()
+    ncu = require_ncu("leave --with-ncu out, or install it") if with_ncu else None
     with (
         unwind_on_termination(),
         tempfile.TemporaryDirectory(prefix="frx-bench-", ignore_cleanup_errors=True) as folder,
     ):
-        build = Build(Nvcc(program, Path(folder)), options.flags, gpu)
+        build = Build(Nvcc(nvcc, Path(folder)), options.flags, gpu)
         with show_stages() as progress:
             run = bench_programs(before, after, options, gpus=list_gpu_names(), nvcc=build.nvcc, progress=progress)
         # No spinner: it would mix with the output of the programs.
         diff = None if ncu is None or run.wall is None else _measure_with_ncu(run, build, ncu)
     document = build_bench_document(run, diff)
     print_result(document, partial(render_bench, document), as_document=as_document)
-    raise typer.Exit(_exit_code(document))
-
-
-def _find_ncu() -> str:
-    program = find_ncu()
-    if program is None:
-        raise EvidenceError("ncu was not found on the PATH or under CUDA_HOME", "leave --with-ncu out, or install it")
-    return program
+    if document.outputs is None:
+        raise typer.Exit(2)
+    raise typer.Exit(1 if document.verdict == "slower" or document.outputs.agreement == "different" else 0)
 
 
 def _measure_with_ncu(run: BenchRun, build: Build, ncu: str) -> NcuDiff | str:
@@ -97,27 +90,3 @@ def _measure_with_ncu(run: BenchRun, build: Build, ncu: str) -> NcuDiff | str:
         return str(error)
     a, b = layers
     return compare_ncu(a, b, match_measured(a, b))
-
-
-def _exit_code(document: BenchDocument) -> int:
-    if document.outputs is None:
-        return 2
-    return 1 if document.verdict == "slower" or document.outputs.agreement == "different" else 0
-
-
-def _check_even(runs: int) -> int:
-    if runs % RUNS_PER_QUAD:
-        raise OptionError(f"--runs {runs} is odd", f"the programs take turns in fours, two runs of each: {runs + 1}")
-    return runs
-
-
-def _check_finite(seconds: float) -> float:
-    if not math.isfinite(seconds):
-        raise OptionError(f"--time-limit must be finite, not {seconds}", "a number of seconds")
-    return seconds
-
-
-def _check_arch(arch: str | None) -> str | None:
-    if arch is not None and _ARCH.fullmatch(arch) is None:
-        raise OptionError(f"no --arch {arch}", "sm_75, sm_80, sm_90a, ...")
-    return arch

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from frx_graph.analyzers.run.steps import Scope
-from frx_graph.cli.printing.output import QuietOption, print_document, print_notice, print_report
+from frx_graph.cli.printing.output import QuietOption, print_document, print_notice, print_report, print_text
 from frx_graph.reports.advice.render import DEFAULT_TOP
-from frx_graph.reports.advice.terminal import detect_terminal
 from frx_graph.reports.render.document import to_json
-from frx_graph.reports.runs.collect_report import CapturedPart, CollectDocument, render_collected
-from frx_graph.reports.runs.run_parts import RunResult
+from frx_graph.reports.runs.collect_report import CollectDocument, render_collected
 from frx_graph.reports.runs.run_report import render_run
-from frx_graph.runs.collect.collection import Collected, collect_run
+from frx_graph.runs.collect.collection import collect_run
 from frx_graph.runs.collect.run_settings import DEFAULT_INTERVAL_MS, DEFAULT_NAME, DEFAULT_OUT, RunSettings, make_run_id
 from frx_graph.runs.workload.workload import STDERR, STDOUT
-from frx_graph.support.plain_text import escape_surrogates
 
 _FASTEST_MS, _SLOWEST_MS = 10, 24 * 3600 * 1000
 """Limits of the sampling interval: devices average utilisation over 1/6 s, and beyond a day only the first and last
@@ -67,53 +65,26 @@ def collect(
     )
     sys.stdout.flush()
     collected = collect_run(settings, stdout=STDERR if as_document else STDOUT)
-    document = _document(settings, collected)
+    document = CollectDocument.from_record(
+        collected,
+        bundle=str(settings.out / settings.run_id),
+        zip=None if collected.archive is None else str(settings.out / collected.archive.name),
+        result=None if collected.document is None else collected.document.result,
+    )
     try:
         if as_document:
             print_document(to_json(document))
         else:
             print_report(render_collected(document), color=False)
             if document.result is not None:
-                _print_diagnosis(document.result)
+                found = document.result
+                read_from = ", ".join(source.path for source in found.sources)
+                print_report("\n", color=False)
+                print_text(partial(render_run, found, Scope.AUTO, read_from, top=DEFAULT_TOP))
     except OSError as error:
-        # The reader is gone, or the disk is full: the exit code is still the program's.
-        _print_no_more(error)
+        # The reader is gone, or the disk is full: the exit code is still the program's. Python would write the rest of
+        # the buffer again at exit, and report another failure.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            print_notice(f"the report is not printed: {error.strerror or error}")
     raise typer.Exit(collected.end.shell_code)
-
-
-def _print_no_more(error: OSError) -> None:
-    # Python would write the rest of the buffer again at exit, and report another failure.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    if not isinstance(error, BrokenPipeError):
-        print_notice(f"the report is not printed: {error.strerror or error}")
-
-
-def _print_diagnosis(result: RunResult) -> None:
-    terminal = detect_terminal(sys.stdout, os.environ)
-    text = render_run(
-        result,
-        Scope.AUTO,
-        ", ".join(source.path for source in result.sources),
-        top=DEFAULT_TOP,
-        width=terminal.width,
-        color=terminal.color,
-    )
-    print_report(f"\n{text}", color=terminal.color)
-
-
-def _document(settings: RunSettings, collected: Collected) -> CollectDocument:
-    metadata = collected.metadata
-    return CollectDocument(
-        run_id=metadata.run_id,
-        job_name=metadata.job_name,
-        bundle=escape_surrogates(str(settings.out / settings.run_id)),
-        zip=None if collected.archive is None else escape_surrogates(str(settings.out / collected.archive.name)),
-        exit_code=collected.end.exit_code,
-        signal=collected.end.signal,
-        duration_seconds=collected.end.seconds,
-        files=tuple(
-            CapturedPart(path=file.path, bytes=file.bytes, imported_from=file.imported_from) for file in collected.files
-        ),
-        warnings=metadata.warnings,
-        result=None if collected.document is None else collected.document.result,
-    )

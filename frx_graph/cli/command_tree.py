@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
@@ -14,91 +13,52 @@ from frx_graph.cli.commands import COMMANDS, app, load_command
 
 
 @dataclass(frozen=True, slots=True)
-class DescribedOption:
-    """An option with all its names. `negations` switch it off. `choices` are its values, if they are few. `default` is
-    None if there is no default, or if `help` names it."""
-
-    names: tuple[str, ...]
-    negations: tuple[str, ...]
-    switch: bool
-    repeated: bool
-    choices: tuple[str, ...]
-    default: str | None
-    help: str
-
-
-@dataclass(frozen=True, slots=True)
-class DescribedArgument:
-    """A positional argument; `rest` collects everything that follows, such as a program and its arguments."""
-
-    name: str
-    required: bool
-    rest: bool
-    choices: tuple[str, ...]
-    help: str
-
-
-@dataclass(frozen=True, slots=True)
 class DescribedCommand:
-    """A command. `words` name it (none for `frx` itself); `below` are the words that may follow them."""
+    """A command. The words of `path` name it (none for `frx` itself); those of `below` may follow."""
 
     path: tuple[str, ...]
-    help: str
-    below: tuple[str, ...]
-    arguments: tuple[DescribedArgument, ...]
-    options: tuple[DescribedOption, ...]
+    command: TyperCommand | TyperGroup
+    below: tuple[str, ...] = ()
+
+    @property
+    def help(self) -> str:
+        """The text of `--help`, on one line."""
+        return " ".join((self.command.help or "").split())
+
+    @property
+    def arguments(self) -> list[TyperArgument]:
+        """The positional arguments."""
+        return [each for each in self.command.params if isinstance(each, TyperArgument)]
+
+    @property
+    def options(self) -> list[TyperOption]:
+        """The options that are not hidden."""
+        return [each for each in self.command.params if isinstance(each, TyperOption) and not each.hidden]
 
 
 def describe_commands() -> Iterator[DescribedCommand]:
-    """Yield `frx`, then each command followed by its subcommands. Hidden options are left out."""
-    yield _describe_command((), typer.main.get_command(app), tuple(COMMANDS))
+    """Yield `frx`, then each command followed by its subcommands."""
+    whole = typer.main.get_command(app)
+    assert isinstance(whole, TyperGroup)
+    yield DescribedCommand((), whole, tuple(COMMANDS))
     for name in COMMANDS:
         command = load_command(name)
         below = command.commands if isinstance(command, TyperGroup) else {}
-        yield _describe_command((name,), command, tuple(below))
+        yield DescribedCommand((name,), command, tuple(below))
         for deeper, each in below.items():
-            yield _describe_command((name, deeper), each, ())
+            assert isinstance(each, TyperCommand)
+            yield DescribedCommand((name, deeper), each)
 
 
-def _describe_command(path: tuple[str, ...], command: Any, below: tuple[str, ...]) -> DescribedCommand:
-    """Describe one of typer's commands."""
-    assert isinstance(command, (TyperCommand, TyperGroup))
-    arguments = tuple(_describe_argument(each) for each in command.params if isinstance(each, TyperArgument))
-    options = tuple(
-        _describe_option(each) for each in command.params if isinstance(each, TyperOption) and not each.hidden
-    )
-    return DescribedCommand(path, " ".join((command.help or "").split()), below, arguments, options)
-
-
-def _describe_argument(argument: TyperArgument) -> DescribedArgument:
-    return DescribedArgument(
-        name=argument.name or "",
-        required=argument.required,
-        rest=argument.nargs == -1,
-        choices=_list_choices(argument),
-        help=argument.help or "",
-    )
-
-
-def _describe_option(option: TyperOption) -> DescribedOption:
-    return DescribedOption(
-        names=tuple(option.opts),
-        negations=tuple(option.secondary_opts),
-        switch=bool(option.is_flag),
-        repeated=bool(option.multiple),
-        choices=_list_choices(option),
-        default=_format_default(option.default),
-        help=option.help or "",
-    )
-
-
-def _list_choices(parameter: TyperArgument | TyperOption) -> tuple[str, ...]:
+def list_choices(parameter: TyperArgument | TyperOption) -> tuple[str, ...]:
+    """Return the values that a parameter takes, if they are few."""
     kind = parameter.type_descriptor.annotation
-    few = isinstance(kind, type) and issubclass(kind, enum.StrEnum)
-    return tuple(value.value for value in kind) if few else ()
+    return tuple(kind) if isinstance(kind, type) and issubclass(kind, enum.StrEnum) else ()
 
 
-def _format_default(value: object) -> str | None:
+def format_default(option: TyperOption) -> str | None:
+    """Return the default of an option; None if it has none, is a switch, or names it in its help."""
+    value = option.default
     if value is None or value == "" or isinstance(value, bool):
         return None
-    return str(value.value if isinstance(value, enum.Enum) else value)
+    return str(value)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import sys
 import tempfile
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -18,18 +16,14 @@ from frx_graph.analyze.program_layers import Build, compile_program, compile_ptx
 from frx_graph.analyzers.comparison.comparison import Comparison, compare_layers
 from frx_graph.analyzers.comparison.matching import Winner
 from frx_graph.analyzers.layers import Layers, SourceLayer
-from frx_graph.cli.options.evidence_options import BuildFlags, GpuModel, split_flags
-from frx_graph.cli.printing.output import QuietOption, print_notice, show_stages
-from frx_graph.cli.printing.report_output import format_document, write_report
+from frx_graph.cli.options.evidence_options import BuildFlags, GpuModel, require_ncu, require_nvcc, split_flags
+from frx_graph.cli.printing.output import QuietOption, print_notice, print_result, show_stages
 from frx_graph.errors import EvidenceError, OptionError
 from frx_graph.evidence.file_kind import FileKind, detect_file_kind
-from frx_graph.evidence.ncu.profiler import find_ncu
 from frx_graph.measure.machine.device_state import list_gpu_names
-from frx_graph.measure.nvcc import Nvcc, find_nvcc
+from frx_graph.measure.nvcc import Nvcc
 from frx_graph.reports.advice.render import DEFAULT_TOP
-from frx_graph.reports.advice.terminal import detect_terminal
-from frx_graph.reports.kernels.compare_document import build_compare_document
-from frx_graph.reports.kernels.compare_gaps import NextCommand
+from frx_graph.reports.kernels.compare_document import NextCommand, build_compare_document
 from frx_graph.reports.kernels.compare_report import render_comparison
 from frx_graph.rules.gpu_profile import GpuProfile, require_cuda_gpu
 from frx_graph.support.plain_text import clean_line
@@ -67,14 +61,24 @@ def compare(
     with contextlib.ExitStack() as stack:
         stack.enter_context(unwind_on_termination())
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="frx-compare-", ignore_cleanup_errors=True))
-        build = Build(Nvcc(_require_nvcc(), Path(folder)), flags, gpu) if with_ptx or with_ncu else None
+        build = Build(Nvcc(require_nvcc(), Path(folder)), flags, gpu) if with_ptx or with_ncu else None
+        sides: list[Layers] = []
+        programs: list[Path] = []
         with show_stages() as progress:
-            sides = [
-                _SourceSide(source, name, export, build).read(with_ptx, with_ncu, progress, gpu)
-                for source, name, export in ((a, "a", ncu_a), (b, "b", ncu_b))
-            ]
+            for path, name, export in ((a, "a", ncu_a), (b, "b", ncu_b)):
+                progress(f"reading {path}")
+                side = _read_side(path, name, export, gpu)
+                if build is not None:
+                    progress(f"compiling {path}")
+                    side = replace(side, ptx=compile_ptx_layer(path, build, name) if with_ptx else None)
+                    programs += [compile_program(path, build, name)] if with_ncu else []
+                sides.append(side)
         # Both are compiled before the first one runs. No spinner: it would mix with their output.
-        layers_a, layers_b = (side.layers if ncu is None else side.measure(ncu, gpu) for side in sides)
+        if ncu is not None:
+            for number, (path, program) in enumerate(zip((a, b), programs, strict=True)):
+                print_notice(f"frx: measuring {clean_line(str(path))} with ncu, which runs each kernel several times")
+                sides[number] = replace(sides[number], ncu=measure_program(path, program, ncu, gpu))
+    layers_a, layers_b = sides
     found = compare_layers(layers_a, layers_b, str(a), str(b), whole_runs=with_ncu)
     typed = ["frx", "compare", str(a), str(b)]
     typed += ["--with-ptx"] if with_ptx else []
@@ -94,61 +98,19 @@ def _suggest_ncu_options(ncu_a: Path | None, ncu_b: Path | None) -> tuple[tuple[
 
 def _find_ncu() -> str:
     """Return the path of ncu. Raises `EvidenceError` if there is none, or no GPU to measure on."""
-    program = find_ncu()
-    if program is None:
-        raise EvidenceError("ncu was not found on the PATH or under CUDA_HOME", _ELSEWHERE)
+    program = require_ncu(_ELSEWHERE)
     if not list_gpu_names():
         raise EvidenceError("ncu needs an NVIDIA GPU, and this machine has none", _ELSEWHERE)
     return program
 
 
-@dataclass(frozen=True, slots=True)
-class _PreparedSide:
-    """One side before any program runs; `program` is None if nothing has to run."""
-
-    source: Path
-    layers: Layers
-    program: Path | None
-
-    def measure(self, ncu: str, gpu: GpuProfile | None) -> Layers:
-        """Return the layers with the measurement of the program."""
-        assert self.program is not None
-        print_notice(f"frx: measuring {clean_line(str(self.source))} with ncu, which runs each kernel several times")
-        return replace(self.layers, ncu=measure_program(self.source, self.program, ncu, gpu))
-
-
-@dataclass(frozen=True, slots=True)
-class _SourceSide:
-    """A source, called `a` or `b`, with its existing measurement and how to compile it, if any."""
-
-    path: Path
-    name: str
-    export: Path | None
-    build: Build | None
-
-    def read(
-        self, with_ptx: bool, with_ncu: bool, progress: Callable[[str], None], gpu: GpuProfile | None
-    ) -> _PreparedSide:
-        """Read everything about a side that needs no run."""
-        progress(f"reading {self.path}")
-        source = SourceLayer(*analyze_cuda(self.path, gpu))
-        given = Layers() if self.export is None else read_layers([self.export], gpu)
-        if self.export is not None and given.ncu is None:
-            said = f"--ncu-{self.name} {self.export} was not written by Nsight Compute"
-            raise OptionError(said, "a .csv or .ncu-rep")
-        ptx, program = None, None
-        if self.build is not None:
-            progress(f"compiling {self.path}")
-            ptx = compile_ptx_layer(self.path, self.build, self.name) if with_ptx else None
-            program = compile_program(self.path, self.build, self.name) if with_ncu else None
-        return _PreparedSide(self.path, Layers(source, ptx, given.ncu), program)
-
-
-def _require_nvcc() -> str:
-    program = find_nvcc()
-    if program is None:
-        raise EvidenceError("nvcc was not found", "install the CUDA toolkit, or set CUDA_HOME")
-    return program
+def _read_side(path: Path, name: str, export: Path | None, gpu: GpuProfile | None) -> Layers:
+    """Read a source, called `a` or `b`, and its existing measurement, if any."""
+    source = SourceLayer(*analyze_cuda(path, gpu))
+    given = Layers() if export is None else read_layers([export], gpu)
+    if export is not None and given.ncu is None:
+        raise OptionError(f"--ncu-{name} {export} was not written by Nsight Compute", "a .csv or .ncu-rep")
+    return Layers(source, None, given.ncu)
 
 
 def show_comparison(
@@ -157,13 +119,7 @@ def show_comparison(
     """Write the comparison, and return the exit code: 0 if B is not worse; 1 if B is worse, or has regressions; 2 if
     the evidence is inconclusive."""
     document = build_compare_document(found, again)
-    terminal = detect_terminal(sys.stdout, os.environ)
-    color = terminal.color and output is None and not as_document
-    if as_document:
-        text = format_document(document)
-    else:
-        text = render_comparison(document.result, top=top, width=terminal.width, color=color)
-    write_report(text, output, color=color, for_people=not as_document)
+    print_result(document, partial(render_comparison, document.result, top=top), as_document=as_document, output=output)
     if found.verdict.winner is Winner.A or found.regressions:
         return 1
     return 2 if found.verdict.winner is Winner.UNKNOWN else 0

@@ -26,7 +26,10 @@ def completion(
 ) -> None:
     """Print or install the completion script for bash, zsh or fish. The script holds the names of all options, so renew
     it after an update of frx."""
-    wanted = shell or _own_shell()
+    name = Path(os.environ.get("SHELL", "")).name
+    if shell is None and name not in set(Shell):
+        raise OptionError(f"SHELL names no shell of {', '.join(Shell)}", "frx completion bash")
+    wanted = shell or Shell(name)
     script = write_completion_script(wanted, list(describe_commands()))
     if not install:
         typer.echo(script, nl=False)
@@ -41,13 +44,6 @@ def completion(
         print_notice(f"frx: wrote {path}")
     if wanted is Shell.ZSH:
         print_notice("frx: ~/.zshrc needs, before compinit: fpath+=~/.zfunc")
-
-
-def _own_shell() -> Shell:
-    name = Path(os.environ.get("SHELL", "")).name
-    if name not in set(Shell):
-        raise OptionError(f"SHELL names no shell of {', '.join(Shell)}", "frx completion bash")
-    return Shell(name)
 
 
 def _list_completion_files(shell: Shell) -> list[Path]:

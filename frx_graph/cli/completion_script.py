@@ -8,7 +8,9 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterator, Sequence
 
-from frx_graph.cli.command_tree import DescribedCommand, DescribedOption
+from typer.core import TyperOption
+
+from frx_graph.cli.command_tree import DescribedCommand, list_choices
 
 PROGRAMS = ("frx", "frx-graph")
 """The installed names of the command."""
@@ -52,13 +54,13 @@ def write_completion_script(shell: Shell, commands: Sequence[DescribedCommand]) 
 
 def _list_words(command: DescribedCommand) -> list[str]:
     """Return the subcommands, and the choices of the arguments."""
-    return [*command.below, *(choice for each in command.arguments for choice in each.choices)]
+    return [*command.below, *(choice for each in command.arguments for choice in list_choices(each))]
 
 
-def _collect_options(command: DescribedCommand) -> Iterator[tuple[str, DescribedOption | None]]:
+def _collect_options(command: DescribedCommand) -> Iterator[tuple[str, TyperOption | None]]:
     """Yield each name of an option with the option; None for `--help`."""
     for option in command.options:
-        for name in (*option.names, *option.negations):
+        for name in (*option.opts, *option.secondary_opts):
             yield name, option
     yield "--help", None
 
@@ -74,10 +76,10 @@ def _write_tables(commands: Sequence[DescribedCommand], *, before: str, last: st
         return f"        {key}) words='{' '.join(words)}' ;;"
 
     choices = [
-        format_case(command, option.choices, name)
+        format_case(command, values, name)
         for command in commands
         for name, option in _collect_options(command)
-        if option is not None and option.choices
+        if option is not None and (values := list_choices(option))
     ]
     names = [
         format_case(command, [*_list_words(command), *(name for name, _ in _collect_options(command))])
@@ -140,7 +142,8 @@ def _write_fish_lines(commands: Sequence[DescribedCommand]) -> Iterator[str]:
             if words:
                 yield f"complete -c {program}{when} -a '{words}'"
             for name, option in _collect_options(command):
-                takes = "" if option is None or option.switch else " -r"
-                values = f" -f -a '{' '.join(option.choices)}'" if option is not None and option.choices else ""
+                takes = "" if option is None or option.is_flag else " -r"
+                choices = () if option is None else list_choices(option)
+                values = f" -f -a '{' '.join(choices)}'" if choices else ""
                 kind = f"-l {name[2:]}" if name.startswith("--") else f"-s {name[1:]}"
                 yield f"complete -c {program}{when} {kind}{takes}{values}"

@@ -19,8 +19,7 @@ from frx_graph.cli.printing.output import QuietOption, show_stages
 from frx_graph.errors import EvidenceError, OptionError
 from frx_graph.evidence.file_kind import FileKind, detect_file_kind
 from frx_graph.evidence.quoted_source import quote_source
-from frx_graph.reports.kernels.explain_document import ExplainDocument
-from frx_graph.reports.kernels.explanation import add_source, explain_ncu, explain_ptx
+from frx_graph.reports.kernels.explain_document import ExplainDocument, add_source, explain_ncu, explain_ptx
 from frx_graph.reports.kernels.kernel_document import build_ncu_document
 from frx_graph.reports.kernels.ptx_document import build_ptx_document
 from frx_graph.reports.runs.run_explanation import explain_run

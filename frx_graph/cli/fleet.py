@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -13,12 +12,10 @@ from typing import Annotated
 import typer
 
 from frx_graph.cli.options.engine_option import AddressOption, check_engine
-from frx_graph.cli.printing.output import OnlyJsonOption, QuietOption, show_stages
-from frx_graph.cli.printing.report_output import format_document, write_report
+from frx_graph.cli.printing.output import OnlyJsonOption, QuietOption, check_folder, print_result, show_stages
 from frx_graph.engines.engine import EngineName
 from frx_graph.errors import OptionError
 from frx_graph.fleet.fleet import Reading, read_locally, summarize_fleet
-from frx_graph.reports.advice.terminal import detect_terminal
 from frx_graph.reports.runs.fleet_report import render_fleet
 
 _TOP = 10
@@ -41,20 +38,13 @@ def fleet(
 ) -> None:
     """Print which bottlenecks, layout rules and call sites many runs have, and what these cost in total. Exit code 0:
     nothing was found in any run; 1: something was; 2: an error, or no run can be read."""
-    if output is not None and not output.absolute().parent.is_dir():
-        raise OptionError(f"no such folder: {output.absolute().parent}", "create it first")
+    check_folder(output)
     check_engine(engine, address, None)
     if workers is not None and engine is not EngineName.LOCAL:
         raise OptionError("--workers is for runs read on this machine", "a cluster uses all its processors")
     with show_stages() as progress, _open_reader(engine, address, workers) as reading:
         document = summarize_fleet(source, reading, progress, parquet)
-    terminal = detect_terminal(sys.stdout, os.environ)
-    color = terminal.color and output is None and not as_document
-    if as_document:
-        text = format_document(document)
-    else:
-        text = render_fleet(document, top=top, width=terminal.width, color=color)
-    write_report(text, output, color=color, for_people=not as_document)
+    print_result(document, partial(render_fleet, document, top=top), as_document=as_document, output=output)
     found = document.runs.with_bottleneck or document.runs.with_layout_findings
     raise typer.Exit(1 if found else 0)
 

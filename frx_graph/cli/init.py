@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -20,7 +19,7 @@ from frx_graph.cli.printing.output import (
     print_checks,
     print_document,
     print_notice,
-    print_report,
+    print_text,
     show_stages,
 )
 from frx_graph.doctor.next_steps import NextCommand, describe_script, suggest_commands
@@ -29,13 +28,11 @@ from frx_graph.instrumentation.patch import patch as patched
 from frx_graph.instrumentation.patch import remove_patch as unpatched
 from frx_graph.instrumentation.script import Script, read_script, replace_script
 from frx_graph.instrumentation.script_search import ScriptsFound, find_scripts
-from frx_graph.reports.advice.terminal import detect_terminal
 from frx_graph.reports.init_document import (
     build_first_steps,
     make_diff,
     render_diff,
-    report_unchanged,
-    report_written,
+    report_patch,
 )
 from frx_graph.reports.render.document import to_json
 from frx_graph.support.check import Check
@@ -68,25 +65,19 @@ def init(
     if patch is not None:
         script = read_script(patch)
         found = patched(script)
-        if found is None:
-            _report_unchanged(script, "imports frx_graph already", as_document)
-            return
-        _write_script(script, found.text, yes=yes, as_document=as_document)
-        if not as_document:
+        _write_script(
+            script, None if found is None else found.text, "imports frx_graph already", yes=yes, as_document=as_document
+        )
+        if found is not None and not as_document:
             print_notice(f"frx: next: frx collect -- python {clean_line(shlex.quote(str(patch)), _LONGEST)}")
             print_notice(f"frx: undo: frx init --unpatch {clean_line(shlex.quote(str(patch)), _LONGEST)}")
-        return
-    if unpatch is not None:
+    elif unpatch is not None:
         script = read_script(unpatch)
-        text = unpatched(script)
-        if text is None:
-            _report_unchanged(script, "has no lines added by frx init", as_document)
-        else:
-            _write_script(script, text, yes=yes, as_document=as_document)
-        return
-    if yes:
+        _write_script(script, unpatched(script), "has no lines added by frx init", yes=yes, as_document=as_document)
+    elif yes:
         raise OptionError("--yes answers --patch and --unpatch", "name a script with one of them")
-    _show_first_steps(as_document)
+    else:
+        _show_first_steps(as_document)
 
 
 def _show_first_steps(as_document: bool) -> None:
@@ -122,22 +113,21 @@ def _print_first_steps(checks: Sequence[Check], scripts: ScriptsFound, following
         console.print(f"  {clean_line(each.command)}\n      {each.does}")
 
 
-def _report_unchanged(script: Script, why: str, as_document: bool) -> None:
-    if as_document:
-        print_document(to_json(report_unchanged(script.path, why)))
-    print_notice(f"frx: {_format_path(script.path)} {why}; left unchanged")
-
-
 def _format_path(path: Path) -> str:
     return clean_line(str(path), _LONGEST)
 
 
-def _write_script(script: Script, text: str, *, yes: bool, as_document: bool) -> None:
-    """Show the changes, ask, and write the script. Raises `OptionError` if there is no terminal to ask on."""
+def _write_script(script: Script, text: str | None, why_not: str, *, yes: bool, as_document: bool) -> None:
+    """Show the changes, ask, and write the script; without a `text`, say why it is left unchanged. Raises `OptionError`
+    if there is no terminal to ask on."""
+    if text is None:
+        if as_document:
+            print_document(to_json(report_patch(script.path, reason=why_not)))
+        print_notice(f"frx: {_format_path(script.path)} {why_not}; left unchanged")
+        return
     changes = make_diff(str(script.path), script.text, text)
     if not as_document:
-        terminal = detect_terminal(sys.stdout, os.environ)
-        print_report(render_diff(changes, color=terminal.color), color=terminal.color)
+        print_text(lambda color, **_: render_diff(changes, color=color))
     if not yes:
         if is_quiet() or as_document or not (sys.stdin.isatty() and sys.stdout.isatty()):
             raise OptionError(
@@ -148,5 +138,5 @@ def _write_script(script: Script, text: str, *, yes: bool, as_document: bool) ->
             return
     replace_script(script, text)
     if as_document:
-        print_document(to_json(report_written(script.path, changes)))
+        print_document(to_json(report_patch(script.path, changes)))
     print_notice(f"frx: wrote {_format_path(script.path)}")

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import difflib
-import os
 import re
-import sys
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -19,12 +18,13 @@ from frx_graph.cli.printing.output import (
     TextOrJson,
     is_json,
     print_document,
-    print_notice,
     print_report,
+    print_text,
+    write_output,
 )
 from frx_graph.config import read_advise_config
 from frx_graph.errors import LedgerMissingError, OptionError
-from frx_graph.ledger.active_plans import PlanStates, fold_steps
+from frx_graph.ledger.active_plans import fold_steps
 from frx_graph.ledger.database.opening import open_ledger, open_to_read
 from frx_graph.ledger.decision import Kind, RecordedEvent, make_process_author, make_rollbacks
 from frx_graph.ledger.event_document import export_lines
@@ -33,10 +33,8 @@ from frx_graph.ledger.plain_file import TABLES_VERSION
 from frx_graph.ledger.schema import build_ledger_document
 from frx_graph.ledger.store import EventFilter, Ledger
 from frx_graph.ledger.verification import verify as verify_ledger
-from frx_graph.reports.advice.terminal import detect_terminal
 from frx_graph.reports.render.quantities import format_count
 from frx_graph.reports.trials.event_text import render_event, render_list
-from frx_graph.support.atomic_file import write_atomically
 from frx_graph.support.plain_text import clean_line
 
 DEFAULT_LIMIT = 20
@@ -84,18 +82,17 @@ def list_events(
     source = _open_to_read(place)
     total = 0 if source is None else source.count_events(wanted)
     events = () if source is None else source.read_events(wanted, newest=limit)
-    standings = None if signature is None else _read_standings(source, signature, environment)
+    standings = None
+    if signature is not None:
+        steps = {} if source is None else source.read_steps_by_environment(signature)
+        standings = {name: fold_steps(each) for name, each in steps.items() if environment in (None, name)}
     if is_json(format, as_document):
         print_document(build_ledger_document(str(place), total, events, standings))
         return
     if source is None:
         typer.echo(_NOTHING_YET.format(place))
         return
-    terminal = detect_terminal(sys.stdout, os.environ)
-    text = render_list(
-        events, standings or {}, total=total, ledger=str(place), width=terminal.width, color=terminal.color
-    )
-    typer.echo(text, nl=False, color=terminal.color)
+    print_text(partial(render_list, events, standings or {}, total=total, ledger=str(place)))
 
 
 @ledger.command()
@@ -112,9 +109,7 @@ def show(
     if is_json(format, as_document):
         print_document(build_ledger_document(str(place), 1, (found,)))
         return
-    terminal = detect_terminal(sys.stdout, os.environ)
-    text = render_event(found, source.read_evidence(found), width=terminal.width, color=terminal.color)
-    typer.echo(text, nl=False, color=terminal.color)
+    print_text(partial(render_event, found, source.read_evidence(found)))
 
 
 @ledger.command()
@@ -153,12 +148,7 @@ def export(
         for line in lines:
             typer.echo(line)
         return
-    try:
-        write_atomically(output, "".join(f"{line}\n" for line in lines))
-    except OSError as error:
-        message = f"cannot write {clean_line(str(output))}: {error.strerror}"
-        raise OptionError(message, "choose another --output") from error
-    print_notice(f"frx: wrote {clean_line(str(output))}")
+    write_output(output, "".join(f"{line}\n" for line in lines))
 
 
 @ledger.command()
@@ -213,13 +203,6 @@ def _open_to_read(place: Location) -> Ledger | None:
         if place.named:
             raise
         return None
-
-
-def _read_standings(source: Ledger | None, signature: str, environment: str | None) -> dict[str, PlanStates]:
-    if source is None:
-        return {}
-    steps = source.read_steps_by_environment(signature)
-    return {name: fold_steps(each) for name, each in steps.items() if environment in (None, name)}
 
 
 def _find_promotions(source: Ledger, what: str, environment: str | None) -> list[RecordedEvent]:

@@ -6,7 +6,7 @@ import difflib
 import enum
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 import typer
@@ -20,6 +20,7 @@ from frx_graph.cli.printing.output import (
     JsonOption,
     QuietOption,
     TextOrJson,
+    check_folder,
     is_json,
     is_quiet,
     print_document,
@@ -63,8 +64,7 @@ def probe(
     """Measure which operators copy which operands, by class of strides: the operator layout contract."""
     if device is ProbeDevice.CUDA and not torch.cuda.is_available():
         raise OptionError("this machine has no CUDA device that torch can use", "see frx doctor")
-    if output is not None and not output.absolute().parent.is_dir():
-        raise OptionError(f"no such folder: {output.absolute().parent}", "create it first")
+    check_folder(output)
     cases = select_cases(only)
     failures: dict[str, str] = {}
 
@@ -82,7 +82,12 @@ def probe(
         contract = measure_contract(cases, device.value, progress=advance, on_failure=record_failure)
     written = _write(contract, output, whole=only is None)
     if is_json(format, as_document):
-        print_document(_build_document(contract, written, failures))
+        document = {
+            "contract": yaml.safe_load(dump_contract(contract)),
+            "file": None if written is None else str(written),
+            "not_measured": [{"call": call, "reason": reason} for call, reason in failures.items()],
+        }
+        print_document(document)
     elif not is_quiet():
         _print(contract, failures)
     if written is not None:
@@ -134,14 +139,6 @@ def _make_progress() -> Progress:
         transient=True,
         disable=is_quiet() or not console.is_terminal,
     )
-
-
-def _build_document(contract: OperatorContract, written: Path | None, failures: dict[str, str]) -> dict[str, Any]:
-    return {
-        "contract": yaml.safe_load(dump_contract(contract)),
-        "file": None if written is None else str(written),
-        "not_measured": [{"call": call, "reason": reason} for call, reason in failures.items()],
-    }
 
 
 def _print(contract: OperatorContract, failures: dict[str, str]) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from pydantic import BaseModel
 
 from frx_graph.analyze.layers import analyze_ncu, analyze_ptx
 from frx_graph.analyze.program_layers import Filters, measure_kernels
@@ -26,11 +26,11 @@ from frx_graph.evidence.ncu.presets import Preset, format_shell_line, get_preset
 from frx_graph.evidence.ncu.profiler import find_ncu
 from frx_graph.reports.advice.render import DEFAULT_TOP
 from frx_graph.reports.kernels import kernel_document, ptx_document
-from frx_graph.reports.kernels.explanation import explain_ncu, explain_ptx
+from frx_graph.reports.kernels.explain_document import ExplainDocument, explain_ncu, explain_ptx
 from frx_graph.reports.kernels.kernel_report import render_kernels
 from frx_graph.reports.kernels.ptx_report import render_ptx
 from frx_graph.reports.render.recommendation_part import YOUR_PROGRAM
-from frx_graph.rules.gpu_profile import GpuProfile, require_cuda_gpu
+from frx_graph.rules.gpu_profile import require_cuda_gpu
 
 _EXPORT = "ncu_report.csv"
 _DEFAULT_PRESET = "full"
@@ -70,34 +70,47 @@ def profile(
         explanations = ExplanationFiles(Path() if out is None else out.parent)
         explanations.check()
     gpu = require_cuda_gpu(gpu_model)
-    shown = _ReportPrinter(top, as_document, exit_zero, explanations)
+
+    def show(document: BaseModel, render: Callable[..., str], explained: Callable[[], ExplainDocument]) -> None:
+        print_result(document, partial(render, top=top), as_document=as_document)
+        if explanations is not None:
+            explanations.write(explained())
+
+    def show_ncu(export: NcuExport, analysis: KernelAnalysis, measured: Sequence[str]) -> int:
+        document = kernel_document.build_ncu_document(export, analysis)
+        render = partial(render_kernels, document.result, measured=measured)
+        show(document, render, partial(explain_ncu, document.result, measured=measured))
+        return get_kernels_exit_code(analysis)
+
+    failed = None
     if ptx is not None:
-        raise typer.Exit(shown.print_ptx(ptx, gpu))
-    if ncu is not None:
+        with show_stages() as progress:
+            progress(f"reading {ptx}")
+            document = ptx_document.build_ptx_document(*analyze_ptx(ptx, gpu))
+        show(document, partial(render_ptx, document.result), partial(explain_ptx, document.result))
+        code = int(bool(document.result.bottlenecks))
+    elif ncu is not None:
         with show_stages() as progress:
             progress(f"reading {ncu}")
-            export, analysis = analyze_ncu(ncu, gpu, _detect_kind(ncu))
-        raise typer.Exit(shown.print_ncu(export, analysis, ("--", *YOUR_PROGRAM)))
-    assert command
-    wanted = get_preset(preset or _DEFAULT_PRESET)
-    program = _find_ncu(command, wanted, filters, out)
-    count = len(wanted.counters)
-    print_notice(f"frx: measuring {count} metrics with ncu, which runs each kernel several times")
-    sys.stdout.flush()
-    export, analysis, failed = measure_kernels(
-        program, command, wanted, filters, out, gpu=gpu, program_output=_STDERR if as_document else None
-    )
-    code = shown.print_ncu(export, analysis, (*filters.arguments, "--", *command))
+            # Any other file is read as an export; the error then names the expected formats.
+            kind = FileKind.NCU_REPORT if detect_file_kind(ncu) is FileKind.NCU_REPORT else FileKind.NCU_CSV
+            export, analysis = analyze_ncu(ncu, gpu, kind)
+        code = show_ncu(export, analysis, ("--", *YOUR_PROGRAM))
+    else:
+        assert command
+        wanted = get_preset(preset or _DEFAULT_PRESET)
+        program = _find_ncu(command, wanted, filters, out)
+        count = len(wanted.counters)
+        print_notice(f"frx: measuring {count} metrics with ncu, which runs each kernel several times")
+        sys.stdout.flush()
+        export, analysis, failed = measure_kernels(
+            program, command, wanted, filters, out, gpu=gpu, program_output=_STDERR if as_document else None
+        )
+        code = show_ncu(export, analysis, (*filters.arguments, "--", *command))
     if failed is not None:
         # Only some of the kernels were measured.
         raise failed
-    raise typer.Exit(code)
-
-
-def _detect_kind(path: Path) -> FileKind:
-    """Return the kind of report that a file holds. Any other file is read as an export; the error then names the
-    expected formats."""
-    return FileKind.NCU_REPORT if detect_file_kind(path) is FileKind.NCU_REPORT else FileKind.NCU_CSV
+    raise typer.Exit(0 if code == 1 and exit_zero else code)
 
 
 def _find_ncu(command: Sequence[str], preset: Preset, filters: Filters, out: Path | None) -> str:
@@ -118,35 +131,3 @@ def _find_ncu(command: Sequence[str], preset: Preset, filters: Filters, out: Pat
     if out is not None and not os.access(out.absolute().parent, os.W_OK):
         raise OptionError(f"--out {out}: its folder cannot be written to", "create it first")
     return program
-
-
-@dataclass(frozen=True, slots=True)
-class _ReportPrinter:
-    """Prints reports, and writes explanations on request."""
-
-    top: int
-    as_document: bool
-    exit_zero: bool
-    explanations: ExplanationFiles | None
-
-    def print_ncu(self, export: NcuExport, analysis: KernelAnalysis, measured: Sequence[str]) -> int:
-        """Print an export's report, and return the exit code. `measured` are the arguments to measure again."""
-        document = kernel_document.build_ncu_document(export, analysis)
-        render = partial(render_kernels, document.result, top=self.top, measured=measured)
-        print_result(document, render, as_document=self.as_document)
-        if self.explanations is not None:
-            self.explanations.write(explain_ncu(document.result, measured=measured))
-        return self._adjust_exit_code(get_kernels_exit_code(analysis))
-
-    def print_ptx(self, path: Path, gpu: GpuProfile | None) -> int:
-        """Print the report on a PTX file, and return the exit code."""
-        with show_stages() as progress:
-            progress(f"reading {path}")
-            document = ptx_document.build_ptx_document(*analyze_ptx(path, gpu))
-        print_result(document, partial(render_ptx, document.result, top=self.top), as_document=self.as_document)
-        if self.explanations is not None:
-            self.explanations.write(explain_ptx(document.result))
-        return self._adjust_exit_code(int(bool(document.result.bottlenecks)))
-
-    def _adjust_exit_code(self, code: int) -> int:
-        return 0 if code == 1 and self.exit_zero else code

@@ -72,7 +72,9 @@ def serve(
     server = make_server(create_app(settings, location), settings)
     with open_listening_socket(settings.host, settings.port) as opened:
         secured = "" if settings.token is None else ", with the token"
-        print_notice(f"frx: serving at http://{_format_address(opened)}{secured}; Ctrl-C stops")
+        address, number = opened.getsockname()[:2]
+        named = f"[{address}]" if ":" in address else address
+        print_notice(f"frx: serving at http://{named}:{number}{secured}; Ctrl-C stops")
         # uvicorn exits by itself if the application does not start.
         with _ignore_reraised_signals(), contextlib.suppress(SystemExit):
             server.run(sockets=[opened])
@@ -111,8 +113,3 @@ def _read_token(file: Path | None) -> SecretStr | None:
         return SecretStr(file.read_text(encoding="utf-8-sig").partition("\n")[0].strip())
     except (OSError, UnicodeDecodeError) as error:
         raise OptionError(f"--token-file {file} cannot be read: {error}", "name a file of one line") from None
-
-
-def _format_address(listening: socket.socket) -> str:
-    host, port = listening.getsockname()[:2]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -37,7 +37,7 @@ from frx_graph.errors import FrxError, LedgerError, OptionError
 from frx_graph.ledger.database.opening import check_writable
 from frx_graph.ledger.location import Location, choose_location
 from frx_graph.options import PLANNED, check_inner
-from frx_graph.reports.trials.trial_document import NOTHING_TRIED, MatrixEntry, TrialDocument, build_matrix_document
+from frx_graph.reports.trials.trial_document import NOTHING_TRIED, MatrixEntry, TrialDocument, TrialMatrixDocument
 from frx_graph.reports.trials.trial_report import render_matrix, render_trial
 from frx_graph.support.plain_text import clean_line
 from frx_graph.support.supervisor.process import unwind_on_termination
@@ -93,11 +93,17 @@ def trial(
     0: promoted, or nothing to try; 1: not promoted, or not all; 2: an error, or a decision could not be recorded."""
     config = read_advise_config(Path.cwd())
     rules = read_policy(policy) if policy is not None else read_policy_table(config)
-    _check_inner(inner)
+    check_inner(inner)
+    if inner not in PLANNED:
+        raise OptionError(f"--inner {inner} takes no plan", f"take one of {', '.join(sorted(PLANNED))}")
     for name in dtype or ():
         check_dtype(name)
     check_engine(engine, address, working_dir)
-    holding = _choose_holding(engine, device)
+    if engine is EngineName.LOCAL:
+        check_device(device)
+    elif device not in (None, "cpu", "cuda"):
+        raise OptionError(f"--device {device} on a Ray cluster", "cpu or cuda: Ray chooses the GPU of a node")
+    holding = Holding.GPU if device == "cuda" else Holding.CORES
     if aa and candidate:
         raise OptionError("--aa tries the baseline against itself, without a --candidate", "leave one of them out")
     place = choose_location(ledger, config.ledger)
@@ -129,7 +135,7 @@ def trial(
             kept.promote_fastest()
     as_asked = is_json(format, as_document)
     if len(jobs) > 1:
-        table = build_matrix_document(kept.entries)
+        table = TrialMatrixDocument(trials=kept.entries)
         print_result(table, partial(render_matrix, table), as_document=as_asked)
     elif as_asked or not kept.untried:
         print_result(kept.only, partial(render_trial, kept.only), as_document=as_asked)
@@ -171,10 +177,10 @@ class _TrialResults:
     def promote_fastest(self) -> None:
         """Promote the fastest plan again, for each graph that several plans were promoted for."""
         try:
-            for again in promote_fastest_again(self._promoted, self._place):
-                document = self._documents[again.number]
-                said = f"{document.decision}, #{again.position} once more, as the fastest of {again.plans}"
-                self._documents[again.number] = document.model_copy(update={"decision": said})
+            for number, note in promote_fastest_again(self._promoted, self._place):
+                document = self._documents[number]
+                update = {"decision": f"{document.decision}, {note}"}
+                self._documents[number] = document.model_copy(update=update)
         except LedgerError as error:
             self._errors.append(error)
 
@@ -204,20 +210,3 @@ class _TrialResults:
         """Raise the first error of a trial that failed or was not recorded."""
         for error in (*self._errors, *self._failed.values()):
             raise error
-
-
-def _choose_holding(engine: EngineName, device: str | None) -> Holding:
-    """Return the resources that a trial on this device reserves. Raises `OptionError` for a device that is not
-    available."""
-    if engine is EngineName.LOCAL:
-        check_device(device)
-    elif device not in (None, "cpu", "cuda"):
-        raise OptionError(f"--device {device} on a Ray cluster", "cpu or cuda: Ray chooses the GPU of a node")
-    return Holding.GPU if device == "cuda" else Holding.CORES
-
-
-def _check_inner(name: str) -> None:
-    """Raise `OptionError` for an unknown compiler, and for one that takes no plan."""
-    check_inner(name)
-    if name not in PLANNED:
-        raise OptionError(f"--inner {name} takes no plan", f"take one of {', '.join(sorted(PLANNED))}")

@@ -84,20 +84,9 @@ class PromotedTrial:
     """Baseline time over candidate time of the trial."""
 
 
-@dataclass(frozen=True, slots=True)
-class RepeatedPromotion:
-    """A trial whose plan was promoted again."""
-
-    number: int
-    position: int
-    """Position of that event in the ledger."""
-    plans: int
-    """Number of promoted plans among which it is the fastest."""
-
-
-def promote_fastest_again(promoted: Iterable[PromotedTrial], place: Location) -> Iterator[RepeatedPromotion]:
+def promote_fastest_again(promoted: Iterable[PromotedTrial], place: Location) -> Iterator[tuple[int, str]]:
     """Promote the fastest plan again for each graph and environment in which another one is active. Of two equally fast
-    plans the first one takes precedence. Raises `LedgerError`."""
+    plans the first one takes precedence. Yield the numbers of these trials, with a note. Raises `LedgerError`."""
     by_graph: defaultdict[tuple[str, str], list[PromotedTrial]] = defaultdict(list)
     for one in sorted(promoted, key=lambda one: one.number):
         by_graph[one.decision.signature, one.decision.environment].append(one)
@@ -122,4 +111,4 @@ def promote_fastest_again(promoted: Iterable[PromotedTrial], place: Location) ->
                 )
             ]
         )
-        yield RepeatedPromotion(best.number, event.position, len(plans))
+        yield best.number, f"#{event.position} once more, as the fastest of {len(plans)}"

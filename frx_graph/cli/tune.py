@@ -125,8 +125,12 @@ def tune(
         first = error.errors()[0]
         flag = "--" + str(first["loc"][0]).replace("_", "-")
         raise OptionError(f"{flag} {first['input']}: {first['msg']}", "frx tune --help") from None
-    _check_families(settings)
-    _check_bottleneck(bottleneck)
+    known = [*(one.name for one in FAMILIES), CUSTOM]
+    if unknown := next((one for one in settings.families if one not in known), None):
+        raise OptionError(f"no family {clean_line(unknown)}", f"one of {', '.join(known)}")
+    labels = {label for one in FAMILIES for label in one.bottlenecks}
+    if bottleneck is not None and bottleneck not in labels:
+        raise OptionError(f"no family helps against {clean_line(bottleneck)}", f"one of {', '.join(sorted(labels))}")
     check_engine(engine, address, working_dir)
     if resume is not None:
         folder = open_tune_folder(resume, settings)
@@ -160,19 +164,6 @@ def _parse_variables(text: str) -> tuple[tuple[str, str], ...]:
             )
         pairs.append((name, value))
     return tuple(pairs)
-
-
-def _check_families(settings: TuneSettings) -> None:
-    known = [*(family.name for family in FAMILIES), CUSTOM]
-    for name in settings.families:
-        if name not in known:
-            raise OptionError(f"no family {clean_line(name)}", f"one of {', '.join(known)}")
-
-
-def _check_bottleneck(label: str | None) -> None:
-    known = {label for family in FAMILIES for label in family.bottlenecks}
-    if label is not None and label not in known:
-        raise OptionError(f"no family helps against {clean_line(label)}", f"one of {', '.join(sorted(known))}")
 
 
 def _print_line(text: str) -> None:

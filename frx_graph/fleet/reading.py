@@ -28,7 +28,7 @@ from frx_graph.evidence.run.bundle_zip import MOST_BYTES, MOST_MEMBERS, OF_MANY_
 from frx_graph.fleet.messages import Failure, Fetch, ReadingTask
 from frx_graph.fleet.rows import RunRows, build_run_rows
 from frx_graph.fleet.run_names import find_runs, group_files
-from frx_graph.reports.runs.run_parts import RunResult, SourcePart
+from frx_graph.reports.runs.run_document import RunResult, SourcePart
 from frx_graph.support.plain_text import clean_line
 
 _NO_RUN = "holds no run: no events, no trace, no summary, no samples"

@@ -14,8 +14,8 @@ from frx_graph.analyzers.run.steps import Scope
 from frx_graph.analyzers.timeline.labels import REMOVABLE, Answer
 from frx_graph.errors import EvidenceError
 from frx_graph.reports.render.source_path import cut_path
-from frx_graph.reports.runs.run_parts import RunResult, ScopePart, StrideChangePart
-from frx_graph.reports.runs.trace_parts import LayoutPart, TraceResult
+from frx_graph.reports.runs.run_document import RunResult, ScopePart, StrideChangePart
+from frx_graph.reports.runs.trace_document import LayoutPart, TraceResult
 from frx_graph.support.plain_text import NAME_LIMIT, clean_line
 
 MOST_ROWS = 1000

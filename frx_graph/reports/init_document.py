@@ -5,9 +5,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from frx_graph.doctor.next_steps import NextCommand
 from frx_graph.instrumentation.script_search import ScriptsFound
@@ -20,7 +20,7 @@ from frx_graph.support.check import Check
 class ScriptPart(Part):
     """A script that seems to train."""
 
-    path: str
+    path: Annotated[str, BeforeValidator(str)]
     line: int | None = Field(description="of the first loop that --patch would record; null: no such loop")
     over: str | None = Field(description="what that loop runs over, as source")
     instrumented: bool = Field(description="true: it imports frx_graph")
@@ -62,24 +62,12 @@ class InitDocument(Part):
 
 def build_first_steps(checks: Sequence[Check], scripts: ScriptsFound, following: Sequence[NextCommand]) -> InitDocument:
     """Return the document without --patch and --unpatch."""
-    return InitDocument(
-        first_steps=FirstStepsPart(
-            checks=tuple(map(CheckPart.from_record, checks)),
-            scripts=tuple(ScriptPart.from_record(script, path=str(script.path)) for script in scripts.scripts),
-            complete=scripts.complete,
-            next=tuple(map(NextPart.from_record, following)),
-        )
-    )
+    return InitDocument(first_steps=FirstStepsPart.from_record(scripts, checks=tuple(checks), next=tuple(following)))
 
 
-def report_written(file: Path, diff: str) -> InitDocument:
-    """Return the document of a script that was changed."""
-    return InitDocument(patch=PatchPart(file=str(file), written=True, reason=None, diff=diff))
-
-
-def report_unchanged(file: Path, reason: str) -> InitDocument:
-    """Return the document of a script that was not changed."""
-    return InitDocument(patch=PatchPart(file=str(file), written=False, reason=reason, diff=""))
+def report_patch(file: Path, diff: str = "", reason: str | None = None) -> InitDocument:
+    """Return the document of a script that was changed, or of one that was not for this reason."""
+    return InitDocument(patch=PatchPart(file=str(file), written=reason is None, reason=reason, diff=diff))
 
 
 _GREEN, _RED, _CYAN, _PLAIN = "\x1b[32m", "\x1b[31m", "\x1b[36m", "\x1b[0m"

@@ -11,13 +11,13 @@ from starlette.responses import JSONResponse, Response
 from frx_graph.advice import Advice
 from frx_graph.ledger.decision import Kind
 from frx_graph.ledger.schema import LedgerDocument
-from frx_graph.reports.kernels.compare_parts import CompareResult
+from frx_graph.reports.kernels.compare_document import CompareResult
 from frx_graph.reports.kernels.cuda_document import CudaDocument
 from frx_graph.reports.kernels.kernel_document import NcuDocument, NcuResult
 from frx_graph.reports.kernels.ptx_document import PtxDocument, PtxResult
 from frx_graph.reports.kernels.reconcile_document import ReconcileResult
-from frx_graph.reports.runs.run_parts import RunDocument
-from frx_graph.reports.runs.trace_parts import TraceDocument
+from frx_graph.reports.runs.run_document import RunDocument
+from frx_graph.reports.runs.trace_document import TraceDocument
 from frx_graph.service.analysis_job import Task
 from frx_graph.service.analyst import Analyst
 from frx_graph.service.decisions import MOST_EVENTS, DecisionBook, Decisions

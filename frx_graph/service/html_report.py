@@ -11,13 +11,13 @@ from frx_graph.analyzers.kernels.recommendations import get_label_title
 from frx_graph.analyzers.run.steps import Scope
 from frx_graph.reports.advice.html import NARROW, WIDE, build_context
 from frx_graph.reports.advice.wording import load_cards
-from frx_graph.reports.kernels.compare_parts import CompareResult
+from frx_graph.reports.kernels.compare_document import CompareResult
 from frx_graph.reports.kernels.cuda_document import CudaDocument
 from frx_graph.reports.kernels.kernel_document import NcuDocument, NcuResult
 from frx_graph.reports.kernels.ptx_document import PtxDocument
 from frx_graph.reports.render.quantities import format_count
-from frx_graph.reports.runs.run_parts import RunDocument
-from frx_graph.reports.runs.trace_parts import TraceDocument
+from frx_graph.reports.runs.run_document import RunDocument
+from frx_graph.reports.runs.trace_document import TraceDocument
 from frx_graph.service.page_environment import get_page_environment
 from frx_graph.service.plots import draw_kernel_roofline
 

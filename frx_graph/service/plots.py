@@ -20,8 +20,8 @@ from frx_graph.reports.render.svg import (
     draw_text,
     make_picture,
 )
-from frx_graph.reports.runs.run_parts import SummaryPart
-from frx_graph.reports.runs.trace_parts import LayoutPart
+from frx_graph.reports.runs.run_document import SummaryPart
+from frx_graph.reports.runs.trace_document import LayoutPart
 from frx_graph.reports.trials.trial_document import TrialDocument
 from frx_graph.support.plain_text import clean_line
 

@@ -21,8 +21,7 @@ from frx_graph.analyzers.run.steps import Scope
 from frx_graph.errors import EvidenceError
 from frx_graph.evidence.run.bundle import open_bundle
 from frx_graph.reports.render.document import to_json
-from frx_graph.reports.runs.run_document import format_summary
-from frx_graph.reports.runs.run_parts import RunResult
+from frx_graph.reports.runs.run_document import RunResult, format_summary
 from frx_graph.runs.smoke_test import make_synthetic_trace
 
 RESNET = Path(__file__).parents[1] / "data" / "traces" / "kineto_resnet50_two_steps.pt.trace.json.gz"

@@ -24,6 +24,7 @@ from trial_writer import MARK, marked, seconds_until_gone
 
 from frx_graph.cli import bench as module
 from frx_graph.cli.bench import bench
+from frx_graph.cli.options import evidence_options
 from frx_graph.errors import EvidenceError, OptionError
 from frx_graph.support.supervisor.process import extend_pythonpath
 from frx_graph.support.supervisor.run import ProgramRun, run_program
@@ -124,7 +125,7 @@ def test_options_that_are_wrong_are_errors_at_once(
 
 
 def test_without_nvcc_it_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "find_nvcc", lambda: None)
+    monkeypatch.setattr(evidence_options, "find_nvcc", lambda: None)
     with pytest.raises(EvidenceError, match="nvcc was not found"):
         run("a.cu", "b.cu")
 
@@ -264,7 +265,7 @@ def test_times_are_told_though_ncu_fails(
 
 def test_with_ncu_needs_ncu(gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "bench_programs", lambda *_, **__: pytest.fail("something was run"))
-    monkeypatch.setattr(module, "find_nvcc", lambda: "nvcc")
-    monkeypatch.setattr(module, "find_ncu", lambda: None)
+    monkeypatch.setattr(evidence_options, "find_nvcc", lambda: "nvcc")
+    monkeypatch.setattr(evidence_options, "find_ncu", lambda: None)
     with pytest.raises(EvidenceError, match="ncu was not found"):
         run("a.cu", "b.cu", "--with-ncu")

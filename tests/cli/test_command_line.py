@@ -59,12 +59,12 @@ def test_help_is_readable_at_80_columns_without_colour(
 @pytest.mark.parametrize("name", LEAVES)
 def test_whatever_can_be_typed_is_explained(name: str) -> None:
     assert [each.name for each in LEAVES[name].arguments if not each.help] == []
-    assert [each.names for each in LEAVES[name].options if not each.help] == []
+    assert [each.opts for each in LEAVES[name].options if not each.help] == []
 
 
 @pytest.mark.parametrize("name", LEAVES)
 def test_json_and_quiet_are_taken_where_they_mean_something(name: str) -> None:
-    taken = {each for option in LEAVES[name].options for each in option.names}
+    taken = {each for option in LEAVES[name].options for each in option.opts}
     assert ("--json" in taken) is (name not in NO_JSON)
     assert ("--quiet" in taken) is (name not in NOT_QUIET)
     assert ("-q" in taken) is ("--quiet" in taken)

@@ -17,6 +17,7 @@ from ncu_exports import SOL, Launch, long_export, metric
 
 from frx_graph.cli import compare as module
 from frx_graph.cli.main import run
+from frx_graph.cli.options import evidence_options
 
 PUBLISHED = resources.files("frx_graph.reports").joinpath("frx_compare_v1.schema.json").read_text(encoding="utf-8")
 FAKE_NCU = Path(__file__).parent / "fake_ncu.py"
@@ -159,15 +160,15 @@ def test_without_ncu_or_a_gpu_it_is_said_what_to_do(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sources = zoo("uncoalesced_access")
-    monkeypatch.setattr(module, "find_ncu", lambda: None)
+    monkeypatch.setattr(evidence_options, "find_ncu", lambda: None)
     assert run(["compare", *sources, "--with-ncu"]) == 2
     assert "ncu was not found on the PATH" in capsys.readouterr().err
-    monkeypatch.setattr(module, "find_ncu", lambda: "ncu")
+    monkeypatch.setattr(evidence_options, "find_ncu", lambda: "ncu")
     monkeypatch.setattr(module, "list_gpu_names", lambda: ())
     assert run(["compare", *sources, "--with-ncu"]) == 2
     assert "ncu needs an NVIDIA GPU" in (err := capsys.readouterr().err)
     assert "--ncu-a a.csv --ncu-b b.csv" in err
-    monkeypatch.setattr(module, "find_nvcc", lambda: None)
+    monkeypatch.setattr(evidence_options, "find_nvcc", lambda: None)
     assert run(["compare", *sources, "--with-ptx"]) == 2
     assert "nvcc was not found" in capsys.readouterr().err
 

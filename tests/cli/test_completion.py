@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from frx_graph.cli.command_tree import DescribedCommand, describe_commands
+from frx_graph.cli.command_tree import DescribedCommand, describe_commands, list_choices
 from frx_graph.cli.completion_script import Shell, write_completion_script
 from frx_graph.cli.main import run
 
@@ -115,5 +115,5 @@ def test_a_shell_that_is_not_known(monkeypatch: pytest.MonkeyPatch, capsys: pyte
 def test_names_are_plain(commands: list[DescribedCommand]) -> None:
     # They stand in scripts of shells as they are.
     names = [word for each in commands for word in (*each.path, *each.below)]
-    names += [word for each in commands for option in each.options for word in (*option.names, *option.choices)]
+    names += [word for each in commands for option in each.options for word in (*option.opts, *list_choices(option))]
     assert [name for name in names if not name.replace("-", "").replace("_", "").isalnum()] == []

@@ -53,7 +53,7 @@ def stands(place: Location) -> str | None:
 def test_the_fastest_is_promoted_once_more_by_the_same_rules(place: Location) -> None:
     those = [promoted(place, 0, FAST, 1.3), promoted(place, 1, SLOW, 1.1)]
     (again,) = promote_fastest_again(those, place)
-    assert (again.number, again.position, again.plans) == (0, 7, 2)
+    assert again == (0, "#7 once more, as the fastest of 2")
     assert stands(place) == FAST
     event = open_ledger(place).read_at(7)
     assert event is not None
@@ -66,7 +66,7 @@ def test_of_two_that_are_as_fast_the_first_that_was_asked_for_stands(place: Loca
     assert not list(promote_fastest_again(those, place))
     assert stands(place) == FAST
     those = [promoted(place, 0, FAST, 1.2), promoted(place, 1, SLOW, 1.2)]
-    assert [again.number for again in promote_fastest_again(reversed(those), place)] == [0]
+    assert [number for number, _ in promote_fastest_again(reversed(those), place)] == [0]
 
 
 def test_a_plan_that_was_promoted_by_two_trials_is_one(place: Location) -> None:

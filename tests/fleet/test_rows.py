@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from frx_graph.errors import EvidenceError
 from frx_graph.fleet.rows import MOST_ROWS, build_run_rows
-from frx_graph.reports.runs.run_parts import RunResult
+from frx_graph.reports.runs.run_document import RunResult
 
 HOSTILE = "\x1b[31m\u202e=cmd|'[red]\n" + "x" * 3000
 

@@ -25,7 +25,7 @@ from frx_graph.ledger.schema import LedgerDocument
 from frx_graph.reports.doctor_document import DoctorDocument, SmokeDocument
 from frx_graph.reports.init_document import InitDocument
 from frx_graph.reports.kernels.bench_document import BenchDocument
-from frx_graph.reports.kernels.compare_parts import CompareDocument
+from frx_graph.reports.kernels.compare_document import CompareDocument
 from frx_graph.reports.kernels.cuda_document import CudaDocument
 from frx_graph.reports.kernels.explain_document import ExplainDocument
 from frx_graph.reports.kernels.kernel_document import NcuDocument
@@ -34,10 +34,10 @@ from frx_graph.reports.kernels.reconcile_document import ReconcileDocument
 from frx_graph.reports.render.document import Part, get_adapter, to_json
 from frx_graph.reports.runs.collect_report import CollectDocument
 from frx_graph.reports.runs.fleet_document import FleetDocument
-from frx_graph.reports.runs.run_parts import RunDocument
-from frx_graph.reports.runs.trace_parts import TraceDocument
+from frx_graph.reports.runs.run_document import RunDocument
+from frx_graph.reports.runs.trace_document import TraceDocument
 from frx_graph.reports.trials.trial_document import TrialDocument, TrialMatrixDocument
-from frx_graph.reports.trials.tune_document import TuneDocument
+from frx_graph.reports.trials.tune_report import TuneDocument
 
 SCHEMAS = Path(frx_graph.__file__).parent / "reports"
 WRITTEN = Path(__file__).parents[1] / "data" / "documents"

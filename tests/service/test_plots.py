@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frx_graph.reports.kernels.kernel_document import GpuPart, KernelPart
-from frx_graph.reports.runs.run_parts import SummaryPart
-from frx_graph.reports.runs.trace_parts import LayoutPart, SitePart
+from frx_graph.reports.runs.run_document import SummaryPart
+from frx_graph.reports.runs.trace_document import LayoutPart, SitePart
 from frx_graph.service.plots import draw_kernel_roofline, draw_layout_bars, draw_step_bars, draw_trial
 
 

@@ -13,7 +13,7 @@ from frx_graph.errors import EvidenceError
 from frx_graph.records import Severity
 from frx_graph.reports.advice.advice_file import render_json
 from frx_graph.reports.render.document import to_json
-from frx_graph.reports.trials.trial_document import MatrixEntry, TrialDocument, build_matrix_document
+from frx_graph.reports.trials.trial_document import MatrixEntry, TrialDocument, TrialMatrixDocument
 
 mlflow = pytest.importorskip("mlflow", reason="MLflow is not installed")
 TESTS = Path(__file__).parents[1]
@@ -113,7 +113,7 @@ def test_several_trials_have_a_run_each(logged, tmp_path):
     entry = {"target": "a", "shape": {}, "dtype": None, "candidate": None}
     entries = (MatrixEntry(**entry, trial=trial, error=None), MatrixEntry(**entry, trial=None, error="void"))
     file = tmp_path / "trials.json"
-    file.write_text(json.dumps(to_json(build_matrix_document((*entries, entries[0])))))
+    file.write_text(json.dumps(to_json(TrialMatrixDocument(trials=(*entries, entries[0])))))
     runs = log_file(file)
     assert len(set(runs)) == 2
     assert {logged(run)[2]["frx.kind"] for run in runs} == {"trial"}

@@ -11,8 +11,10 @@ import typer
 from frx_graph.analyzers.kernels.analysis import KernelAnalysis
 from frx_graph.analyzers.run.steps import Scope
 from frx_graph.analyzers.timeline.labels import INSUFFICIENT
-from frx_graph.errors import OptionError
-from frx_graph.reports.runs.run_parts import RunResult
+from frx_graph.errors import EvidenceError, OptionError
+from frx_graph.evidence.ncu.profiler import find_ncu
+from frx_graph.measure.nvcc import find_nvcc
+from frx_graph.reports.runs.run_document import RunResult
 
 _ZIP_MAGICS = (b"PK\x03\x04", b"PK\x05\x06")
 RunScope = Annotated[Scope | None, typer.Option("--scope", help="Steps of a run: all, the steady state, or auto.")]
@@ -48,6 +50,22 @@ def split_flags(flags: str) -> tuple[str, ...]:
         return tuple(shlex.split(flags))
     except ValueError as error:
         raise OptionError(f"--build-flags {flags!r}: {error}", "quote them as in a shell") from None
+
+
+def require_nvcc() -> str:
+    """Return the path of nvcc. Raises `EvidenceError` if there is none."""
+    program = find_nvcc()
+    if program is None:
+        raise EvidenceError("nvcc was not found", "install the CUDA toolkit, or set CUDA_HOME")
+    return program
+
+
+def require_ncu(hint: str) -> str:
+    """Return the path of ncu. Raises `EvidenceError` with this hint if there is none."""
+    program = find_ncu()
+    if program is None:
+        raise EvidenceError("ncu was not found on the PATH or under CUDA_HOME", hint)
+    return program
 
 
 GpuModel = Annotated[

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -22,6 +23,7 @@ from frx_graph.errors import OptionError
 from frx_graph.reports import progress
 from frx_graph.reports.advice.terminal import detect_terminal
 from frx_graph.reports.render.document import to_json
+from frx_graph.support.atomic_file import write_atomically
 from frx_graph.support.check import Check, Status
 from frx_graph.support.plain_text import clean_line
 
@@ -79,13 +81,42 @@ def print_report(text: str, *, color: bool) -> None:
         typer.echo(text, nl=not text.endswith("\n"), color=color)
 
 
-def print_result(document: BaseModel, render: Callable[..., str], *, as_document: bool) -> None:
-    """Print a document as JSON, or as the text that `render(width=..., color=...)` returns."""
-    if as_document:
-        print_document(to_json(document))
-        return
+def print_text(render: Callable[..., str]) -> None:
+    """Print the text that `render(width=..., color=...)` returns on standard output, unless `--quiet` was given."""
     terminal = detect_terminal(sys.stdout, os.environ)
     print_report(render(width=terminal.width, color=terminal.color), color=terminal.color)
+
+
+def print_result(
+    document: BaseModel, render: Callable[..., str], *, as_document: bool, output: Path | None = None
+) -> None:
+    """Print a document as JSON, or as the text that `render(width=..., color=...)` returns, or write it to a file.
+
+    Raises `OptionError` if the file cannot be written.
+    """
+    if output is not None:
+        width = detect_terminal(sys.stdout, os.environ).width
+        text = json.dumps(to_json(document), indent=2, allow_nan=False) + "\n" if as_document else None
+        write_output(output, text or render(width=width, color=False))
+    elif as_document:
+        print_document(to_json(document))
+    else:
+        print_text(render)
+
+
+def check_folder(output: Path | None) -> None:
+    """Raise `OptionError` if the folder of a file to write does not exist."""
+    if output is not None and not output.absolute().parent.is_dir():
+        raise OptionError(f"no such folder: {output.absolute().parent}", "create it first")
+
+
+def write_output(output: Path, text: str) -> None:
+    """Write a file atomically, and print a notice. Raises `OptionError` if it cannot be written."""
+    try:
+        write_atomically(output, text)
+    except OSError as error:
+        raise OptionError(f"cannot write {output}: {error.strerror}", "choose another --output") from error
+    print_notice(f"frx: wrote {clean_line(str(output), _LONGEST)}")
 
 
 def print_notice(text: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Sequence
@@ -10,21 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import typer
-from pydantic import BaseModel
 
 from frx_graph.advice import Advice
-from frx_graph.cli.printing.output import print_notice, print_report
-from frx_graph.errors import OptionError
+from frx_graph.cli.printing.output import check_folder, print_report, write_output
 from frx_graph.reports.advice.baseline import build_baseline, filter_new, read_baseline, write_baseline
 from frx_graph.reports.advice.render import render
 from frx_graph.reports.advice.selection import apply_selection, parse_selection
 from frx_graph.reports.advice.suppressions import apply_suppressions
 from frx_graph.reports.advice.terminal import Format, detect_terminal
 from frx_graph.reports.advice.wording import Outcome, classify_outcome
-from frx_graph.reports.render.document import to_json
 from frx_graph.reports.render.source_path import find_checkout_root
 from frx_graph.rules.rule_card import load_all_cards
-from frx_graph.support.atomic_file import write_atomically
 
 
 @dataclass(frozen=True)
@@ -46,8 +41,7 @@ class ReportOptions:
         if self.baseline is not None:
             read_baseline(self.baseline)
         for path in (self.output, self.write_baseline):
-            if path is not None and not path.absolute().parent.is_dir():
-                raise OptionError(f"no such folder: {path.absolute().parent}", "create it first")
+            check_folder(path)
 
 
 def emit_report(advice: Advice, options: ReportOptions) -> int:
@@ -62,7 +56,12 @@ def emit_report(advice: Advice, options: ReportOptions) -> int:
     terminal = detect_terminal(sys.stdout, os.environ)
     color = terminal.color and options.output is None
     text = render(shown, options.format, top=options.top, width=terminal.width, color=color)
-    write_report(text, options.output, color=color, for_people=options.format is Format.TEXT)
+    if options.output is not None:
+        write_output(options.output, text)
+    elif options.format is Format.TEXT:
+        print_report(text, color=color)
+    else:
+        typer.echo(text, nl=not text.endswith("\n"))
     match classify_outcome(shown):
         case Outcome.FINDINGS:
             return 0 if options.exit_zero else 1
@@ -70,26 +69,6 @@ def emit_report(advice: Advice, options: ReportOptions) -> int:
             return 2
         case _:
             return 0
-
-
-def write_report(text: str, output: Path | None, *, color: bool, for_people: bool) -> None:
-    """Print the text, or write it to a file atomically. Raises `OptionError` if the file cannot be written."""
-    if output is None:
-        if for_people:
-            print_report(text, color=color)
-        else:
-            typer.echo(text, nl=not text.endswith("\n"))
-        return
-    try:
-        write_atomically(output, text)
-    except OSError as error:
-        raise OptionError(f"cannot write {output}: {error.strerror}", "choose another --output") from error
-    print_notice(f"frx: wrote {output}")
-
-
-def format_document(document: BaseModel) -> str:
-    """Return a document as indented JSON with a final newline."""
-    return json.dumps(to_json(document), indent=2, allow_nan=False) + "\n"
 
 
 def _list_known_rules() -> dict[str, str]:

@@ -48,7 +48,7 @@ class SiteCopies:
 
 def compare(predicted: Iterable[Copy], observed: Iterable[Copy]) -> tuple[SiteCopies, ...]:
     """Return one row per call site, largest traffic first."""
-    left, right = _group_by_location(predicted), _group_by_location(observed)
+    left, right = group_by_location(predicted), group_by_location(observed)
     rows = []
     for location in left.keys() | right.keys():
         ours, seen = left.get(location, []), right.get(location, [])
@@ -77,7 +77,8 @@ def _is_close(predicted: int, observed: int) -> bool:
     return abs(predicted - observed) <= TOLERANCE * observed
 
 
-def _group_by_location(copies: Iterable[Copy]) -> dict[tuple[str, int], list[Copy]]:
+def group_by_location(copies: Iterable[Copy]) -> dict[tuple[str, int], list[Copy]]:
+    """Return the copies by file and line."""
     grouped: dict[tuple[str, int], list[Copy]] = defaultdict(list)
     for copy in copies:
         grouped[copy.site.location].append(copy)

@@ -11,6 +11,7 @@ from markupsafe import Markup
 from frx_graph.capture.call_site import CallSite, merge_module_paths
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.records import Basis, Copy, CopyKind, OperandRole
+from frx_graph.reports.advice.comparison import group_by_location
 from frx_graph.reports.render.quantities import format_byte_count
 from frx_graph.reports.render.svg import draw_rect, make_inline_bar
 
@@ -35,10 +36,7 @@ class CopySite:
 
 def group_by_site(copies: Iterable[Copy]) -> tuple[CopySite, ...]:
     """Return one entry per call site, most bytes first."""
-    grouped: dict[tuple[str, int], list[Copy]] = defaultdict(list)
-    for copy in copies:
-        grouped[copy.site.location].append(copy)
-    sites = [_merge_copies(members) for members in grouped.values()]
+    sites = map(_merge_copies, group_by_location(copies).values())
     return tuple(sorted(sites, key=lambda each: (-each.bytes, *each.site.location)))
 
 

@@ -11,29 +11,17 @@ from pathlib import Path
 from frx_graph.advice import Advice
 from frx_graph.capture.call_site import CallSite
 from frx_graph.records import Finding, Severity
-from frx_graph.reports.advice.wording import (
-    Outcome,
-    classify_outcome,
-    describe_copies,
-    describe_impact,
-    format_evidence,
-    format_frequency,
-    format_headline,
-    format_place,
-    format_title,
-    group_refusals,
-    sort_evidence,
-)
+from frx_graph.reports.advice import wording
 from frx_graph.reports.render.marked_text import split_lines
 from frx_graph.reports.render.source_path import get_project_path
 from frx_graph.support.plain_text import clean_line
 
 _LEVEL = {Severity.HIGH: "warning", Severity.MEDIUM: "warning", Severity.LOW: "notice", Severity.INFO: "notice"}
 _SUMMARY_LEVEL = {
-    Outcome.FINDINGS: "notice",
-    Outcome.CLEAN: "notice",
-    Outcome.PARTIAL: "warning",
-    Outcome.NOTHING_ANALYSED: "error",
+    wording.Outcome.FINDINGS: "notice",
+    wording.Outcome.CLEAN: "notice",
+    wording.Outcome.PARTIAL: "warning",
+    wording.Outcome.NOTHING_ANALYSED: "error",
 }
 _SUBJECTS_SHOWN = 10
 _DATA = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})
@@ -56,16 +44,16 @@ def _format_command(level: str, properties: dict[str, str], message: str) -> str
 
 
 def _format_annotation(finding: Finding, root: Path) -> str:
-    properties = {**_get_position(finding.site, root), "title": f"{finding.rule} {format_title(finding)}"}
+    properties = {**_get_position(finding.site, root), "title": f"{finding.rule} {wording.format_title(finding)}"}
+    impact = f"{wording.describe_impact(finding).sentence}, {wording.format_frequency(finding)}"
     message = [
-        f"{describe_impact(finding).sentence}, {format_frequency(finding)}; effort {finding.effort.value}, "
-        f"risk {finding.risk.value}",
-        f"at {format_place(finding.site, root)}",
+        f"{impact}; effort {finding.effort.value}, risk {finding.risk.value}",
+        f"at {wording.format_place(finding.site, root)}",
     ]
     if finding.site.module_path:
         message.append(f"in {clean_line(finding.site.module_path)}")
     message += ["", *split_lines(finding.fix), ""]
-    message += [format_evidence(fact) for fact in sort_evidence(finding)]
+    message += [wording.format_evidence(fact) for fact in wording.sort_evidence(finding)]
     return _format_command(_LEVEL[finding.severity], properties, "\n".join(message).rstrip())
 
 
@@ -77,12 +65,12 @@ def _get_position(site: CallSite, root: Path) -> dict[str, str]:
 
 
 def _format_summary(advice: Advice, root: Path) -> str:
-    outcome = classify_outcome(advice)
-    message = [format_headline(advice)]
-    if outcome is not Outcome.NOTHING_ANALYSED:
-        message.append(f"{describe_copies(advice)}.")
+    outcome = wording.classify_outcome(advice)
+    message = [wording.format_headline(advice)]
+    if outcome is not wording.Outcome.NOTHING_ANALYSED:
+        message.append(f"{wording.describe_copies(advice)}.")
     message += [
         f"Left alone: {group.reason}: {group.listed(_SUBJECTS_SHOWN)}"
-        for group in group_refusals(advice.refusals, root)
+        for group in wording.group_refusals(advice.refusals, root)
     ]
     return _format_command(_SUMMARY_LEVEL[outcome], {"title": "frx-graph"}, "\n".join(message))

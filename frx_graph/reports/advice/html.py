@@ -22,14 +22,6 @@ from frx_graph.reports.advice.html_environment import make_environment
 from frx_graph.reports.advice.layout_map import draw_layout_map
 from frx_graph.reports.advice.roofline import build_roof, place_points
 from frx_graph.reports.advice.roofline_plot import NUMBERED, draw_roofline
-from frx_graph.reports.advice.wording import (
-    Cards,
-    Outcome,
-    classify_outcome,
-    describe_copies,
-    format_headline,
-    group_refusals,
-)
 
 WIDE, NARROW = 1000.0, 360.0
 """Width of each picture's two versions: for a screen, and for a phone, on which text must not shrink."""
@@ -39,35 +31,35 @@ ADVICE_PARTS = ("sections.html.j2", "pictures.html.j2")
 _TEMPLATES = ("page.html.j2", "fragment.html.j2", *ADVICE_PARTS)
 
 
-def render_html(advice: Advice, *, root: Path, cards: Cards) -> str:
+def render_html(advice: Advice, *, root: Path, cards: wording.Cards) -> str:
     """Return the whole page; files are named relative to `root`."""
     script = read_template("page.js")
     digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
     return _render("page.html.j2", advice, None, root, cards, script=Markup(script), script_hash=f"sha256-{digest}")
 
 
-def render_fragment(advice: Advice, *, root: Path, cards: Cards) -> str:
+def render_fragment(advice: Advice, *, root: Path, cards: wording.Cards) -> str:
     """Return the numbers, first findings and copies by call site as the output of a notebook cell, without a script."""
     return _render("fragment.html.j2", advice, FRAGMENT_FINDINGS, root, cards)
 
 
-def _render(template: str, advice: Advice, top: int | None, root: Path, cards: Cards, **page: object) -> str:
+def _render(template: str, advice: Advice, top: int | None, root: Path, cards: wording.Cards, **page: object) -> str:
     environment = make_environment({name: read_template(name) for name in _TEMPLATES}, root)
     style = Markup(read_template("report.css"))
     return environment.get_template(template).render(style=style, **build_context(advice, top, root, cards), **page)
 
 
-def build_context(advice: Advice, top: int | None, root: Path, cards: Cards) -> dict[str, object]:
+def build_context(advice: Advice, top: int | None, root: Path, cards: wording.Cards) -> dict[str, object]:
     """Return the context of the templates of advice, `sections.html.j2` and `pictures.html.j2` among them."""
     roof = build_roof(advice.environment)
     points = place_points(advice.graphs, roof)
     rows = None if advice.observed is None else compare(advice.copies, advice.observed)
     return {
         "advice": advice,
-        "outcome": classify_outcome(advice),
-        "Outcome": Outcome,
-        "headline": format_headline(advice),
-        "copies_sentence": describe_copies(advice),
+        "outcome": wording.classify_outcome(advice),
+        "Outcome": wording.Outcome,
+        "headline": wording.format_headline(advice),
+        "copies_sentence": wording.describe_copies(advice),
         "machine": wording.describe_machine(advice.environment),
         "shown": advice.findings[:top],
         "most_bytes": max((f.bytes_per_step or 0 for f in advice.findings), default=0),
@@ -83,7 +75,7 @@ def build_context(advice: Advice, top: int | None, root: Path, cards: Cards) -> 
         "plots": (draw_roofline(roof, points, WIDE, 460.0), draw_roofline(roof, points, NARROW, 380.0)),
         "comparison": rows,
         "agreement": None if rows is None else count_agreements(rows),
-        "refusals": group_refusals(advice.refusals, root),
+        "refusals": wording.group_refusals(advice.refusals, root),
     }
 
 

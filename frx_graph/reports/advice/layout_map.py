@@ -150,7 +150,9 @@ def _draw_brackets(pieces: list[_RowPiece], top: float, shared: int) -> Iterator
     groups = _group_by_module(pieces, shared, shared + 1)
     for depth in range(deepest, shared + 1, -1):
         deeper = _group_by_module(pieces, shared, depth)
-        if _get_readable_share(deeper) >= READABLE_SHARE:
+        width = sum(right - left for _, left, right in deeper)
+        fitting = (right - left for name, left, right in deeper if can_fit(name, right - left - 6, LABEL_FONT))
+        if sum(fitting) / width >= READABLE_SHARE:
             groups = deeper
             break
     for name, left, right in groups:
@@ -169,12 +171,6 @@ def _group_by_module(pieces: list[_RowPiece], shared: int, depth: int) -> list[t
         members = list(run)
         groups.append((clean_line(name), members[0].x, members[-1].x + members[-1].width))
     return groups
-
-
-def _get_readable_share(groups: Sequence[tuple[str, float, float]]) -> float:
-    """Return the share of the row's width under names that fit."""
-    width = sum(right - left for _, left, right in groups)
-    return sum(right - left for name, left, right in groups if can_fit(name, right - left - 6, LABEL_FONT)) / width
 
 
 def _count_shared_parts(paths: Sequence[str]) -> int:

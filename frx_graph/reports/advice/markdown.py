@@ -9,22 +9,8 @@ from pathlib import Path
 
 from frx_graph.advice import Advice
 from frx_graph.records import Copy, Finding
+from frx_graph.reports.advice import wording
 from frx_graph.reports.advice.comparison import compare, count_agreements
-from frx_graph.reports.advice.wording import (
-    Outcome,
-    classify_outcome,
-    describe_copies,
-    describe_impact,
-    describe_machine,
-    format_evidence,
-    format_frequency,
-    format_headline,
-    format_location,
-    format_place,
-    format_title,
-    group_refusals,
-    sort_evidence,
-)
 from frx_graph.reports.render.marked_text import CodeBlock, Run, split_blocks, split_runs
 from frx_graph.reports.render.quantities import format_byte_count, format_count
 from frx_graph.support.plain_text import clean_line
@@ -39,9 +25,9 @@ _BLOCK_START = re.compile(r"^(\d+(?=[.)](?:\s|$))|(?=[-+#=]))(.)")
 def render_markdown(advice: Advice, *, top: int | None, root: Path) -> str:
     """Return the report with the first `top` findings, or all of them; files are named relative to `root`."""
     shown = advice.findings[:top]
-    parts = [f"## frx-graph: {format_code(advice.target)}", f"**{escape_prose(format_headline(advice))}**"]
-    if classify_outcome(advice) is not Outcome.NOTHING_ANALYSED:
-        parts.append(escape_prose(f"{describe_copies(advice)}."))
+    parts = [f"## frx-graph: {format_code(advice.target)}", f"**{escape_prose(wording.format_headline(advice))}**"]
+    if wording.classify_outcome(advice) is not wording.Outcome.NOTHING_ANALYSED:
+        parts.append(escape_prose(f"{wording.describe_copies(advice)}."))
     if shown:
         parts.append(_format_table(shown, root))
         if len(shown) < len(advice.findings):
@@ -49,7 +35,7 @@ def render_markdown(advice: Advice, *, top: int | None, root: Path) -> str:
         parts += [_format_details(rank, finding, root) for rank, finding in enumerate(shown, start=1)]
     if advice.observed is not None:
         parts.append(_format_comparison(advice.copies, advice.observed, root))
-    groups = group_refusals(advice.refusals, root)
+    groups = wording.group_refusals(advice.refusals, root)
     if groups:
         parts.append(f"### Left alone ({len(advice.refusals)})")
         parts.append(
@@ -58,7 +44,11 @@ def render_markdown(advice: Advice, *, top: int | None, root: Path) -> str:
             )
         )
     environment = advice.environment
-    made = [f"frx-graph {environment.frx_version}", f"torch {environment.torch_version}", describe_machine(environment)]
+    made = [
+        f"frx-graph {environment.frx_version}",
+        f"torch {environment.torch_version}",
+        wording.describe_machine(environment),
+    ]
     if environment.contract:
         made.append(f"contract {clean_line(environment.contract)}")
     parts.append(f"<sub>{escape_prose(', '.join(made))}</sub>")
@@ -107,9 +97,10 @@ def _format_table(findings: tuple[Finding, ...], root: Path) -> str:
         module = format_code(finding.site.module_path, in_table=True)
         cells = (
             str(rank),
-            f"**{finding.rule}** {escape_prose(format_title(finding))}",
-            format_code(format_location(finding.site, root), in_table=True) + (f"<br>{module}" if module else ""),
-            "<br>".join(escape_prose(line) for line in describe_impact(finding).lines),
+            f"**{finding.rule}** {escape_prose(wording.format_title(finding))}",
+            format_code(wording.format_location(finding.site, root), in_table=True)
+            + (f"<br>{module}" if module else ""),
+            "<br>".join(escape_prose(line) for line in wording.describe_impact(finding).lines),
             finding.effort.value,
             finding.risk.value,
         )
@@ -118,10 +109,10 @@ def _format_table(findings: tuple[Finding, ...], root: Path) -> str:
 
 
 def _format_details(rank: int, finding: Finding, root: Path) -> str:
-    summary = f"{rank}. {finding.rule} {format_title(finding)}"
+    summary = f"{rank}. {finding.rule} {wording.format_title(finding)}"
     body = [
         f"<details><summary>{escape_html(summary)}</summary>",
-        f"{format_code(format_place(finding.site, root))}, {format_frequency(finding)}, severity "
+        f"{format_code(wording.format_place(finding.site, root))}, {wording.format_frequency(finding)}, severity "
         f"{finding.severity.value}, "
         f"confidence {finding.confidence:.2f}",
         *(
@@ -130,7 +121,11 @@ def _format_details(rank: int, finding: Finding, root: Path) -> str:
         ),
     ]
     if finding.evidence:
-        body.append("\n".join(f"- {render_runs(split_runs(format_evidence(fact)))}" for fact in sort_evidence(finding)))
+        body.append(
+            "\n".join(
+                f"- {render_runs(split_runs(wording.format_evidence(fact)))}" for fact in wording.sort_evidence(finding)
+            )
+        )
     return "\n\n".join([*body, "</details>"])
 
 
@@ -140,7 +135,7 @@ def _format_comparison(predicted: tuple[Copy, ...], observed: tuple[Copy, ...], 
         return "### Predicted beside observed\n\nNo layout copy was predicted or observed."
     table = ["| Call site | Predicted | Observed | |", "|---|--:|--:|---|"]
     table += [
-        f"| {format_code(format_location(row.site, root), in_table=True)} | "
+        f"| {format_code(wording.format_location(row.site, root), in_table=True)} | "
         f"{_format_copies(row.predicted_count, row.predicted_bytes)} "
         f"| {_format_copies(row.observed_count, row.observed_bytes)} | {row.agreement.value} |"
         for row in rows[:SITES_SHOWN]

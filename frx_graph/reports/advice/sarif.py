@@ -14,18 +14,8 @@ from urllib.parse import quote
 from frx_graph.advice import Advice
 from frx_graph.capture.call_site import UNKNOWN_SITE, CallSite
 from frx_graph.records import Finding, Refusal, Severity
+from frx_graph.reports.advice import wording
 from frx_graph.reports.advice.fingerprint import compute_fingerprints
-from frx_graph.reports.advice.wording import (
-    Cards,
-    Outcome,
-    classify_outcome,
-    describe_impact,
-    format_evidence,
-    format_frequency,
-    format_headline,
-    format_title,
-    sort_evidence,
-)
 from frx_graph.reports.render.marked_text import split_lines
 from frx_graph.reports.render.quantities import drop_non_finite
 from frx_graph.reports.render.source_path import get_project_path
@@ -42,7 +32,7 @@ _FILE_SUFFIXES = frozenset({".py", ".json", ".gz"})
 _LEVEL = {Severity.HIGH: "warning", Severity.MEDIUM: "warning", Severity.LOW: "note", Severity.INFO: "note"}
 
 
-def render_sarif(advice: Advice, *, root: Path, cards: Cards) -> str:
+def render_sarif(advice: Advice, *, root: Path, cards: wording.Cards) -> str:
     """Return one run with a result per finding. Files under `root` are relative to it; `cards` are the rule cards by
     code."""
     codes = sorted({finding.rule for finding in advice.findings} | cards.keys())
@@ -98,7 +88,8 @@ def _build_rule(code: str, card: RuleCard | None) -> Json:
 
 def _build_result(finding: Finding, rule_index: int, mark: str, location: Json) -> Json:
     fix = " ".join(line.strip() for line in split_lines(finding.fix) if line)
-    message = f"{format_title(finding)}: {describe_impact(finding).sentence}, {format_frequency(finding)}. {fix}"
+    impact = f"{wording.describe_impact(finding).sentence}, {wording.format_frequency(finding)}"
+    message = f"{wording.format_title(finding)}: {impact}. {fix}"
     expected = finding.saving
     share = next(
         (pct for pct in map(drop_non_finite, (expected.predicted_pct_max, expected.measured_pct)) if pct is not None),
@@ -127,7 +118,7 @@ def _build_result(finding: Finding, rule_index: int, mark: str, location: Json) 
             "risk": finding.risk.value,
             "confidence": finding.confidence,
             "modules": [clean_line(module) for module in finding.modules],
-            "evidence": [format_evidence(fact) for fact in sort_evidence(finding)],
+            "evidence": [wording.format_evidence(fact) for fact in wording.sort_evidence(finding)],
         },
     }
 
@@ -172,11 +163,11 @@ def _encode_uri_path(path: str) -> str:
 
 
 def _build_invocation(advice: Advice, root: Path) -> Json:
-    analysed = classify_outcome(advice) is not Outcome.NOTHING_ANALYSED
+    analysed = wording.classify_outcome(advice) is not wording.Outcome.NOTHING_ANALYSED
     invocation: dict[str, Json] = {"executionSuccessful": analysed}
     notes: list[Json] = [_build_notification(refusal, analysed, advice.target, root) for refusal in advice.refusals]
     if not analysed:
-        notes.insert(0, {"level": "error", "message": {"text": format_headline(advice)}})
+        notes.insert(0, {"level": "error", "message": {"text": wording.format_headline(advice)}})
     if notes:
         invocation["toolExecutionNotifications"] = notes
     return invocation

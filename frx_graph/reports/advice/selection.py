@@ -66,17 +66,12 @@ def _parse_codes(entries: Iterable[str], option: str, known: Mapping[str, str]) 
     codes = []
     for entry in entries:
         for part in entry.split(","):
-            code = by_name.get(part.strip().lower(), part.strip().upper())
+            given = part.strip()
+            code = by_name.get(given.lower(), given.upper())
             if not code or not any(rule.startswith(code) for rule in known):
-                raise _make_unknown_error(part.strip(), option, known)
+                near = difflib.get_close_matches(given.upper(), known, n=1)
+                near = near or [by_name[name] for name in difflib.get_close_matches(given.lower(), by_name, n=1)]
+                hint = f"did you mean {near[0]} ({known[near[0]]})?" if near else "`frx rules` lists them"
+                raise OptionError(f"--{option}: no rule is called {clean_line(given, 40)!r}", hint)
             codes.append(code)
     return tuple(codes)
-
-
-def _make_unknown_error(given: str, option: str, known: Mapping[str, str]) -> OptionError:
-    by_name = {name: code for code, name in known.items()}
-    near = difflib.get_close_matches(given.upper(), known, n=1) or [
-        by_name[name] for name in difflib.get_close_matches(given.lower(), by_name, n=1)
-    ]
-    hint = f"did you mean {near[0]} ({known[near[0]]})?" if near else "`frx rules` lists them"
-    return OptionError(f"--{option}: no rule is called {clean_line(given, 40)!r}", hint)

@@ -58,8 +58,5 @@ def _is_suppressed(finding: Finding, read: SourceLines) -> bool:
 
 
 def _covers_rule(line: str, rule: str) -> bool:
-    for comment in _COMMENT.finditer(line):
-        codes = comment["codes"]
-        if codes is None or rule in (code.strip().upper() for code in codes.split(",")):
-            return True
-    return False
+    found = [comment["codes"] for comment in _COMMENT.finditer(line)]
+    return any(codes is None or rule in (code.strip().upper() for code in codes.split(",")) for codes in found)

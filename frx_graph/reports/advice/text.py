@@ -11,22 +11,8 @@ from rich.text import Text
 
 from frx_graph.advice import Advice
 from frx_graph.records import Copy, Finding, Risk, Severity
+from frx_graph.reports.advice import wording
 from frx_graph.reports.advice.comparison import Agreement, compare, count_agreements
-from frx_graph.reports.advice.wording import (
-    Outcome,
-    classify_outcome,
-    describe_copies,
-    describe_impact,
-    describe_machine,
-    format_evidence,
-    format_frequency,
-    format_headline,
-    format_location,
-    format_place,
-    format_title,
-    group_refusals,
-    sort_evidence,
-)
 from frx_graph.reports.render.marked_text import split_lines
 from frx_graph.reports.render.quantities import format_byte_count, format_count, format_seconds
 from frx_graph.reports.render.text_console import make_console
@@ -39,10 +25,10 @@ SITES_SHOWN = 20
 _SEVERITY_STYLE = {Severity.HIGH: "bold red", Severity.MEDIUM: "yellow", Severity.LOW: "cyan", Severity.INFO: "dim"}
 _RISK_STYLE = {Risk.LOW: "green", Risk.MEDIUM: "yellow", Risk.HIGH: "red"}
 _OUTCOME_STYLE = {
-    Outcome.FINDINGS: "bold",
-    Outcome.CLEAN: "bold green",
-    Outcome.PARTIAL: "bold yellow",
-    Outcome.NOTHING_ANALYSED: "bold red",
+    wording.Outcome.FINDINGS: "bold",
+    wording.Outcome.CLEAN: "bold green",
+    wording.Outcome.PARTIAL: "bold yellow",
+    wording.Outcome.NOTHING_ANALYSED: "bold red",
 }
 _AGREEMENT_STYLE = {
     Agreement.AGREES: "green",
@@ -74,7 +60,7 @@ def render_text(advice: Advice, *, top: int, width: int, color: bool, root: Path
 def _print_header(console: Console, advice: Advice) -> None:
     environment = advice.environment
     console.print(Text.assemble((f"frx-graph {environment.frx_version}", "bold"), f"  {clean_line(advice.target)}"))
-    basis_of_advice = [f"torch {environment.torch_version}", describe_machine(environment)]
+    basis_of_advice = [f"torch {environment.torch_version}", wording.describe_machine(environment)]
     if environment.contract:
         basis_of_advice.append(f"contract {clean_line(environment.contract)}")
     console.print(Text(", ".join(basis_of_advice), "dim"))
@@ -88,10 +74,10 @@ def _print_header(console: Console, advice: Advice) -> None:
     took = ", ".join(f"{name} {format_seconds(value)}" for name, value in parts if value is not None)
     console.print(Text(f"{format_count(len(advice.graphs), 'graph')} ({took})", "dim"))
     console.print()
-    outcome = classify_outcome(advice)
-    console.print(Text(format_headline(advice), _OUTCOME_STYLE[outcome]))
-    if outcome is not Outcome.NOTHING_ANALYSED:
-        console.print(Text(f"{describe_copies(advice)}."))
+    outcome = wording.classify_outcome(advice)
+    console.print(Text(wording.format_headline(advice), _OUTCOME_STYLE[outcome]))
+    if outcome is not wording.Outcome.NOTHING_ANALYSED:
+        console.print(Text(f"{wording.describe_copies(advice)}."))
     if not advice.findings:
         console.print()
 
@@ -106,11 +92,14 @@ def _make_table(findings: tuple[Finding, ...], root: Path) -> Table:
     for rank, finding in enumerate(findings, start=1):
         what = Text(overflow="fold")
         what.append(finding.rule, _SEVERITY_STYLE[finding.severity])
-        what.append(f" {format_title(finding)}\n")
-        what.append(format_place(finding.site, root), "cyan")
+        what.append(f" {wording.format_title(finding)}\n")
+        what.append(wording.format_place(finding.site, root), "cyan")
         module = clean_line(finding.site.module_path)
-        what.append(f"\n{module}, {format_frequency(finding)}" if module else f"\n{format_frequency(finding)}", "dim")
-        saves = Text("\n".join(describe_impact(finding).lines))
+        what.append(
+            f"\n{module}, {wording.format_frequency(finding)}" if module else f"\n{wording.format_frequency(finding)}",
+            "dim",
+        )
+        saves = Text("\n".join(wording.describe_impact(finding).lines))
         table.add_row(str(rank), what, saves, finding.effort.value, Text(finding.risk.value, _RISK_STYLE[finding.risk]))
     return table
 
@@ -119,7 +108,7 @@ def _print_details(console: Console, rank: int, finding: Finding, root: Path) ->
     console.print(
         Text.assemble(
             (f"{rank}. {finding.rule}", _SEVERITY_STYLE[finding.severity]),
-            f" {format_location(finding.site, root)}",
+            f" {wording.format_location(finding.site, root)}",
             (f"  {finding.severity.value}, confidence {finding.confidence:.2f}", "dim"),
             overflow="fold",
         )
@@ -128,8 +117,8 @@ def _print_details(console: Console, rank: int, finding: Finding, root: Path) ->
     grid.add_column(width=6, no_wrap=True)
     grid.add_column(overflow="fold")
     grid.add_row("   Fix", Text("\n".join(split_lines(finding.fix)), overflow="fold"))
-    for index, fact in enumerate(sort_evidence(finding)[:EVIDENCE_SHOWN]):
-        grid.add_row("" if index else "   Why", Text(format_evidence(fact), "dim", overflow="fold"))
+    for index, fact in enumerate(wording.sort_evidence(finding)[:EVIDENCE_SHOWN]):
+        grid.add_row("" if index else "   Why", Text(wording.format_evidence(fact), "dim", overflow="fold"))
     console.print(grid)
     console.print()
 
@@ -147,7 +136,7 @@ def _print_comparison(console: Console, predicted: tuple[Copy, ...], observed: t
     table.add_column("", no_wrap=True)
     for row in rows[:SITES_SHOWN]:
         table.add_row(
-            Text(format_location(row.site, root)),
+            Text(wording.format_location(row.site, root)),
             _format_copies(row.predicted_count, row.predicted_bytes),
             _format_copies(row.observed_count, row.observed_bytes),
             Text(row.agreement.value, _AGREEMENT_STYLE[row.agreement]),
@@ -163,7 +152,7 @@ def _format_copies(count: int | None, size: int | None) -> str:
 
 
 def _print_refusals(console: Console, advice: Advice, root: Path) -> None:
-    groups = group_refusals(advice.refusals, root)
+    groups = wording.group_refusals(advice.refusals, root)
     if not groups:
         return
     console.print(Text(f"{format_count(len(advice.refusals), 'thing')} left alone", "bold"))

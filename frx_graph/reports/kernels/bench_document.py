@@ -8,15 +8,14 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from frx_graph.analyzers.comparison.ncu_diff import NcuDiff
-from frx_graph.reports.kernels.compare_document import build_ncu_diff
-from frx_graph.reports.kernels.compare_parts import NcuDiffPart
-from frx_graph.reports.render.document import Part, read_from
+from frx_graph.reports.kernels.compare_document import NcuDiffPart, build_diff
+from frx_graph.reports.render.document import Part, Text, WrittenPart, read_from
 from frx_graph.reports.render.marked_text import split_lines
 from frx_graph.reports.render.quantities import drop_non_finite
 from frx_graph.support.plain_text import clean_line, escape_surrogates
 from frx_graph.trials.program_bench import WORDS, BenchRun, BenchSide
-from frx_graph.trials.program_outputs import ABSOLUTE, RELATIVE, OutputComparison
-from frx_graph.trials.program_times import CONFIDENCE, ProgramComparison
+from frx_graph.trials.program_outputs import ABSOLUTE, RELATIVE
+from frx_graph.trials.program_times import CONFIDENCE
 from frx_graph.trials.schedule import Arm
 
 NEEDS_MAIN = (
@@ -26,7 +25,17 @@ NEEDS_MAIN = (
 _ERROR_LINES = 40
 """Errors reported of one side; later ones are mostly consequences."""
 
-_Word = Literal["before", "after"]
+
+def _get_word(arm: Arm | str) -> str:
+    return WORDS[arm] if isinstance(arm, Arm) else arm
+
+
+def _decode_line(line: bytes | str | None) -> str | None:
+    return clean_line(line.decode(errors="replace")) if isinstance(line, bytes) else line
+
+
+_Word = Annotated[Literal["before", "after"], BeforeValidator(_get_word)]
+_Line = Annotated[str | None, BeforeValidator(_decode_line)]
 
 
 class BenchKernelPart(Part):
@@ -34,8 +43,8 @@ class BenchKernelPart(Part):
 
     name: str
     registers: int
-    spill_stores: int = read_from("spill_store_bytes", description="bytes a thread")
-    spill_loads: int = read_from("spill_load_bytes", description="bytes a thread")
+    spill_stores: int = read_from("spill_store_bytes", "bytes a thread")
+    spill_loads: int = read_from("spill_load_bytes", "bytes a thread")
     stack_bytes: int
     shared_bytes: int = Field(description="declared, without the part that a launch adds")
 
@@ -62,13 +71,13 @@ class BenchSidePart(TimingPart):
     problem_stderr: tuple[str, ...] = Field(description="standard error of that run")
 
 
-class RatioPart(Part):
+class RatioPart(WrittenPart):
     """Ratios of quads of runs, before over after. Above 1, after is faster."""
 
     ratio_median: float
     low: float = read_from("ci_low")
-    high: Annotated[float | None, BeforeValidator(drop_non_finite)] = read_from("ci_high", description="null: no bound")
-    confidence: float
+    high: Annotated[float | None, BeforeValidator(drop_non_finite)] = read_from("ci_high", "null: no bound")
+    confidence: float = CONFIDENCE
     quads: int
 
 
@@ -84,19 +93,19 @@ class KernelTimePart(Part):
     verdict: Literal["faster", "slower", "no difference shown"]
 
 
-class OutputsPart(Part):
+class OutputsPart(WrittenPart):
     """Comparison of the standard output of the two first runs."""
 
     agreement: Literal["identical", "within_tolerance", "different", "nothing_printed"]
-    relative_tolerance: float
-    absolute_tolerance: float
+    relative_tolerance: float = RELATIVE
+    absolute_tolerance: float = ABSOLUTE
     numbers: int | None = Field(description="compared one by one; null: equal outputs, or different text")
     numbers_off: int | None = Field(description="of these, beyond the tolerance")
     largest_absolute: Annotated[float | None, BeforeValidator(drop_non_finite)]
     largest_relative: Annotated[float | None, BeforeValidator(drop_non_finite)]
     first_line: int | None = Field(description="first line that differs, from 1")
-    before_line: str | None
-    after_line: str | None
+    before_line: _Line
+    after_line: _Line
     varying: tuple[_Word, ...] = Field(description="sides whose output changes from run to run")
 
 
@@ -111,9 +120,9 @@ class BenchDocument(Part):
     """Two programs."""
 
     schema_: Literal["frx_bench_v0"] = Field(default="frx_bench_v0", alias="schema")
-    arch: str | None = Field(description="the requested one; null: the GPUs of this machine")
-    build_flags: tuple[str, ...]
-    gpus: tuple[str, ...] = Field(description="names, in bus order")
+    arch: str | None = read_from("options.arch", "the requested one; null: the GPUs of this machine")
+    build_flags: tuple[Text, ...] = read_from("options.flags")
+    gpus: tuple[Annotated[str, BeforeValidator(clean_line)], ...] = Field(description="names, in bus order")
     before: BenchSidePart
     after: BenchSidePart
     speedup_x: float | None = Field(description="median wall time of before over that of after")
@@ -121,44 +130,40 @@ class BenchDocument(Part):
     verdict: Literal["faster", "slower", "no difference shown"] | None = Field(description="of after; null: not run")
     order: tuple[_Word, ...] = Field(description="order of the programs' runs")
     kernel_time: KernelTimePart | None
-    no_kernel_time_because: str | None
+    no_kernel_time_because: str | None = read_from("no_kernel_times")
     outputs: OutputsPart | None
     ncu_diff: NcuDiffPart | None = Field(description="before is a, after is b; null: Nsight Compute did not run")
     no_ncu_diff_because: str | None
     compile_errors: CompileErrors
-    not_run_because: str | None
+    not_run_because: Text | None
 
 
 def build_bench_document(run: BenchRun, ncu: NcuDiff | str | None = None) -> BenchDocument:
     """Return the document of the programs and runs, with Nsight Compute's measurement or the reason for its absence."""
     wall, kernels = run.wall, run.kernels
-    return BenchDocument(
-        arch=run.options.arch,
-        build_flags=tuple(map(escape_surrogates, run.options.flags)),
-        gpus=tuple(clean_line(name) for name in run.gpus),
+    return BenchDocument.from_record(
+        run,
         before=_build_side(run, run.before, () if wall is None else wall.before_seconds),
         after=_build_side(run, run.after, () if wall is None else wall.after_seconds),
         speedup_x=None if wall is None else wall.speedup,
-        ci=None if wall is None else _build_ratio(wall),
+        ci=wall,
         verdict=None if wall is None else wall.direction.value,
-        order=tuple(map(_get_word, run.order)),
         kernel_time=None
         if kernels is None
-        else KernelTimePart(
+        else KernelTimePart.from_record(
+            kernels,
             before=TimingPart(**_summarize_times(kernels.times.before_seconds)),
             after=TimingPart(**_summarize_times(kernels.times.after_seconds)),
             launches_before=kernels.before.launches,
             launches_after=kernels.after.launches,
             speedup_x=kernels.times.speedup,
-            ci=_build_ratio(kernels.times),
+            ci=kernels.times,
             verdict=kernels.times.direction.value,
         ),
-        no_kernel_time_because=run.no_kernel_times,
-        outputs=None if run.outputs is None else _build_outputs(run.outputs, run.varying),
-        ncu_diff=build_ncu_diff(ncu) if isinstance(ncu, NcuDiff) else None,
+        outputs=None if run.outputs is None else OutputsPart.from_record(run.outputs, varying=run.varying),
+        ncu_diff=build_diff(NcuDiffPart, ncu) if isinstance(ncu, NcuDiff) else None,
         no_ncu_diff_because=escape_surrogates(ncu) if isinstance(ncu, str) else None,
         compile_errors=CompileErrors(before=_format_errors(run.before), after=_format_errors(run.after)),
-        not_run_because=None if run.not_run_because is None else escape_surrogates(run.not_run_because),
     )
 
 
@@ -186,28 +191,9 @@ def _summarize_times(seconds: tuple[float, ...]) -> dict[str, Any]:
     }
 
 
-def _build_ratio(found: ProgramComparison) -> RatioPart:
-    return RatioPart.from_record(found, confidence=CONFIDENCE)
-
-
-def _build_outputs(found: OutputComparison, varying: tuple[Arm, ...]) -> OutputsPart:
-    return OutputsPart.from_record(
-        found,
-        relative_tolerance=RELATIVE,
-        absolute_tolerance=ABSOLUTE,
-        before_line=None if found.before_line is None else clean_line(found.before_line.decode(errors="replace")),
-        after_line=None if found.after_line is None else clean_line(found.after_line.decode(errors="replace")),
-        varying=tuple(map(_get_word, varying)),
-    )
-
-
 def _format_errors(side: BenchSide) -> str | None:
     if side.compiled.program is not None:
         return None
     if side.compiled.lacks_main:
         return NEEDS_MAIN
     return "\n".join(split_lines(side.compiled.errors)[:_ERROR_LINES])
-
-
-def _get_word(arm: Arm) -> _Word:
-    return WORDS[arm]

@@ -8,7 +8,6 @@ from rich.text import Text
 from frx_graph.reports.kernels.bench_document import (
     BenchDocument,
     BenchSidePart,
-    KernelTimePart,
     OutputsPart,
     RatioPart,
     TimingPart,
@@ -16,7 +15,14 @@ from frx_graph.reports.kernels.bench_document import (
 from frx_graph.reports.kernels.compare_report import print_changes, print_findings
 from frx_graph.reports.render.quantities import format_count, format_ms
 from frx_graph.reports.render.source_path import cut_path
-from frx_graph.reports.render.text_console import INDENT, make_console, print_more, print_title, print_wrapped
+from frx_graph.reports.render.text_console import (
+    INDENT,
+    make_console,
+    print_more,
+    print_section,
+    print_title,
+    print_wrapped,
+)
 from frx_graph.support.plain_text import clean_line
 
 _STYLES = {"faster": "bold green", "slower": "bold red", "no difference shown": "bold yellow"}
@@ -34,30 +40,30 @@ def render_bench(document: BenchDocument, *, width: int, color: bool) -> str:
     room = max(10, (width - 30) // 2)
     sources = f"{cut_path(document.before.source, room)} -> {cut_path(document.after.source, room)}"
     console.print(Text.assemble((verdict.upper(), _STYLES.get(verdict, "bold red")), f"  {sources}"))
-    if document.not_run_because is not None:
-        print_wrapped(console, document.not_run_because)
+    print_wrapped(console, document.not_run_because or "")
     if document.ci is not None and document.speedup_x is not None:
         print_wrapped(console, f"whole programs: {_format_speedup(document.speedup_x, document.ci)}")
         if (found := document.kernel_time) is not None:
             print_wrapped(console, f"kernels: {found.verdict}, {_format_speedup(found.speedup_x, found.ci)}")
-        before = document.before
+        runs, warmup = document.before.runs, document.before.warmup
         where = ", ".join(document.gpus)
-        said = f"{before.runs} runs of each, taking turns, after {before.warmup} to warm up, on {where}"
-        print_wrapped(console, said)
-    _print_compile_errors(console, document)
+        print_wrapped(console, f"{runs} runs of each, taking turns, after {warmup} to warm up, on {where}")
+    errors = document.compile_errors
+    for side, said in ((document.before, errors.before), (document.after, errors.after)):
+        title = f"{cut_path(side.source, console.width - 20)} is not compiled"
+        print_section(console, title, (said or "").splitlines())
     for word, side in (("before", document.before), ("after", document.after)):
-        if side.problem_stderr:
-            print_title(console, f"Standard error of {word}")
-            for line in side.problem_stderr:
-                print_wrapped(console, line)
+        print_section(console, f"Standard error of {word}", side.problem_stderr)
     if document.speedup_x is not None:
         print_title(console, "Whole programs, wall clock")
         _print_times(console, document.before, document.after)
         print_title(console, "Kernels, CUDA events, separate runs")
-        if document.kernel_time is not None:
-            _print_kernel_time(console, document.kernel_time)
-        else:
+        if (found := document.kernel_time) is None:
             print_wrapped(console, f"not known: {document.no_kernel_time_because}")
+        else:
+            _print_times(console, found.before, found.after)
+            a, b = found.launches_before, found.launches_after
+            print_wrapped(console, f"launches a run: {a if a == b else f'{a} before, {b} after'}")
     _print_ncu(console, document)
     if document.outputs is not None:
         print_title(console, "Outputs")
@@ -72,8 +78,7 @@ def render_bench(document: BenchDocument, *, width: int, color: bool) -> str:
 def _print_ncu(console: Console, document: BenchDocument) -> None:
     """Print the measurements of Nsight Compute, or the reason for their absence."""
     if document.no_ncu_diff_because is not None:
-        print_title(console, "Nsight Compute")
-        print_wrapped(console, f"not known: {document.no_ncu_diff_because}")
+        print_section(console, "Nsight Compute", (f"not known: {document.no_ncu_diff_because}",))
     diff = document.ncu_diff
     if diff is None:
         return
@@ -86,15 +91,6 @@ def _print_ncu(console: Console, document: BenchDocument) -> None:
             print_wrapped(console, f"kernels of {word} alone: {said}")
 
 
-def _print_compile_errors(console: Console, document: BenchDocument) -> None:
-    errors = document.compile_errors
-    for side, said in ((document.before, errors.before), (document.after, errors.after)):
-        if said is not None:
-            print_title(console, f"{cut_path(side.source, console.width - 20)} is not compiled")
-            for line in said.splitlines():
-                print_wrapped(console, line)
-
-
 def _print_times(console: Console, before: TimingPart, after: TimingPart) -> None:
     head = "".join(f"{word:>{_COLUMN}}" for word in ("median", "min", "max", "stdev"))
     console.print(Text(f"{INDENT}{'':<8}{head}", "dim"))
@@ -102,13 +98,6 @@ def _print_times(console: Console, before: TimingPart, after: TimingPart) -> Non
         found = (side.median_ms, side.min_ms, side.max_ms, side.stdev_ms)
         cells = "".join(f"{format_ms(ms):>{_COLUMN}}" for ms in found)
         console.print(Text(f"{INDENT}{word:<8}{cells}"))
-
-
-def _print_kernel_time(console: Console, found: KernelTimePart) -> None:
-    _print_times(console, found.before, found.after)
-    same = found.launches_before == found.launches_after
-    launches = f"{found.launches_before}" if same else f"{found.launches_before} before, {found.launches_after} after"
-    print_wrapped(console, f"launches a run: {launches}")
 
 
 def _format_speedup(speedup: float, ci: RatioPart) -> str:
@@ -147,11 +136,8 @@ def _print_outputs(console: Console, found: OutputsPart) -> None:
     if found.first_line is not None:
         print_wrapped(console, f"first in line {found.first_line}:")
         for word, line in (("before", found.before_line), ("after", found.after_line)):
-            console.print(
-                Text(
-                    f"{INDENT * 2}{word:<8}{clean_line('(no such line)' if line is None else line, console.width - 17)}"
-                )
-            )
+            shown = clean_line("(no such line)" if line is None else line, console.width - 17)
+            console.print(Text(f"{INDENT * 2}{word:<8}{shown}"))
     for word in found.varying:
         print_wrapped(console, f"The output of {word} changes from run to run: a time, perhaps, or a race")
 
@@ -159,8 +145,7 @@ def _print_outputs(console: Console, found: OutputsPart) -> None:
 def _print_assembled(console: Console, side: BenchSidePart) -> None:
     for kernel in side.kernels[:_KERNELS]:
         spilled = kernel.spill_stores + kernel.spill_loads
-        said = (
-            f"{format_count(kernel.registers, 'register')}, {f'{spilled} bytes of spills' if spilled else 'no spills'}"
-        )
+        spills = f"{spilled} bytes of spills" if spilled else "no spills"
+        said = f"{format_count(kernel.registers, 'register')}, {spills}"
         console.print(Text(f"{INDENT}{clean_line(kernel.name, console.width - 8 - len(said))}  {said}"))
     print_more(console, len(side.kernels), _KERNELS)

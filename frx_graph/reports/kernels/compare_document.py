@@ -2,67 +2,281 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeVar
+
+from pydantic import AliasChoices, Field
 
 from frx_graph.analyzers.comparison.comparison import Comparison
-from frx_graph.analyzers.comparison.matching import FindingChange, Layer
+from frx_graph.analyzers.comparison.matching import Change, FindingChange, Layer, MatchedBy, Winner
 from frx_graph.analyzers.comparison.measured_time import MeasuredTime
 from frx_graph.analyzers.comparison.ncu_diff import NcuDiff
+from frx_graph.analyzers.comparison.score_component import Evidence
+from frx_graph.analyzers.comparison.scorecard import Basis, DimensionName
 from frx_graph.analyzers.comparison.static_diff import PtxDiff, SourceDiff
+from frx_graph.analyzers.comparison.tradeoffs import Kind, Tradeoff
 from frx_graph.analyzers.kernels.recommendations import get_label_title
-from frx_graph.analyzers.layers import Layers
-from frx_graph.reports.kernels.compare_gaps import NextCommand, list_unknowns, suggest_commands
-from frx_graph.reports.kernels.compare_parts import (
-    AvailabilityPart,
-    CompareDocument,
-    CompareResult,
-    DimensionPart,
-    FindingPart,
-    LayersPart,
-    NcuDiffPart,
-    NcuKernelPart,
-    PtxDiffPart,
-    PtxKernelPart,
-    ReadingPart,
-    StaticDiffPart,
-    StaticKernelPart,
-    TimePart,
-    TradeoffPart,
-    VerdictPart,
+from frx_graph.analyzers.layers import NcuLayer
+from frx_graph.analyzers.reconcile.signal import Layer as EvidenceLayer
+from frx_graph.evidence.cuda.source import Space
+from frx_graph.evidence.kernel_signature import parse_kernel_signature
+from frx_graph.reports.kernels.reconcile_document import (
+    MissingEvidencePart,
+    ReconciledDiagnosisPart,
+    ReconcileResult,
+    build_reconcile_document,
 )
-from frx_graph.reports.kernels.reconcile_document import build_reconcile_document
-from frx_graph.reports.kernels.tradeoff_text import describe_tradeoff
-from frx_graph.reports.render.quantities import drop_non_finite
+from frx_graph.reports.render.document import Part, Text, read_from
+from frx_graph.reports.render.quantities import drop_non_finite, format_quantity
 from frx_graph.rules.cuda_card import load_cuda_cards
-from frx_graph.support.plain_text import escape_surrogates
+from frx_graph.support.plain_text import clean_line
+
+_NAME = 60
+_UNMATCHED = 5
+_NAMED = {"source": "CUDA source", "ptx": "PTX", "ncu": "Nsight Compute's counters"}
+_Names = tuple[Text, ...]
+_LAYERS: tuple[Layer, ...] = ("source", "ptx", "ncu")
+
+
+class ChangePart(Part):
+    """One figure of both sides; null: unknown for that side."""
+
+    metric: Text
+    title: Text
+    unit: str = Field(description="s, byte, byte/s, hz, %, or empty")
+    a: float | None
+    b: float | None
+    delta: float | None = Field(description="b - a")
+
+
+class FindingPart(Part):
+    """A finding that is more frequent on one side."""
+
+    layer: Layer
+    code: str
+    title: str
+    kernel_a: Text | None = read_from(
+        "kernel_a.name", "null, like kernel_b: all kernels without a counterpart together"
+    )
+    kernel_b: Text | None = read_from("kernel_b.name")
+    count_a: int = read_from("a")
+    count_b: int = read_from("b")
+
+
+class _DiffPart(Part):
+    findings_resolved: tuple[FindingPart, ...]
+    findings_introduced: tuple[FindingPart, ...]
+
+
+class _KernelPart(Part):
+    kernel_a: Text
+    kernel_b: Text
+    matched_by: MatchedBy
+    changes: tuple[ChangePart, ...] = Field(description="equal entries included")
+
+
+_Diff = TypeVar("_Diff", bound=_DiffPart)
+
+
+class StridePart(Part):
+    """Distance between neighbouring threads of a warp in an array, in elements, for each kind of use."""
+
+    array: Text
+    space: Space
+    a: _Names = Field(description="0: all the same element; ?: unknown")
+    b: _Names
+
+
+class StaticKernelPart(_KernelPart):
+    """Two versions of a kernel's source."""
+
+    strides: tuple[StridePart, ...] = Field(description="strides of arrays, if they differ")
+
+
+class StaticDiffPart(_DiffPart):
+    """Two CUDA sources."""
+
+    kernels: tuple[StaticKernelPart, ...]
+    only_a: _Names
+    only_b: _Names
+
+
+class PtxKernelPart(_KernelPart):
+    """Two versions of a kernel's PTX."""
+
+    assembled: bool = Field(description="false: registers are virtual, with low confidence, and spills are unknown")
+    instruction_mix: tuple[ChangePart, ...] = Field(validation_alias=AliasChoices("instruction_mix", "mix"))
+
+
+class PtxDiffPart(_DiffPart):
+    """Two PTX files."""
+
+    target_a: str
+    target_b: str
+    kernels: tuple[PtxKernelPart, ...]
+    only_a: _Names
+    only_b: _Names
+
+
+class NcuKernelPart(_KernelPart):
+    """Measurements of two versions of a kernel, over all launches of each."""
+
+    device_a: Text
+    device_b: Text
+    launches_a: int
+    launches_b: int
+    seconds_a: float | None = Field(description="of all launches; null: not measured for each")
+    seconds_b: float | None
+    speedup_x: float | None = Field(description="seconds_a over seconds_b")
+    faster: Winner
+    bound_a: Literal["memory", "compute", "balanced", "latency", "unknown"]
+    bound_b: Literal["memory", "compute", "balanced", "latency", "unknown"]
+    warp_stalls: tuple[ChangePart, ...] = Field(
+        validation_alias=AliasChoices("warp_stalls", "stalls"),
+        description="percent of the time that warps are resident",
+    )
+
+
+class NcuDiffPart(_DiffPart):
+    """Two measurements. A limiter counts as a finding only for the version that is not faster."""
+
+    kernels: tuple[NcuKernelPart, ...]
+    only_a: _Names
+    only_b: _Names
+
+
+class LayersPart(Part):
+    """The files of a side; null: no such file."""
+
+    source: str | None
+    ptx: str | None
+    ncu: str | None
+
+
+class AvailabilityPart(Part):
+    """The layers of each side, and the layers that could be compared."""
+
+    a: LayersPart
+    b: LayersPart
+    compared: tuple[Layer, ...]
+
+
+class ComponentPart(Part):
+    """One component of a score, 0..1."""
+
+    name: str
+    a: float | None
+    b: float | None
+    evidence_a: Evidence
+    evidence_b: Evidence
+
+
+class DimensionPart(Part):
+    """An efficiency of both sides, 0..1."""
+
+    score_a: float | None
+    score_b: float | None
+    weight: float
+    available: bool = Field(description="false: the sides share no evidence, and the score does not count")
+    winner: Winner
+    components: tuple[ComponentPart, ...]
+
+
+class ReadingPart(Part):
+    """Times of both."""
+
+    of: str
+    seconds_a: float = read_from("a")
+    seconds_b: float = read_from("b")
+    speedup_x: float | None = Field(description="null: not finite")
+    winner: Winner
+
+
+class TimePart(Part):
+    """Verdict by measured time. If readings disagree, the winner is unknown."""
+
+    winner: Winner
+    readings: tuple[ReadingPart, ...]
+    gpus_a: _Names
+    gpus_b: _Names
+
+
+class VerdictPart(Part):
+    """The winner."""
+
+    overall_winner: Winner = read_from("winner")
+    basis: Basis = Field(description="basis of the verdict: time takes precedence over scores")
+    reason: str | None = Field(description="why the winner is unknown; null: it is known")
+    score_a: float | None = Field(description="weighted over the available dimensions; null: none")
+    score_b: float | None
+    dimensions: dict[DimensionName, Winner]
+    time: TimePart | None = Field(description="null: times were not measured on both sides")
+
+
+class TradeoffPart(Part):
+    """An objection to the verdict, or a condition for trusting it."""
+
+    kind: Kind
+    text: Text
+    winner: Winner = Field(description="the side that is better in the first figure; unknown: neither")
+    changes: tuple[ChangePart, ...]
+    kernel_a: Text | None
+    kernel_b: Text | None
+    only_a: _Names
+    only_b: _Names
+
+
+class CompareResult(Part):
+    """Two programs."""
+
+    schema_: Literal["frx_compare_v1"] = Field(default="frx_compare_v1", alias="schema")
+    label_a: Text
+    label_b: Text
+    data_availability: AvailabilityPart
+    static_diff: StaticDiffPart | None = Field(description="null: not available on both sides")
+    ptx_diff: PtxDiffPart | None
+    ncu_diff: NcuDiffPart | None
+    scorecard: dict[DimensionName, DimensionPart]
+    verdict: VerdictPart
+    resolved: tuple[FindingPart, ...] = Field(description="of all layers")
+    regressions: tuple[FindingPart, ...]
+    root_causes_a: tuple[ReconciledDiagnosisPart, ...] = Field(description="joint diagnoses from the layers of A")
+    root_causes_b: tuple[ReconciledDiagnosisPart, ...]
+    tradeoffs: tuple[TradeoffPart, ...]
+    missing_evidence: tuple[MissingEvidencePart, ...] = Field(description="evidence that would confirm A's root causes")
+    still_unknown: tuple[Text, ...]
+    upgrade_hints: tuple[Text, ...] = Field(description="commands that would answer them")
+
+
+class CompareDocument(Part):
+    """Wrapper shared by all analyses."""
+
+    mode: Literal["comparison"] = "comparison"
+    result: CompareResult
 
 
 def build_compare_document(found: Comparison, again: NextCommand) -> CompareDocument:
     """Return the document of a comparison; `again` is the user's command with possible additions."""
-    verdict = found.verdict
     causes_a = build_reconcile_document(found.a, found.causes_a).result
     causes_b = build_reconcile_document(found.b, found.causes_b).result
     return CompareDocument(
-        result=CompareResult(
-            label_a=escape_surrogates(found.label_a),
-            label_b=escape_surrogates(found.label_b),
+        result=CompareResult.from_record(
+            found,
             data_availability=AvailabilityPart(
-                a=_build_layers(found.a), b=_build_layers(found.b), compared=_list_compared(found)
+                a=_list_files(causes_a),
+                b=_list_files(causes_b),
+                compared=tuple(layer for layer in _LAYERS if getattr(found, layer) is not None),
             ),
-            static_diff=None
-            if found.source is None
-            else StaticDiffPart(
-                kernels=tuple(map(StaticKernelPart.from_record, found.source.kernels)),
-                **_get_common_fields(found.source),
-            ),
-            ptx_diff=None if found.ptx is None else _build_ptx_diff(found.ptx),
-            ncu_diff=None if found.ncu is None else build_ncu_diff(found.ncu),
-            scorecard={one.name: DimensionPart.from_record(one) for one in found.scorecard},
+            static_diff=None if found.source is None else build_diff(StaticDiffPart, found.source),
+            ptx_diff=None if found.ptx is None else build_diff(PtxDiffPart, found.ptx),
+            ncu_diff=None if found.ncu is None else build_diff(NcuDiffPart, found.ncu),
+            scorecard={one.name: one for one in found.scorecard},
             verdict=VerdictPart.from_record(
-                verdict,
+                found.verdict,
                 dimensions={one.name: one.winner for one in found.scorecard},
-                time=None if verdict.time is None else _build_time(verdict.time),
+                time=None if found.verdict.time is None else _build_time(found.verdict.time),
             ),
             resolved=_build_findings(found.resolved),
             regressions=_build_findings(found.regressions),
@@ -70,47 +284,23 @@ def build_compare_document(found: Comparison, again: NextCommand) -> CompareDocu
             root_causes_b=causes_b.diagnoses,
             tradeoffs=tuple(TradeoffPart.from_record(one, text=describe_tradeoff(one)) for one in found.tradeoffs),
             missing_evidence=causes_a.missing_evidence,
-            still_unknown=tuple(map(escape_surrogates, list_unknowns(found))),
-            upgrade_hints=tuple(map(escape_surrogates, suggest_commands(found, again))),
+            still_unknown=tuple(yield_unknowns(found)),
+            upgrade_hints=suggest_commands(found, again),
         )
     )
 
 
-def _build_layers(layers: Layers) -> LayersPart:
-    source, ptx, ncu = layers.source, layers.ptx, layers.ncu
-    return LayersPart(
-        source=None if source is None else escape_surrogates(source.source.source),
-        ptx=None if ptx is None else escape_surrogates(ptx.module.source),
-        ncu=None if ncu is None else escape_surrogates(ncu.export.source),
+def _list_files(causes: ReconcileResult) -> LayersPart:
+    return LayersPart(**{layer: causes.files.get(EvidenceLayer(layer)) for layer in _LAYERS})
+
+
+def build_diff(part: type[_Diff], diff: SourceDiff | PtxDiff | NcuDiff) -> _Diff:
+    """Return the part of a document on one layer."""
+    return part.from_record(
+        diff,
+        findings_resolved=_build_findings(change for change in diff.findings if change.resolved),
+        findings_introduced=_build_findings(change for change in diff.findings if change.introduced),
     )
-
-
-def _list_compared(found: Comparison) -> tuple[Layer, ...]:
-    layers: tuple[tuple[Layer, object], ...] = (("source", found.source), ("ptx", found.ptx), ("ncu", found.ncu))
-    return tuple(layer for layer, diff in layers if diff is not None)
-
-
-def _build_ptx_diff(diff: PtxDiff) -> PtxDiffPart:
-    return PtxDiffPart(
-        target_a=diff.target_a,
-        target_b=diff.target_b,
-        kernels=tuple(map(PtxKernelPart.from_record, diff.kernels)),
-        **_get_common_fields(diff),
-    )
-
-
-def build_ncu_diff(diff: NcuDiff) -> NcuDiffPart:
-    """Return the part of a document on measurements."""
-    return NcuDiffPart(kernels=tuple(map(NcuKernelPart.from_record, diff.kernels)), **_get_common_fields(diff))
-
-
-def _get_common_fields(diff: SourceDiff | PtxDiff | NcuDiff) -> dict[str, Any]:
-    return {
-        "only_a": _encode_names(diff.only_a),
-        "only_b": _encode_names(diff.only_b),
-        "findings_resolved": _build_findings(change for change in diff.findings if change.resolved),
-        "findings_introduced": _build_findings(change for change in diff.findings if change.introduced),
-    }
 
 
 def _build_findings(changes: Iterable[FindingChange]) -> tuple[FindingPart, ...]:
@@ -124,13 +314,117 @@ def _build_findings(changes: Iterable[FindingChange]) -> tuple[FindingPart, ...]
 
 
 def _build_time(time: MeasuredTime) -> TimePart:
-    readings = (ReadingPart.from_record(one, speedup_x=_divide_times(one.a, one.b)) for one in time.readings)
+    readings = (
+        ReadingPart.from_record(one, speedup_x=drop_non_finite(one.a / one.b) if one.b else None)
+        for one in time.readings
+    )
     return TimePart.from_record(time, readings=tuple(readings))
 
 
-def _divide_times(a: float | None, b: float | None) -> float | None:
-    return drop_non_finite(a / b) if a is not None and b else None
+@dataclass(frozen=True, slots=True)
+class NextCommand:
+    """The user's command, and the words to add to it: for PTX, for PTX of the right GPU if another was assumed, and for
+    counters."""
+
+    words: Sequence[str]
+    for_ptx: Sequence[str]
+    for_gpu: Sequence[str]
+    for_ncu: Sequence[Sequence[str]]
 
 
-def _encode_names(names: Iterable[str]) -> tuple[str, ...]:
-    return tuple(map(escape_surrogates, names))
+def yield_unknowns(found: Comparison) -> Iterator[str]:
+    """Yield a sentence for each open question."""
+    for layer, name in _NAMED.items():
+        if (in_a := getattr(found.a, layer) is not None) is not (getattr(found.b, layer) is not None):
+            yield f"{name} of {'A' if in_a else 'B'} alone: not compared"
+    if found.ncu is None:
+        yield "Time of both: not measured for each side"
+    elif found.verdict.time is None:
+        yield "Time of both: not measured for all kernels, or no kernel has a counterpart"
+    for side, layers in (("A", found.a), ("B", found.b)):
+        if layers.ptx is not None and (reason := layers.ptx.not_assembled_because) is not None:
+            yield f"Registers and spills of {side}, of which PTX has only virtual ones: {reason}"
+        if layers.source is not None and (unread := layers.source.source.unread):
+            yield f"Kernels of {side} of which only the name could be read: {', '.join(unread[:5])}"
+    missing = [one.name.replace("_", " ") for one in found.scorecard if not one.available]
+    if missing:
+        yield f"Not scored, without evidence from both sides: {', '.join(missing)}"
+    if found.a.ncu is not None and found.b.ncu is not None:
+        differ = sorted(_get_metrics(found.a.ncu) ^ _get_metrics(found.b.ncu))
+        if differ:
+            more = f" and {len(differ) - 8} more" if len(differ) > 8 else ""
+            yield f"Measured for one side only: {', '.join(differ[:8])}{more}"
+
+
+def suggest_commands(found: Comparison, again: NextCommand) -> tuple[str, ...]:
+    """Return complete commands, ready to type."""
+    hints = []
+    if found.ptx is None and again.for_ptx:
+        hints.append(f"Registers, spills, instructions: {shlex.join([*again.words, *again.for_ptx])}")
+    if found.ptx is not None and again.for_gpu:
+        target = found.ptx.target_a
+        hints.append(f"Registers of your GPU instead of {target}: {shlex.join([*again.words, *again.for_gpu])}")
+    if found.ncu is None:
+        commands = [shlex.join([*again.words, *added]) for added in again.for_ncu]
+        hints += [f"Time, caches, occupancy, stalls: {command}" for command in commands[:1]]
+        hints += [f"The same, measured elsewhere: {command}" for command in commands[1:]]
+    return tuple(hints)
+
+
+def _get_metrics(layer: NcuLayer) -> set[str]:
+    return {
+        name for kernel in layer.analysis.kernels for name in kernel.summary.values if not name.startswith("stall_")
+    }
+
+
+def describe_tradeoff(found: Tradeoff) -> str:
+    """Return a sentence with the numbers of A and B in this order. Names are printable and shortened."""
+    side = {Winner.A: "A", Winner.B: "B"}.get(found.winner, "neither")
+    kernel = (
+        "" if found.kernel_a is None or found.kernel_b is None else f" of {format_pair(found.kernel_a, found.kernel_b)}"
+    )
+    numbers = "; ".join(format_change(change) for change in found.changes)
+    better = "equal" if found.winner is Winner.TIE else f"{side} better"
+    gpus = " and ".join(", ".join(map(_cut_name, names)) for names in (found.only_a, found.only_b))
+    texts = {
+        Kind.TIME_AGAINST_SCORES: f"Time says {better}, the scores disagree ({numbers}): trust the time, since "
+        "the scored figures matter less here",
+        Kind.DIMENSIONS: f"Not all dimensions have the same winner ({numbers})",
+        Kind.REGISTERS_AGAINST_OCCUPANCY: f"{side} needs fewer registers, yet reaches less occupancy ({numbers})"
+        f"{kernel}",
+        Kind.SPILLS_AGAINST_OCCUPANCY: f"{side} spills less, and reaches less occupancy for it ({numbers}){kernel}",
+        Kind.OCCUPANCY_SHIFT: f"{side} has much more occupancy ({numbers}){kernel}: only time shows if that helps",
+        Kind.SLOWER_KERNELS: f"{side} is faster in one kernel, but not overall ({numbers}){kernel}",
+        Kind.CLOCKS: f"{side} was measured at a higher clock ({numbers}){kernel}: times are not directly comparable",
+        Kind.NOT_MATCHED: f"Kernels without a counterpart: {_list_unmatched('A', found.only_a)}; "
+        f"{_list_unmatched('B', found.only_b)}",
+        Kind.OTHER_NAMES: f"Names differ, but each side has only this kernel:{kernel.removeprefix(' of')}",
+        Kind.LAUNCHES: f"Launched more often on one side ({numbers}){kernel}",
+        Kind.GPUS: f"Measured on different GPUs: {gpus}",
+    }
+    return texts[found.kind]
+
+
+def format_change(change: Change | ChangePart) -> str:
+    """`DRAM throughput 40.0 % -> 92.0 %`."""
+    return f"{change.title} {format_quantity(change.a, change.unit)} -> {format_quantity(change.b, change.unit)}"
+
+
+def format_pair(a: str, b: str) -> str:
+    """Return the common name, else both shortened names: the function and its template arguments."""
+    return _cut_name(a) if a == b else f"{_shorten_name(a)} -> {_shorten_name(b)}"
+
+
+def _shorten_name(name: str) -> str:
+    found = parse_kernel_signature(name)
+    arguments = ", ".join(argument or "?" for argument in found.arguments or ())
+    return clean_line(f"{found.function}<{arguments}>" if arguments else found.function, _NAME // 2)
+
+
+def _list_unmatched(side: str, names: tuple[str, ...]) -> str:
+    more = f" and {len(names) - _UNMATCHED} more" if len(names) > _UNMATCHED else ""
+    return f"only {side} has {', '.join(map(_cut_name, names[:_UNMATCHED])) or 'none'}{more}"
+
+
+def _cut_name(name: str) -> str:
+    return clean_line(name, _NAME)

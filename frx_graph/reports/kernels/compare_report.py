@@ -8,20 +8,20 @@ from rich.console import Console
 from rich.text import Text
 
 from frx_graph.analyzers.comparison.matching import MatchedBy, Winner
-from frx_graph.reports.kernels.compare_parts import (
+from frx_graph.reports.kernels.compare_document import (
     ChangePart,
     CompareResult,
     DimensionPart,
     FindingPart,
     NcuKernelPart,
-    PtxDiffPart,
     PtxKernelPart,
     StaticKernelPart,
     VerdictPart,
+    format_change,
+    format_pair,
 )
 from frx_graph.reports.kernels.reconcile_report import print_diagnoses, print_missing_evidence
-from frx_graph.reports.kernels.tradeoff_text import format_change, format_pair
-from frx_graph.reports.render.quantities import format_quantity, format_seconds
+from frx_graph.reports.render.quantities import format_seconds
 from frx_graph.reports.render.source_path import cut_path
 from frx_graph.reports.render.text_console import (
     INDENT,
@@ -34,7 +34,6 @@ from frx_graph.reports.render.text_console import (
 )
 from frx_graph.support.plain_text import clean_line
 
-_WORDS = {Winner.A: "A", Winner.B: "B", Winner.TIE: "TIE", Winner.UNKNOWN: "UNKNOWN"}
 _STYLES = {Winner.A: "bold red", Winner.B: "bold green", Winner.TIE: "bold yellow", Winner.UNKNOWN: "bold yellow"}
 _BASES = {
     "time": "by measured time",
@@ -55,8 +54,17 @@ def render_comparison(result: CompareResult, *, top: int, width: int, color: boo
     print_findings(console, "RESOLVED IN B", result.resolved)
     print_findings(console, "REGRESSIONS IN B", result.regressions)
     _print_dimensions(console, result)
-    _print_changes(console, result)
-    _print_causes(console, result, top)
+    measured, ptx, source = result.ncu_diff, result.ptx_diff, result.static_diff
+    print_changes(console, "WHAT CHANGED, MEASURED", () if measured is None else measured.kernels)
+    if ptx is not None:
+        targets = (clean_line(target, 30) for target in dict.fromkeys((ptx.target_a, ptx.target_b)))
+        print_changes(console, f"WHAT CHANGED, PTX for {' -> '.join(targets)}", ptx.kernels)
+    print_changes(console, "WHAT CHANGED, SOURCE", () if source is None else source.kernels)
+    if result.root_causes_a:
+        print_diagnoses(console, "ROOT CAUSES IN A", result.root_causes_a, top)
+    left = {one.diagnosis for one in result.root_causes_a} & {one.diagnosis for one in result.root_causes_b}
+    if left:
+        print_wrapped(console, f"B has of these: {', '.join(sorted(left))}")
     print_section(console, "TRADEOFFS", (f"- {one.text}" for one in result.tradeoffs))
     shown = {(one.diagnosis, one.kernel) for one in result.root_causes_a[:top]}
     print_missing_evidence(console, result.missing_evidence, shown, top)
@@ -75,7 +83,7 @@ def _print_winner(console: Console, result: CompareResult) -> None:
     winner = verdict.overall_winner
     label = {Winner.A: result.label_a, Winner.B: result.label_b}.get(winner)
     said = "" if label is None else f"  {cut_path(label, max(10, console.width - 20))}"
-    console.print(Text.assemble(("WINNER  ", "bold"), (_WORDS[winner], _STYLES[winner]), said))
+    console.print(Text.assemble(("WINNER  ", "bold"), (winner.name, _STYLES[winner]), said))
     for line in _yield_reasons(verdict):
         print_wrapped(console, line)
     for side, label in (("A", result.label_a), ("B", result.label_b)):
@@ -101,22 +109,12 @@ def print_findings(console: Console, title: str, found: Sequence[FindingPart]) -
         return
     print_title(console, title)
     for one in found[:_FINDINGS]:
-        where = (
-            "kernels without a counterpart"
-            if one.kernel_a is None or one.kernel_b is None
-            else format_pair(one.kernel_a, one.kernel_b)
-        )
+        where = "kernels without a counterpart"
+        if one.kernel_a is not None and one.kernel_b is not None:
+            where = format_pair(one.kernel_a, one.kernel_b)
         count = "" if {one.count_a, one.count_b} == {0, 1} else f" ({one.count_a} -> {one.count_b})"
         print_wrapped(console, f"- {one.code}{count}: {one.title}, {where} [{one.layer}]")
     print_more(console, len(found), _FINDINGS)
-
-
-def _print_causes(console: Console, result: CompareResult, top: int) -> None:
-    if result.root_causes_a:
-        print_diagnoses(console, "ROOT CAUSES IN A", result.root_causes_a, top)
-    left = {one.diagnosis for one in result.root_causes_a} & {one.diagnosis for one in result.root_causes_b}
-    if left:
-        print_wrapped(console, f"B has of these: {', '.join(sorted(left))}")
 
 
 def _print_dimensions(console: Console, result: CompareResult) -> None:
@@ -125,11 +123,8 @@ def _print_dimensions(console: Console, result: CompareResult) -> None:
         if found:
             print_title(console, title)
         for name, one in found.items():
-            console.print(
-                Text(
-                    f"{INDENT}{name.replace('_', ' '):<20} {_format_score(one.score_a)} -> {_format_score(one.score_b)}"
-                )
-            )
+            scores = f"{_format_score(one.score_a)} -> {_format_score(one.score_b)}"
+            console.print(Text(f"{INDENT}{name.replace('_', ' '):<20} {scores}"))
             if winner is not Winner.TIE:
                 print_wrapped(console, "; ".join(_format_components(one)), INDENT * 2)
 
@@ -144,18 +139,6 @@ def _format_score(score: float | None) -> str:
     return "unknown" if score is None else f"{score:.2f}"
 
 
-def _print_changes(console: Console, result: CompareResult) -> None:
-    for title, kernels in (
-        ("WHAT CHANGED, MEASURED", () if result.ncu_diff is None else result.ncu_diff.kernels),
-        (
-            f"WHAT CHANGED, PTX{_format_targets(result.ptx_diff)}",
-            () if result.ptx_diff is None else result.ptx_diff.kernels,
-        ),
-        ("WHAT CHANGED, SOURCE", () if result.static_diff is None else result.static_diff.kernels),
-    ):
-        print_changes(console, title, kernels)
-
-
 def print_changes(
     console: Console, title: str, kernels: Sequence[StaticKernelPart | PtxKernelPart | NcuKernelPart]
 ) -> None:
@@ -164,23 +147,12 @@ def print_changes(
     if shown or len(kernels) > _KERNELS:
         print_title(console, title)
     for kernel, lines in shown:
-        print_wrapped(console, _format_head(kernel))
+        matched = kernel.matched_by
+        by = "" if matched is MatchedBy.NAME else f" (matched by {matched.value.replace('_', ' ')})"
+        print_wrapped(console, f"{format_pair(kernel.kernel_a, kernel.kernel_b)}{by}")
         for line in lines:
             print_wrapped(console, line, INDENT * 2)
     print_more(console, len(kernels), _KERNELS, "kernels")
-
-
-def _format_targets(diff: PtxDiffPart | None) -> str:
-    """Format the target architectures."""
-    if diff is None:
-        return ""
-    targets = (clean_line(target, 30) for target in dict.fromkeys((diff.target_a, diff.target_b)))
-    return f" for {' -> '.join(targets)}"
-
-
-def _format_head(kernel: StaticKernelPart | PtxKernelPart | NcuKernelPart) -> str:
-    by = "" if kernel.matched_by is MatchedBy.NAME else f" (matched by {kernel.matched_by.value.replace('_', ' ')})"
-    return f"{format_pair(kernel.kernel_a, kernel.kernel_b)}{by}"
 
 
 def _yield_kernel_lines(kernel: StaticKernelPart | PtxKernelPart | NcuKernelPart) -> Iterator[str]:
@@ -192,12 +164,8 @@ def _yield_kernel_lines(kernel: StaticKernelPart | PtxKernelPart | NcuKernelPart
         if kernel.bound_a != kernel.bound_b:
             yield f"limited by {kernel.bound_a} -> {kernel.bound_b}"
         yield from _yield_differences(kernel.changes)
-        stalls = [
-            f"{one.title} {format_quantity(one.a, '%')} -> {format_quantity(one.b, '%')}"
-            for one in kernel.warp_stalls[:5]
-        ]
         if any(one.a != one.b for one in kernel.warp_stalls):
-            yield f"warps: {'; '.join(clean_line(text, _NAME) for text in stalls)}"
+            yield f"warps: {'; '.join(clean_line(format_change(one), _NAME) for one in kernel.warp_stalls[:5])}"
     elif isinstance(kernel, PtxKernelPart):
         changes = [one for one in kernel.changes if not kernel.assembled or one.metric != "virtual_registers"]
         yield from _yield_differences(changes)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Literal
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field, ValidationInfo
 
-from frx_graph.analyzers.cuda.analysis import CudaAnalysis, CudaFinding
+from frx_graph.analyzers.cuda.analysis import CudaAnalysis
 from frx_graph.analyzers.kernels.occupancy_model import Limiter
-from frx_graph.evidence.cuda.source import Access, BarrierKind, CudaSource, Kernel, Space, StrideKind, Use
-from frx_graph.reports.render.document import Part, read_from
+from frx_graph.evidence.cuda.source import Access, BarrierKind, CudaSource, Space, StrideKind, Use
+from frx_graph.reports.render.document import Part, is_of_record, read_from
 from frx_graph.rules.cuda_card import Category, Severity
 from frx_graph.rules.recommendation_card import Direction
 
@@ -47,16 +48,18 @@ class AccessPart(Part):
     text: str
     element: str
     element_bytes: int | None
-    index: str = Field(description="in elements, as far as known")
+    index: Annotated[str, BeforeValidator(str)] = read_from("offset", "in elements, as far as known")
     stride_kind: StrideKind = read_from("stride.kind")
-    stride_elements: int | None = read_from(
-        "stride.elements", description="from one thread to the next in x; null: not a number"
-    )
-    stride: str | None = read_from("stride.text", description="the same as text, such as `width`; null: unknown")
+    stride_elements: int | None = read_from("stride.elements", "from one thread to the next in x; null: not a number")
+    stride: str | None = read_from("stride.text", "the same as text, such as `width`; null: unknown")
     stride_bytes: int | None
     bank_conflict: int | None = read_from(
-        "conflict", description="turns that a warp's access takes, 1 without a conflict; null: unknown"
+        "conflict", "turns that a warp's access takes, 1 without a conflict; null: unknown"
     )
+
+
+def _list_texts(conditions: Sequence[Any], info: ValidationInfo) -> list[str]:
+    return [condition.text for condition in conditions] if is_of_record(info) else list(conditions)
 
 
 class BarrierPart(Part):
@@ -65,7 +68,9 @@ class BarrierPart(Part):
     line: int = read_from("step.line")
     kind: BarrierKind
     text: str
-    below: tuple[str, ...] = Field(description="the conditions around it")
+    below: Annotated[tuple[str, ...], BeforeValidator(_list_texts)] = read_from(
+        "step.conditions", "the conditions around it"
+    )
 
 
 class KernelPart(Part):
@@ -155,13 +160,13 @@ class CudaResult(Part):
     schema_: Literal["frx_cuda_v1"] = Field(default="frx_cuda_v1", alias="schema")
     source: str
     gpu_model: str | None = Field(description="the GPU assumed for the findings; null: any")
-    bytes: int
-    unparsed_bytes: int
-    parse_coverage: float = Field(description="share of the bytes that the parser understood, 0..1")
+    bytes: int = read_from("coverage.bytes")
+    unparsed_bytes: int = read_from("coverage.unparsed")
+    parse_coverage: float = read_from("coverage.share", "share of the bytes that the parser understood, 0..1")
     kernel_count: int
     launch_count: int
     kernels: tuple[KernelPart, ...]
-    unread_kernels: tuple[str, ...] = Field(description="names of kernels of which only the name could be read")
+    unread_kernels: tuple[str, ...] = read_from("unread", "names of kernels of which only the name could be read")
     launches: tuple[LaunchPart, ...]
     findings: tuple[FindingPart, ...]
     rules: tuple[RulePart, ...]
@@ -179,36 +184,25 @@ def build_cuda_document(source: CudaSource, analysis: CudaAnalysis) -> CudaDocum
     counts = Counter(finding.card.id for finding in analysis.findings)
     cards = {finding.card.id: finding.card for finding in analysis.findings}
     return CudaDocument(
-        result=CudaResult(
-            source=source.source,
+        result=CudaResult.from_record(
+            source,
             gpu_model=None if analysis.gpu is None else analysis.gpu.name,
-            bytes=source.coverage.bytes,
-            unparsed_bytes=source.coverage.unparsed,
-            parse_coverage=source.coverage.share,
             kernel_count=len(source.kernels),
             launch_count=len(source.launches),
-            kernels=tuple(map(_build_kernel, source.kernels)),
-            unread_kernels=source.unread,
+            kernels=tuple(
+                KernelPart.from_record(one, accesses=tuple(map(_build_access, one.accesses))) for one in source.kernels
+            ),
             launches=tuple(LaunchPart.from_record(one, shared_bytes=one.shared) for one in analysis.launches),
-            findings=tuple(map(_build_finding, analysis.findings)),
+            findings=tuple(
+                FindingPart.from_record(one, access=None if one.access is None else _build_access(one.access))
+                for one in analysis.findings
+            ),
             rules=tuple(RulePart.from_record(card, findings=counts[card.id]) for card in cards.values()),
         )
     )
 
 
-def _build_kernel(kernel: Kernel) -> KernelPart:
-    barriers = (
-        BarrierPart.from_record(one, below=[condition.text for condition in one.step.conditions])
-        for one in kernel.barriers
-    )
-    return KernelPart.from_record(kernel, accesses=tuple(map(_build_access, kernel.accesses)), barriers=tuple(barriers))
-
-
 def _build_access(access: Access) -> AccessPart:
     step, size = access.stride.elements, access.element_bytes
     stride_bytes = None if step is None or size is None else step * size
-    return AccessPart.from_record(access, index=str(access.offset), stride_bytes=stride_bytes)
-
-
-def _build_finding(finding: CudaFinding) -> FindingPart:
-    return FindingPart.from_record(finding, access=None if finding.access is None else _build_access(finding.access))
+    return AccessPart.from_record(access, stride_bytes=stride_bytes)

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from rich.console import Console
 from rich.text import Text
 
-from frx_graph.reports.kernels.explain_document import (
-    ExplainDocument,
-    KeyMetricPart,
-    TopKernelPart,
-    TopRecommendationPart,
-)
+from frx_graph.reports.kernels.explain_document import ExplainDocument, KeyMetricPart, TopKernelPart
 from frx_graph.reports.render.quantities import format_percent, format_seconds
 from frx_graph.reports.render.recommendation_text import format_step
 from frx_graph.reports.render.source_path import cut_path
-from frx_graph.reports.render.text_console import make_console, print_command, print_wrapped
+from frx_graph.reports.render.text_console import make_console, print_command, print_section, print_title
 from frx_graph.support.plain_text import clean_line
 
 FIRST_WORDS = "FRX SUMMARY"
@@ -34,30 +28,38 @@ def render_summary(document: ExplainDocument) -> str:
     """Render the diagnosis, the figures, the fixes, and the metrics that show whether they helped."""
     out, console = make_console(WIDTH, color=False, soft_wrap=True)
     console.print(Text(f"{FIRST_WORDS}  {cut_path(document.evidence_file, WIDTH - len(FIRST_WORDS) - 2)}"))
-    _print_section(console, "PRIMARY DIAGNOSIS", yield_primary(document))
-    _print_section(console, "SECONDARY ISSUES", yield_secondary(document))
-    kernels = (
-        f"K{kernel.rank} {clean_line(kernel.kernel_name, _NAME)}: {describe_kernel(kernel)}"
-        for kernel in document.top_kernels
-    )
-    _print_section(console, "TOP KERNELS", kernels)
-    _print_section(console, "ROOFLINE AND OCCUPANCY of K1", yield_standing(document))
-    if "run" in document.layers_available:
-        _print_section(console, "KEY METRICS of the run", map(format_metric, document.key_metrics))
-    _print_section(console, "IN THE SOURCE", yield_source_findings(document))
-    _print_section(console, "SOURCE AND REPORT TOGETHER", yield_reconciled(document))
-    for number, found in enumerate(document.top_recommendations, start=1):
-        _print_section(console, f"FIX {number}: {found.title}", yield_fix(found))
-    _print_section(console, "EXPECTED IMPROVEMENT", yield_improvements(document))
-    _print_section(console, "VALIDATION TARGETS", yield_targets(document))
-    _print_section(console, "NOT KNOWN", (f"{missing.layer}: {missing.reason}" for missing in document.missing_data))
-    console.print()
-    console.print(Text("MEASURE AGAIN"))
+    for title, lines in yield_sections(document, for_model=False):
+        print_section(console, title, lines)
+    print_title(console, "MEASURE AGAIN")
     print_command(console, document.reprofile_command)
     return out.getvalue()
 
 
-def yield_primary(document: ExplainDocument) -> Iterator[str]:
+def yield_sections(document: ExplainDocument, *, for_model: bool) -> Iterator[tuple[str, Iterable[str]]]:
+    """Yield titles and lines of the sections, some without lines; for a language model without names of kernels."""
+    of_run = "run" in document.layers_available
+    order = f", {'by time' if of_run else 'most promising first'}" if for_model else ""
+    yield "PRIMARY DIAGNOSIS", _yield_primary(document)
+    yield "SECONDARY ISSUES", _yield_secondary(document)
+    kernels = []
+    for kernel in document.top_kernels:
+        name = "" if for_model else f" {clean_line(kernel.kernel_name, _NAME)}"
+        kernels.append(f"K{kernel.rank}{name}: {_describe_kernel(kernel)}")
+    yield f"TOP KERNELS{order}", kernels
+    yield "ROOFLINE AND OCCUPANCY of K1", _yield_standing(document)
+    if of_run or for_model:
+        yield f"KEY METRICS of {'the run' if of_run else 'K1'}", map(_format_metric, document.key_metrics)
+    yield "IN THE SOURCE", _yield_source_findings(document)
+    yield "SOURCE AND REPORT TOGETHER", _yield_reconciled(document)
+    for number, found in enumerate(document.top_recommendations, start=1):
+        actions, risks = (f"- {action}" for action in found.actions), (f"Mind: {risk}" for risk in found.risks)
+        yield f"FIX {number}: {found.title}", (f"Why: {found.why}", *actions, *risks)
+    yield "EXPECTED IMPROVEMENT", _yield_improvements(document)
+    yield "VALIDATION TARGETS", _list_targets(document)
+    yield "NOT KNOWN", (f"{missing.layer}: {missing.reason}" for missing in document.missing_data)
+
+
+def _yield_primary(document: ExplainDocument) -> Iterator[str]:
     """Format the primary diagnosis with its evidence."""
     found = document.primary_diagnosis
     if found is None:
@@ -70,7 +72,7 @@ def yield_primary(document: ExplainDocument) -> Iterator[str]:
         yield f"In {numbers}, most affected first."
 
 
-def yield_secondary(document: ExplainDocument) -> Iterator[str]:
+def _yield_secondary(document: ExplainDocument) -> Iterator[str]:
     """Format the other labels."""
     primary = document.primary_diagnosis
     for found in document.diagnoses:
@@ -78,7 +80,7 @@ def yield_secondary(document: ExplainDocument) -> Iterator[str]:
             yield f"{found.title} ({found.label}), score {found.score:.2f}: {found.evidence[0]}"
 
 
-def describe_kernel(kernel: TopKernelPart) -> str:
+def _describe_kernel(kernel: TopKernelPart) -> str:
     """Describe one kernel, without its name."""
     known = (
         ("share of the time", kernel.runtime_share_pct, format_percent),
@@ -95,7 +97,7 @@ def describe_kernel(kernel: TopKernelPart) -> str:
     return ", ".join(said) or "nothing was measured"
 
 
-def yield_standing(document: ExplainDocument) -> Iterator[str]:
+def _yield_standing(document: ExplainDocument) -> Iterator[str]:
     """Format roofline region, MFU, occupancy and limiter of the first kernel."""
     roofline, occupancy = document.roofline, document.occupancy_summary
     if roofline is not None:
@@ -111,13 +113,13 @@ def yield_standing(document: ExplainDocument) -> Iterator[str]:
         yield f"Occupancy is limited by: {limiters or 'nothing that was measured'}"
 
 
-def format_metric(found: KeyMetricPart) -> str:
+def _format_metric(found: KeyMetricPart) -> str:
     """Format a metric with its threshold."""
     value = "not measured" if found.value is None else f"{found.value:.2f} {found.unit}".rstrip()
     return f"{found.title}: {value}, {found.level.value} ({found.line})"
 
 
-def yield_source_findings(document: ExplainDocument) -> Iterator[str]:
+def _yield_source_findings(document: ExplainDocument) -> Iterator[str]:
     """Yield findings in the source, most severe first, without text of the source."""
     # One line may hold several accesses.
     found = {(one.line, one.label): one for one in document.static_findings if one.layer == "source"}
@@ -129,7 +131,7 @@ def yield_source_findings(document: ExplainDocument) -> Iterator[str]:
         yield f"{len(found) - _FINDINGS} more are in frx_evidence.json."
 
 
-def yield_reconciled(document: ExplainDocument) -> Iterator[str]:
+def _yield_reconciled(document: ExplainDocument) -> Iterator[str]:
     """Yield joint diagnoses of source and report, most certain first."""
     for one in document.reconciled[:_FINDINGS]:
         lines = f", source lines {', '.join(map(str, one.lines))}" if one.lines else ""
@@ -137,14 +139,7 @@ def yield_reconciled(document: ExplainDocument) -> Iterator[str]:
         yield f"{one.title}{_format_kernels(document, one.measured_as)}: {one.confidence}, by {layers}{lines}"
 
 
-def yield_fix(found: TopRecommendationPart) -> Iterator[str]:
-    """Format one card: reason, steps, risks."""
-    yield f"Why: {found.why}"
-    yield from (f"- {action}" for action in found.actions)
-    yield from (f"Mind: {risk}" for risk in found.risks)
-
-
-def yield_improvements(document: ExplainDocument) -> Iterator[str]:
+def _yield_improvements(document: ExplainDocument) -> Iterator[str]:
     """Yield the upper bound of each fix, if counters give one."""
     for found in document.top_recommendations:
         most, least = found.estimated_speedup_pct_max, found.estimated_speedup_pct_min
@@ -158,14 +153,13 @@ def yield_improvements(document: ExplainDocument) -> Iterator[str]:
             yield f"{what}: {least:.0f} to {most:.0f} % faster"
 
 
-def yield_targets(document: ExplainDocument) -> Iterator[str]:
-    """Yield the metrics to look at after a change, each once."""
-    seen = set()
+def _list_targets(document: ExplainDocument) -> list[str]:
+    """List the metrics to look at after a change, each once."""
+    steps: dict[str, str] = {}
     for found in document.top_recommendations:
         for step in found.validation_steps:
-            if step.metric not in seen:
-                seen.add(step.metric)
-                yield format_step(step)
+            steps.setdefault(step.metric, format_step(step))
+    return list(steps.values())
 
 
 def _format_kernels(document: ExplainDocument, names: tuple[str, ...]) -> str:
@@ -177,12 +171,3 @@ def _list_ranks(document: ExplainDocument, names: tuple[str, ...]) -> str:
     """Format kernels as `K1, K3`, if they are among the top ones."""
     ranks = {kernel.kernel_name: kernel.rank for kernel in reversed(document.top_kernels)}
     return ", ".join(f"K{ranks[name]}" for name in names if name in ranks)
-
-
-def _print_section(console: Console, title: str, lines: Iterable[str]) -> None:
-    """Print a section, if it has lines."""
-    for number, line in enumerate(lines):
-        if not number:
-            console.print()
-            console.print(Text(title))
-        print_wrapped(console, line)

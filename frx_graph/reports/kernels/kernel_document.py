@@ -6,14 +6,13 @@ from typing import Literal
 
 from pydantic import Field
 
-from frx_graph.analyzers.kernels.analysis import KernelAnalysis, LabelledKernel
-from frx_graph.analyzers.kernels.gpu_view import GpuView
+from frx_graph.analyzers.kernels.analysis import KernelAnalysis
 from frx_graph.analyzers.kernels.metric_levels import add_derived_values
 from frx_graph.analyzers.kernels.speed_of_light import compute_warp_stalls, judge_speed_of_light
 from frx_graph.evidence.ncu.launch import Form, NcuExport
 from frx_graph.evidence.ncu.presets import PRESETS
-from frx_graph.reports.render.document import Part, read_from
-from frx_graph.reports.render.recommendation_part import RecommendationPart, build_recommendation
+from frx_graph.reports.render.document import Part, TextOrNull, WrittenPart, read_from
+from frx_graph.reports.render.recommendation_part import RecommendationPart
 
 
 class BottleneckPart(Part):
@@ -64,14 +63,12 @@ class RulePart(Part):
     speedup_kind: str = Field(description="global: of the kernel; local: of the part that the rule covers; empty: none")
 
 
-class GpuPart(Part):
+class GpuPart(WrittenPart):
     """Figures from the counters and the GPU's limits and peaks; null: not measured, or unknown for that GPU."""
 
     name: str = read_from("profile.name")
     known_by: str = Field(description="source of the GPU's name: the option or the file")
-    theoretical_occupancy_pct: float | None = read_from(
-        "occupancy_pct", description="by the limits of the architecture"
-    )
+    theoretical_occupancy_pct: float | None = read_from("occupancy_pct", "by the limits of the architecture")
     limiters: tuple[str, ...] = Field(description="limiters that keep theoretical_occupancy_pct below full")
     limits_source: str | None = read_from("profile.architecture.limits_source")
     peak_pct: dict[str, float] = Field(
@@ -79,37 +76,37 @@ class GpuPart(Part):
     )
     mfu_pct: float | None = Field(description="share of the time for all arithmetic at these peaks; null: unknown")
     flops_per_byte: float | None = Field(description="all arithmetic over DRAM traffic")
-    ridge_flops_per_byte: float | None = read_from("ridge", description="intensity at which both take equally long")
+    ridge_flops_per_byte: float | None = read_from("ridge", "intensity at which both take equally long")
     dram_pct: float | None = Field(description="DRAM traffic over the data sheet's bandwidth")
     dram_bytes_per_launch: float | None = read_from("launch_bytes")
-    l2_bytes: int | None = read_from("profile.l2_bytes", description="capacity of the L2 cache")
-    peaks_source: str | None
+    l2_bytes: int | None = read_from("profile.l2_bytes", "capacity of the L2 cache")
+    peaks_source: str | None = read_from("profile.product.source", default=None)
 
 
-class KernelPart(Part):
+class KernelPart(WrittenPart):
     """One kernel: all its launches on one device together, weighted by their time."""
 
     kernel_name: str = read_from("summary.kernel")
     device: str = read_from("summary.device")
-    device_name: str | None = Field(description="the driver's name for it; null: not in the file")
+    device_name: TextOrNull = read_from("summary.device_name", "the driver's name for it; null: not in the file")
     compute_capability: str = read_from("summary.compute_capability")
     gpu: GpuPart | None = Field(description="null: the GPU is not listed")
     launches: int = read_from("summary.launches")
     seconds: float | None = read_from("summary.seconds")
-    grid: tuple[int, int, int] | None = read_from(
-        "summary.grid", description="null: unknown, or not the same in all launches"
-    )
+    grid: tuple[int, int, int] | None = read_from("summary.grid", "null: unknown, or not the same in all launches")
     block: tuple[int, int, int] | None = read_from("summary.block")
-    bound: Literal["memory", "compute", "balanced", "latency", "unknown"]
-    compute_pct: float | None
-    memory_pct: float | None
-    memory_part: str | None
+    bound: Literal["memory", "compute", "balanced", "latency", "unknown"] = read_from("light.bound")
+    compute_pct: float | None = read_from("light.compute_pct")
+    memory_pct: float | None = read_from("light.memory_pct")
+    memory_part: str | None = read_from("light.part")
     limiters: dict[str, float] = read_from(
-        "summary.limiters", description="resource with the smallest block limit: share of the time"
+        "summary.limiters", "resource with the smallest block limit: share of the time"
     )
-    warp_stalls: dict[str, float] | None = Field(description="share of the time that warps are resident, by reason")
+    warp_stalls: dict[str, float] | None = read_from(
+        "stalls.shares", "share of the time that warps are resident, by reason", default=None
+    )
     labels: tuple[LabelPart, ...]
-    metrics: dict[str, float] = read_from("summary.values", description="in base units: s, byte, byte/s, hz, %")
+    metrics: dict[str, float] = read_from("summary.values", "in base units: s, byte, byte/s, hz, %")
     ncu_rules: tuple[RulePart, ...] = read_from("summary.rules")
 
 
@@ -146,7 +143,8 @@ def build_ncu_document(export: NcuExport, analysis: KernelAnalysis) -> NcuDocume
     primary = analysis.primary
     place = "launch" if export.form is Form.REPORT else "line"
     return NcuDocument(
-        result=NcuResult(
+        result=NcuResult.from_record(
+            analysis,
             source=export.source,
             form=export.form.value,
             number_format=export.number_format.value,
@@ -155,13 +153,16 @@ def build_ncu_document(export: NcuExport, analysis: KernelAnalysis) -> NcuDocume
             kernels_with_warp_stall_data=analysis.with_stalls,
             primary_bottleneck=None if primary is None else primary.label,
             secondary_bottlenecks=tuple(label for label in labels if primary is not None and label != primary.label),
-            bottlenecks=tuple(map(BottleneckPart.from_record, analysis.bottlenecks)),
-            recommendations=tuple(map(build_recommendation, analysis.recommendations)),
             kernel_attribution=AttributionPart(
                 has_runtime_share=analysis.timed,
-                top_opportunities=tuple(OpportunityPart.from_record(kernel.attribution) for kernel in analysis.kernels),
+                top_opportunities=tuple(OpportunityPart.from_record(one.attribution) for one in analysis.kernels),
             ),
-            kernels=tuple(map(_build_kernel, analysis.kernels)),
+            kernels=tuple(
+                KernelPart.from_record(
+                    one, light=judge_speed_of_light(one.summary.values), stalls=compute_warp_stalls(one.summary.values)
+                )
+                for one in analysis.kernels
+            ),
             missing=_list_missing(analysis),
             unread=(
                 *(f"{place} {number}: unknown unit: {what}" for what, number in export.unknown_units.items()),
@@ -179,23 +180,3 @@ def _list_missing(analysis: KernelAnalysis) -> dict[str, tuple[str, ...]]:
         for preset in PRESETS.values()
     }
     return {name: metrics for name, metrics in missing.items() if metrics}
-
-
-def _build_gpu(view: GpuView) -> GpuPart:
-    product = view.profile.product
-    return GpuPart.from_record(view, peaks_source=None if product is None else product.source)
-
-
-def _build_kernel(kernel: LabelledKernel) -> KernelPart:
-    summary = kernel.summary
-    sol, stalls = judge_speed_of_light(summary.values), compute_warp_stalls(summary.values)
-    return KernelPart.from_record(
-        kernel,
-        device_name=summary.device_name or None,
-        gpu=None if kernel.gpu is None else _build_gpu(kernel.gpu),
-        bound=sol.bound,
-        compute_pct=sol.compute_pct,
-        memory_pct=sol.memory_pct,
-        memory_part=sol.part,
-        warp_stalls=None if stalls is None else stalls.shares,
-    )

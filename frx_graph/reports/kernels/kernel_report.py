@@ -13,7 +13,7 @@ from frx_graph.analyzers.kernels.analysis import MEASURED
 from frx_graph.analyzers.kernels.gpu_view import BY_CAPABILITY, BY_OPTION
 from frx_graph.analyzers.kernels.metric_levels import Level, grade_metrics
 from frx_graph.analyzers.kernels.speed_of_light import LATENCY_BELOW_PCT
-from frx_graph.reports.kernels.kernel_document import BottleneckPart, GpuPart, KernelPart, NcuResult, RulePart
+from frx_graph.reports.kernels.kernel_document import GpuPart, KernelPart, NcuResult, RulePart
 from frx_graph.reports.render.quantities import format_byte_count, format_count, format_percent, format_seconds
 from frx_graph.reports.render.recommendation_part import YOUR_PROGRAM, build_rerun_command
 from frx_graph.reports.render.recommendation_text import print_recommendations
@@ -23,6 +23,7 @@ from frx_graph.reports.render.text_console import (
     make_console,
     print_command,
     print_more,
+    print_section,
     print_title,
     print_wrapped,
 )
@@ -62,11 +63,14 @@ def render_kernels(
     if result.kernels:
         _print_metrics(console, result.kernels[0])
         _print_gpu(console, result.kernels[0])
-        _print_rules(console, result.kernels[0])
+        print_section(console, "NSIGHT COMPUTE'S OWN RULES", _yield_rules(result.kernels[0]))
     if result.bottlenecks:
         print_title(console, "BOTTLENECKS DETECTED")
-        for bottleneck in result.bottlenecks:
-            _print_bottleneck(console, bottleneck)
+    for found in result.bottlenecks:
+        filled = round(_BAR * found.score)
+        console.print(Text(f"{INDENT}{found.label:<36} {found.score:.2f} [{'#' * filled}{'.' * (_BAR - filled)}]"))
+        for evidence, kernel in zip(found.evidence, found.kernels, strict=True):
+            print_wrapped(console, f"{evidence}, {_cut_name(kernel)}", INDENT * 2)
     print_recommendations(console, result.recommendations, top)
     _print_next_steps(console, result, measured)
     return out.getvalue()
@@ -88,8 +92,7 @@ def _print_verdict(console: Console, result: NcuResult) -> None:
             print_wrapped(console, "Confidence is reduced: some counters for it were not measured.")
     if result.secondary_bottlenecks:
         print_wrapped(console, f"Secondary: {', '.join(result.secondary_bottlenecks)}")
-    if result.kernels:
-        kernel = result.kernels[0]
+    for kernel in result.kernels[:1]:
         print_wrapped(console, f"{_cut_name(kernel.kernel_name)}: {kernel.bound}, {_BOUNDS[kernel.bound]}")
     if not result.kernel_attribution.has_runtime_share:
         print_wrapped(console, "Some kernels have no durations, so scores count launches, not time.")
@@ -126,14 +129,10 @@ def _print_metrics(console: Console, kernel: KernelPart) -> None:
     for metric in grade_metrics(kernel.kernel_name, kernel.metrics):
         mark, style = _MARKS[metric.level]
         value = "not measured" if metric.value is None else f"{metric.value:.2f} {metric.unit}".rstrip()
-        line = Text(INDENT)
-        line.append(mark, style)
-        line.append(f" {metric.title:<22} {value:>12}  {metric.line}")
-        console.print(line)
+        console.print(Text.assemble(INDENT, (mark, style), f" {metric.title:<22} {value:>12}  {metric.line}"))
     for limiter, share in kernel.limiters.items():
-        console.print(
-            Text(f"{INDENT}     blocks on a multiprocessor are limited by {limiter} ({share:.0%} of the time)")
-        )
+        said = f"blocks on a multiprocessor are limited by {limiter} ({share:.0%} of the time)"
+        console.print(Text(f"{INDENT}     {said}"))
     if kernel.warp_stalls:
         stalled = [f"{reason} {share:.0%}" for reason, share in list(kernel.warp_stalls.items())[:5]]
         console.print(Text(f"{INDENT}     warps: {', '.join(clean_line(text, 40) for text in stalled)}"))
@@ -145,10 +144,9 @@ def _print_gpu(console: Console, kernel: KernelPart) -> None:
     if device is not None and (gpu is None or (kernel.device_name is not None and gpu.known_by == BY_CAPABILITY)):
         print_wrapped(console, f"GPU: {clean_line(device, 60)} is not listed, so its peaks are unknown.")
     if gpu is not None and (lines := list(_yield_gpu_lines(gpu, kernel))):
-        print_title(console, f"BY LIMITS AND DATA SHEET of {gpu.name}")
         instead = f", instead of {clean_line(device, 60)}" if device and gpu.known_by == BY_OPTION else ""
-        for line in (f"known by {gpu.known_by}{instead}", *lines):
-            print_wrapped(console, line)
+        lines.insert(0, f"known by {gpu.known_by}{instead}")
+        print_section(console, f"BY LIMITS AND DATA SHEET of {gpu.name}", lines)
 
 
 def _yield_gpu_lines(gpu: GpuPart, kernel: KernelPart) -> Iterator[str]:
@@ -170,27 +168,16 @@ def _yield_gpu_lines(gpu: GpuPart, kernel: KernelPart) -> Iterator[str]:
         yield f"{gpu.flops_per_byte:.3g} FLOP per byte; at the peaks arithmetic and DRAM meet at {ridge:.3g}"
 
 
-def _print_rules(console: Console, kernel: KernelPart) -> None:
-    """Print the advice of Nsight Compute's rules, each once, with the greatest estimated speed-up first."""
+def _yield_rules(kernel: KernelPart) -> Iterator[str]:
+    """Yield the advice of Nsight Compute's rules, each once, with the greatest estimated speed-up first."""
     best: dict[str, RulePart] = {}
     for rule in kernel.ncu_rules:
         if rule.kind in _ADVICE and (rule.speedup_pct or 0.0) >= (best.get(rule.name, rule).speedup_pct or 0.0):
             best[rule.name] = rule
-    found = list(best.values())
-    if found:
-        print_title(console, "NSIGHT COMPUTE'S OWN RULES")
-    for rule in sorted(found, key=lambda rule: -(rule.speedup_pct or 0.0))[:_RULES]:
-        said = (
-            "" if rule.speedup_pct is None else f", {rule.speedup_kind} speed-up of {rule.speedup_pct:.1f} % estimated"
-        )
-        print_wrapped(console, f"{rule.name} ({rule.section}){said}: {clean_line(rule.text, _RULE_TEXT)}")
-
-
-def _print_bottleneck(console: Console, found: BottleneckPart) -> None:
-    filled = round(_BAR * found.score)
-    console.print(Text(f"{INDENT}{found.label:<36} {found.score:.2f} [{'#' * filled}{'.' * (_BAR - filled)}]"))
-    for evidence, kernel in zip(found.evidence, found.kernels, strict=True):
-        print_wrapped(console, f"{evidence}, {_cut_name(kernel)}", INDENT * 2)
+    for rule in sorted(best.values(), key=lambda rule: -(rule.speedup_pct or 0.0))[:_RULES]:
+        pct = rule.speedup_pct
+        said = "" if pct is None else f", {rule.speedup_kind} speed-up of {pct:.1f} % estimated"
+        yield f"{rule.name} ({rule.section}){said}: {clean_line(rule.text, _RULE_TEXT)}"
 
 
 def _print_next_steps(console: Console, result: NcuResult, measured: Sequence[str]) -> None:

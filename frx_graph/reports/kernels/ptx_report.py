@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.text import Text
 
 from frx_graph.evidence.ptx.instruction import Kind
-from frx_graph.reports.kernels.ptx_document import PtxGpuPart, PtxKernelPart, PtxResult
+from frx_graph.reports.kernels.ptx_document import PtxKernelPart, PtxResult
 from frx_graph.reports.render.quantities import format_count
 from frx_graph.reports.render.recommendation_text import print_recommendations
 from frx_graph.reports.render.source_path import cut_path
@@ -22,8 +22,8 @@ def render_ptx(result: PtxResult, *, top: int, width: int, color: bool) -> str:
     """Render instructions and risks of the kernels, and `top` recommendations."""
     out, console = make_console(width, color, soft_wrap=True)
     console.print(Text.assemble(("STATIC VERDICT", "bold"), f"  {cut_path(result.source, width - 16)}"))
-    said = f"{format_count(result.kernel_count, 'kernel')}, PTX {result.version} for {result.target}"
-    print_wrapped(console, said)
+    kernels = format_count(result.kernel_count, "kernel")
+    print_wrapped(console, f"{kernels}, PTX {result.version} for {result.target}")
     if result.not_assembled_because is not None:
         print_wrapped(console, f"Virtual registers only, low confidence: {result.not_assembled_because}")
     _print_gpu(console, result)
@@ -47,24 +47,15 @@ def _print_gpu(console: Console, result: PtxResult) -> None:
     instead = f", instead of {clean_line(result.target, 40)}" if gpu.target not in result.target.split(",") else ""
     full = f"full occupancy up to {gpu.full_occupancy_registers} registers a thread"
     print_wrapped(console, f"{gpu.name}, known by {gpu.known_by}{instead}: {full} ({gpu.limits_source})")
-    print_wrapped(console, _format_features(gpu))
-
-
-def _format_features(gpu: PtxGpuPart) -> str:
-    has = f"it has {', '.join(gpu.features)}" if gpu.features else "it has neither cp.async nor mbarrier, TMA, or wgmma"
-    return (
-        f"{has}; {', '.join(gpu.missing_features)} needs a target such as {gpu.target}a"
-        if gpu.missing_features
-        else has
-    )
+    has = ", ".join(gpu.features) or "neither cp.async nor mbarrier, TMA, or wgmma"
+    lacks = ", ".join(gpu.missing_features)
+    print_wrapped(console, f"it has {has}{lacks and f'; {lacks} needs a target such as {gpu.target}a'}")
 
 
 def _print_kernel(console: Console, kernel: PtxKernelPart) -> None:
     console.print()
     console.print(Text(clean_line(kernel.name, console.width - 1), "bold"))
-    print_wrapped(
-        console, f"{format_count(kernel.instruction_count, 'instruction')}: {_format_mix(kernel.instruction_mix)}"
-    )
+    print_wrapped(console, _format_mix(kernel.instruction_count, kernel.instruction_mix))
     if kernel.physical_registers is None:
         print_wrapped(console, f"{kernel.register_count} virtual registers; spills: not known")
     else:
@@ -75,13 +66,11 @@ def _print_kernel(console: Console, kernel: PtxKernelPart) -> None:
         print_wrapped(console, f"{kernel.physical_registers} registers, {spills} (ptxas){allow}")
     for loop in kernel.loops:
         if loop.innermost:
-            said = (
-                f"loop at line {loop.line}: {format_count(loop.instructions, 'instruction')}: "
-                f"{_format_mix(loop.instruction_mix)}"
-            )
-            print_wrapped(console, said)
+            mix = _format_mix(loop.instructions, loop.instruction_mix)
+            print_wrapped(console, f"loop at line {loop.line}: {mix}")
 
 
-def _format_mix(mix: dict[Kind, int]) -> str:
+def _format_mix(instructions: int, mix: dict[Kind, int]) -> str:
     most = sorted(mix.items(), key=lambda item: -item[1])[:_KINDS]
-    return ", ".join(f"{kind.value} {count}" for kind, count in most)
+    kinds = ", ".join(f"{kind.value} {count}" for kind, count in most)
+    return f"{format_count(instructions, 'instruction')}: {kinds}"

@@ -10,19 +10,21 @@ from pydantic import Field
 from frx_graph.analyzers.layers import Layers
 from frx_graph.analyzers.reconcile.confidence import ConfidenceLabel
 from frx_graph.analyzers.reconcile.matched_kernels import MatchedKernel
-from frx_graph.analyzers.reconcile.reconciliation import Diagnosis, Reconciliation, Why
-from frx_graph.analyzers.reconcile.signal import GradeLabel, Layer, Signal
-from frx_graph.reports.render.document import Part, Text, read_from
+from frx_graph.analyzers.reconcile.reconciliation import Reconciliation, Why
+from frx_graph.analyzers.reconcile.signal import GradeLabel, Layer
+from frx_graph.reports.render.document import Part, Percent, Text, TextOrNull, WrittenPart, read_from
 from frx_graph.support.plain_text import escape_surrogates
 
 
-class ReconciledKernelPart(Part):
+class ReconciledKernelPart(WrittenPart):
     """A kernel, with its name in each layer."""
 
     name: Text
     names: dict[Layer, tuple[str, ...]]
-    overloaded: bool = Field(description="true: several kernels of the source have this name")
-    runtime_share_pct: float | None = Field(description="of all measured kernels, or of the run")
+    overloaded: bool = read_from(
+        "source.overloaded", "true: several kernels of the source have this name", default=False
+    )
+    runtime_share_pct: Percent | None = read_from("runtime_share", "of all measured kernels, or of the run")
 
 
 class SignalPart(Part):
@@ -31,7 +33,7 @@ class SignalPart(Part):
     layer: Layer
     label: str = Field(description="its rule, label or counter")
     grade: GradeLabel = read_from("grade.label")
-    about: str | None = Field(description="the part of the diagnosis, such as loads; null: all parts")
+    about: TextOrNull = Field(description="the part of the diagnosis, such as loads; null: all parts")
     evidence: Text
     line: int | None = Field(description="of the source")
 
@@ -44,7 +46,7 @@ class ReconciledDiagnosisPart(Part):
     kernel: Text = read_from("kernel.name")
     confidence: ConfidenceLabel = read_from("confidence.label")
     layers: tuple[Layer, ...] = Field(description="those that agree")
-    runtime_share_pct: float | None
+    runtime_share_pct: Percent | None = read_from("kernel.runtime_share")
     agreeing: tuple[SignalPart, ...]
     contradicting: tuple[SignalPart, ...]
 
@@ -55,10 +57,10 @@ class UnreconciledPart(Part):
     why: Why
     layer: Layer
     label: str
-    kernel: Text | None = read_from("kernel.name", description="null: the whole run")
+    kernel: Text | None = read_from("kernel.name", "null: the whole run")
     evidence: Text
     reason: Text
-    diagnosis: str | None = read_from("diagnosis.name", description="the diagnosis that it would support; null: none")
+    diagnosis: str | None = read_from("diagnosis.name", "the diagnosis that it would support; null: none")
     line: int | None
 
 
@@ -68,7 +70,7 @@ class MissingEvidencePart(Part):
     diagnosis: str = read_from("rule.name")
     kernel: Text = read_from("kernel.name")
     layer: Layer
-    confidence: ConfidenceLabel | None = read_from("confidence.label", description="now; null: not yet a diagnosis")
+    confidence: ConfidenceLabel | None = read_from("confidence.label", "now; null: not yet a diagnosis")
     confidence_if_confirmed: ConfidenceLabel = read_from("confirmed.label")
     what: str
     metrics: tuple[str, ...] = Field(description="of Nsight Compute")
@@ -86,7 +88,7 @@ class ReconcileResult(Part):
     primary_diagnosis: str | None
     diagnoses: tuple[ReconciledDiagnosisPart, ...]
     unreconciled: tuple[UnreconciledPart, ...]
-    missing_evidence: tuple[MissingEvidencePart, ...]
+    missing_evidence: tuple[MissingEvidencePart, ...] = read_from("missing")
 
 
 class ReconcileDocument(Part):
@@ -98,31 +100,24 @@ class ReconcileDocument(Part):
 
 def build_reconcile_document(layers: Layers, found: Reconciliation) -> ReconcileDocument:
     """Return the document of these layers and the joint diagnoses."""
-    diagnoses = tuple(map(_build_diagnosis, found.diagnoses))
     return ReconcileDocument(
-        result=ReconcileResult(
-            layers_available=found.layers_available,
+        result=ReconcileResult.from_record(
+            found,
             files=_list_files(layers),
             kernels=tuple(map(_build_kernel, found.kernels)),
-            primary_diagnosis=diagnoses[0].diagnosis if diagnoses else None,
-            diagnoses=diagnoses,
-            unreconciled=tuple(map(UnreconciledPart.from_record, found.unreconciled)),
-            missing_evidence=tuple(map(MissingEvidencePart.from_record, found.missing)),
+            primary_diagnosis=found.diagnoses[0].rule.name if found.diagnoses else None,
         )
     )
 
 
 def _list_files(layers: Layers) -> dict[Layer, str]:
-    found: dict[Layer, str] = {}
-    if layers.source is not None:
-        found[Layer.SOURCE] = escape_surrogates(layers.source.source.source)
-    if layers.ptx is not None:
-        found[Layer.PTX] = escape_surrogates(layers.ptx.module.source)
-    if layers.ncu is not None:
-        found[Layer.NCU] = escape_surrogates(layers.ncu.export.source)
-    if layers.trace is not None:
-        found[Layer.PROFILER] = escape_surrogates(str(layers.trace.trace.tree.trace.path))
-    return found
+    files = {
+        Layer.SOURCE: None if layers.source is None else layers.source.source.source,
+        Layer.PTX: None if layers.ptx is None else layers.ptx.module.source,
+        Layer.NCU: None if layers.ncu is None else layers.ncu.export.source,
+        Layer.PROFILER: None if layers.trace is None else str(layers.trace.trace.tree.trace.path),
+    }
+    return {layer: escape_surrogates(file) for layer, file in files.items() if file is not None}
 
 
 def _build_kernel(kernel: MatchedKernel) -> ReconciledKernelPart:
@@ -135,23 +130,4 @@ def _build_kernel(kernel: MatchedKernel) -> ReconciledKernelPart:
     return ReconciledKernelPart.from_record(
         kernel,
         names={layer: tuple(map(escape_surrogates, dict.fromkeys(found))) for layer, found in names.items() if found},
-        overloaded=kernel.source is not None and kernel.source.overloaded,
-        runtime_share_pct=_to_percent(kernel.runtime_share),
     )
-
-
-def _build_diagnosis(found: Diagnosis) -> ReconciledDiagnosisPart:
-    return ReconciledDiagnosisPart.from_record(
-        found,
-        runtime_share_pct=_to_percent(found.kernel.runtime_share),
-        agreeing=tuple(map(_build_signal, found.agreeing)),
-        contradicting=tuple(map(_build_signal, found.contradicting)),
-    )
-
-
-def _build_signal(signal: Signal) -> SignalPart:
-    return SignalPart.from_record(signal, about=signal.about or None)
-
-
-def _to_percent(share: float | None) -> float | None:
-    return None if share is None else 100.0 * share

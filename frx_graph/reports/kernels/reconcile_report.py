@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from rich.console import Console
 from rich.text import Text
@@ -13,7 +13,6 @@ from frx_graph.reports.kernels.reconcile_document import (
     MissingEvidencePart,
     ReconciledDiagnosisPart,
     ReconcileResult,
-    SignalPart,
     UnreconciledPart,
 )
 from frx_graph.reports.render.quantities import format_count, format_percent
@@ -50,8 +49,8 @@ def render_reconciliation(result: ReconcileResult, *, top: int, width: int, colo
     print_wrapped(console, f"{kernels}, {matched} of them in more than one layer")
     for kernel in result.kernels:
         if kernel.overloaded:
-            said = f"{clean_line(kernel.name, _NAME)} names several kernels of the source: not matched"
-            print_wrapped(console, said)
+            name = clean_line(kernel.name, _NAME)
+            print_wrapped(console, f"{name} names several kernels of the source: not matched")
     print_diagnoses(console, "DIAGNOSES", result.diagnoses, top)
     _print_unreconciled(console, result.unreconciled)
     shown = {(one.diagnosis, one.kernel) for one in result.diagnoses[:top]}
@@ -66,21 +65,15 @@ def print_diagnoses(console: Console, title: str, found: Sequence[ReconciledDiag
         print_wrapped(console, "None that these layers show.")
     for number, one in enumerate(found[:top], start=1):
         console.print(Text(f"{number}. [{one.confidence.upper()}] {one.title}", "bold"))
-        share = (
-            "" if one.runtime_share_pct is None else f", {format_percent(one.runtime_share_pct)} of the time of kernels"
-        )
+        pct = one.runtime_share_pct
+        share = "" if pct is None else f", {format_percent(pct)} of the time of kernels"
         print_wrapped(console, f"{one.diagnosis} in {clean_line(one.kernel, _NAME)}{share}")
-        for signal in one.agreeing:
-            print_wrapped(console, f"+ {_format_signal(signal)}")
-        for signal in one.contradicting:
-            print_wrapped(console, f"- {_format_signal(signal)}")
+        for mark, signals in (("+", one.agreeing), ("-", one.contradicting)):
+            for signal in signals:
+                line = "" if signal.line is None else f", line {signal.line}"
+                print_wrapped(console, f"{mark} {signal.layer.value}{line} ({signal.grade}): {signal.evidence}")
     if len(found) > top:
         console.print(Text(f"{len(found) - top} more: --top {len(found)}"))
-
-
-def _format_signal(signal: SignalPart) -> str:
-    line = "" if signal.line is None else f", line {signal.line}"
-    return f"{signal.layer.value}{line} ({signal.grade}): {signal.evidence}"
 
 
 def _print_unreconciled(console: Console, found: Sequence[UnreconciledPart]) -> None:
@@ -105,21 +98,15 @@ def print_missing_evidence(
     if not wanted:
         return
     print_title(console, "MISSING EVIDENCE")
-    fallbacks = dict.fromkeys(one.fallback for one in wanted[:top] if one.fallback is not None)
     for one in wanted[:top]:
         console.print(Text(f"{one.diagnosis}", "bold"))
-        for line in _yield_missing_lines(one):
-            print_wrapped(console, line)
+        print_wrapped(console, clean_line(one.kernel, _NAME))
+        now = one.confidence or "not told"
+        print_wrapped(console, f"confidence: {now} -> {one.confidence_if_confirmed} if {one.layer.value} confirms it")
+        print_wrapped(console, f"collect: {one.what}")
         if one.command is not None:
             print_command(console, one.command)
-    for fallback in fallbacks:
+    for fallback in dict.fromkeys(one.fallback for one in wanted[:top] if one.fallback is not None):
         console.print(Text("Fallback:"))
         print_command(console, fallback)
     print_more(console, len(found), min(top, len(wanted)))
-
-
-def _yield_missing_lines(one: MissingEvidencePart) -> Iterator[str]:
-    yield clean_line(one.kernel, _NAME)
-    now = one.confidence or "not told"
-    yield f"confidence: {now} -> {one.confidence_if_confirmed} if {one.layer.value} confirms it"
-    yield f"collect: {one.what}"

@@ -14,9 +14,9 @@ _OF_RECORD = "record"
 """Validation context of a part that is built from a record, not read from a document."""
 
 
-def read_from(path: str, **field: Any) -> Any:
+def read_from(path: str, description: str | None = None, **field: Any) -> Any:
     """Return a field that `Part.from_record` takes from the attribute `path` of the record, such as `card.title`."""
-    return Field(validation_alias=AliasPath(*path.split(".")), **field)
+    return Field(validation_alias=AliasPath(*path.split(".")), description=description, **field)
 
 
 def is_of_record(info: ValidationInfo) -> bool:
@@ -32,12 +32,20 @@ def _to_microseconds(value: float | None, info: ValidationInfo) -> float | None:
     return value / 1e3 if is_of_record(info) and value is not None else value
 
 
+def _to_percent(value: float | None, info: ValidationInfo) -> float | None:
+    return 100.0 * value if is_of_record(info) and value is not None else value
+
+
 Text = Annotated[str, BeforeValidator(escape_surrogates)]
 """Untrusted text. Lone surrogates are escaped."""
 Milliseconds = Annotated[float, BeforeValidator(_to_milliseconds)]
 """Milliseconds in a document, nanoseconds in its records."""
 Microseconds = Annotated[float, BeforeValidator(_to_microseconds)]
 """Microseconds in a document, nanoseconds in its records."""
+Percent = Annotated[float, BeforeValidator(_to_percent)]
+"""Percent in a document, a share, 0..1, in its records."""
+TextOrNull = Annotated[str | None, BeforeValidator(lambda text: text or None)]
+"""Null in a document, empty text in its records."""
 
 
 class _Overlay:
@@ -63,6 +71,12 @@ class Part(BaseModel):
         `own` adds or replaces attributes of the record.
         """
         return cls.model_validate(_Overlay(record, own) if own else record, from_attributes=True, context=_OF_RECORD)
+
+
+class WrittenPart(Part):
+    """A part that is never read. Its schema requires all fields, those with a default too."""
+
+    model_config = ConfigDict(json_schema_serialization_defaults_required=True)
 
 
 class FinitePart(Part):

@@ -48,10 +48,10 @@ def format_seconds(value: float | None) -> str:
     value = drop_non_finite(value)
     if value is None:
         return UNKNOWN
-    for unit, scale in (("s", 1.0), ("ms", 1e3), ("µs", 1e6)):
-        if value * scale >= 0.9995 or unit == "µs":
+    for unit, scale in (("s", 1.0), ("ms", 1e3)):
+        if value * scale >= 0.9995:
             return f"{format_three_digits(value * scale)} {unit}"
-    raise AssertionError("the loop ends at µs")
+    return f"{format_three_digits(value * 1e6)} µs"
 
 
 def format_rate(value: float | None, unit: str) -> str:

@@ -6,9 +6,8 @@ import shlex
 from collections.abc import Sequence
 from typing import Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
-from frx_graph.analyzers.kernels.recommendations import Recommendation
 from frx_graph.reports.render.document import FinitePart, read_from
 from frx_graph.rules.recommendation_card import Direction
 
@@ -21,23 +20,25 @@ class ValidationPart(FinitePart):
     direction: Direction = read_from("step.direction")
     threshold_good: float | None = read_from("step.threshold_good")
     expected: str = read_from("step.expected")
-    current_value: float | None = read_from("current", description="null: not measured")
+    current_value: float | None = read_from("current", "null: not measured")
 
 
 class RecommendationPart(FinitePart):
     """An advice card that applies here."""
+
+    model_config = ConfigDict(json_schema_serialization_defaults_required=True)
 
     id: str = read_from("card.id")
     title: str = read_from("card.title")
     priority: Literal["high", "medium", "low"]
     score: float
     tier: int = read_from(
-        "card.tier", description="0 changes a setting, such as a launch configuration, 1 the code, 2 the algorithm"
+        "card.tier", "0 changes a setting, such as a launch configuration, 1 the code, 2 the algorithm"
     )
     confidence: float = Field(description="0..1: the label's evidence, reduced if the verdict is unknown")
-    estimated_speedup_pct_min: float | None = Field(description="null: no estimate")
+    estimated_speedup_pct_min: float | None = Field(default=None, description="null: no estimate")
     estimated_speedup_pct_max: float | None = read_from(
-        "most_speedup_pct", description="bound from counters for the kernel; null: no bound"
+        "most_speedup_pct", "bound from counters for the kernel; null: no bound"
     )
     effort: str = read_from("card.effort")
     risk: str = read_from("card.risk")
@@ -48,11 +49,6 @@ class RecommendationPart(FinitePart):
     risks: tuple[str, ...] = read_from("card.risks")
     triggered_by: tuple[str, ...]
     kernels: tuple[str, ...]
-
-
-def build_recommendation(found: Recommendation) -> RecommendationPart:
-    """Return the document part of an advice card."""
-    return RecommendationPart.from_record(found, estimated_speedup_pct_min=None)
 
 
 YOUR_PROGRAM = ("./your_app",)

@@ -9,8 +9,10 @@ from rich.text import Text
 
 from frx_graph.reports.render.recommendation_part import RecommendationPart, ValidationPart
 from frx_graph.reports.render.text_console import INDENT, print_command, print_title, print_wrapped
-from frx_graph.rules.recommendation_card import OF_TRACES
+from frx_graph.rules.recommendation_card import OF_TRACES, Direction
 
+ARROWS = {Direction.DECREASE: "<--", Direction.INCREASE: "-->", Direction.STABLE: "---"}
+"""The direction in which a metric moves if a change helped."""
 _TIERS = ("Tier 0, a setting", "Tier 1, the code", "Tier 2, the algorithm")
 
 
@@ -59,7 +61,6 @@ def _yield_commands(found: RecommendationPart) -> Iterator[str]:
 
 def format_step(step: ValidationPart) -> str:
     """Return the direction in which a metric moves if the change helped, and its earlier value."""
-    arrow = {"decrease": "<--", "increase": "-->", "stable": "---"}[step.direction.value]
     was = "" if step.current_value is None else f"was {step.current_value:.4g}; "
     target = "" if step.threshold_good is None else f" (target: {step.threshold_good:g})"
-    return f"{arrow} {step.label}: {was}{step.expected}{target}"
+    return f"{ARROWS[step.direction]} {step.label}: {was}{step.expected}{target}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from rich.console import Console
 from rich.table import Table
@@ -67,10 +67,12 @@ def print_more(console: Console, total: int, shown: int, noun: str = "") -> None
         console.print(Text(f"{INDENT}{total - shown} more{noun and f' {noun}'}: --json has all"))
 
 
-def make_table(first: str, *headings: str) -> Table:
-    """Return a table without rules: names on the left, figures on the right."""
+def print_table(console: Console, headings: Sequence[str], rows: Iterable[Iterable[str | Text]]) -> None:
+    """Print a table without rules: names on the left, figures on the right."""
     table = Table(box=None, pad_edge=False, show_edge=False, header_style="bold")
-    table.add_column(first, no_wrap=True, overflow="ellipsis")
-    for heading in headings:
+    table.add_column(headings[0], no_wrap=True, overflow="ellipsis")
+    for heading in headings[1:]:
         table.add_column(heading, justify="right", no_wrap=True)
-    return table
+    for row in rows:
+        table.add_row(*row)
+    console.print(table, soft_wrap=False)

@@ -7,7 +7,13 @@ from rich.text import Text
 
 from frx_graph.reports.render.quantities import UNKNOWN, format_byte_count, format_count, format_share
 from frx_graph.reports.render.source_path import cut_path
-from frx_graph.reports.render.text_console import INDENT, make_console, make_table, print_title, print_wrapped
+from frx_graph.reports.render.text_console import (
+    INDENT,
+    make_console,
+    print_table,
+    print_title,
+    print_wrapped,
+)
 from frx_graph.reports.runs.fleet_document import BundlesPart, CostPart, FleetDocument, RunsPart, SitePart
 from frx_graph.support.plain_text import clean_line
 
@@ -24,30 +30,32 @@ def render_fleet(document: FleetDocument, *, top: int, width: int, color: bool) 
     runs = document.runs
     console.print(Text.assemble(("FLEET", "bold"), f"  {cut_path(document.source, width - 7)}"))
     print_wrapped(console, _describe_bundles(document.bundles, runs))
-    print_wrapped(console, _describe_time(runs))
+    unknown = f"; {format_count(runs.runs_not_timed, 'run')} not timed" if runs.runs_not_timed else ""
+    print_wrapped(console, f"{format_count(runs.steps, 'step')} in {format_hours(runs.seconds)}{unknown}")
     _print_bottlenecks(console, document)
     _print_labels(console, document)
     _print_rules(console, document, top)
     _print_sites(console, document, top)
     _print_advice(console, document, top)
-    _print_problems(console, document.bundles)
+    bundles = document.bundles
+    if bundles.problems:
+        print_title(console, f"NOT READ ({bundles.problems:,})")
+    for problem in bundles.problems_listed[:_PROBLEMS]:
+        print_wrapped(console, f"{problem.place}: {problem.reason}")
+    listed = len(bundles.problems_listed)
+    _print_hidden(console, listed - _PROBLEMS, bundles.problems - listed)
     return out.getvalue()
 
 
 def _describe_bundles(bundles: BundlesPart, runs: RunsPart) -> str:
     said = f"{format_count(runs.runs, 'run')}, {runs.with_trace:,} with a profiler's trace"
-    if bundles.analysed_anew:
-        said += f"; {bundles.analysed_anew:,} analysed again"
-    if bundles.twice:
-        said += f"; {bundles.twice:,} duplicates, counted once"
-    if bundles.problems:
-        said += f"; {bundles.problems:,} could not be read"
+    for count, what in (
+        (bundles.analysed_anew, "analysed again"),
+        (bundles.twice, "duplicates, counted once"),
+        (bundles.problems, "could not be read"),
+    ):
+        said += f"; {count:,} {what}" if count else ""
     return said
-
-
-def _describe_time(runs: RunsPart) -> str:
-    unknown = f"; {format_count(runs.runs_not_timed, 'run')} not timed" if runs.runs_not_timed else ""
-    return f"{format_count(runs.steps, 'step')} in {format_hours(runs.seconds)}{unknown}"
 
 
 def format_hours(seconds: float | None) -> str:
@@ -66,11 +74,11 @@ def _format_cost(cost: CostPart) -> tuple[str, str, str]:
 
 def _print_bottlenecks(console: Console, document: FleetDocument) -> None:
     print_title(console, "WHAT HOLDS RUNS BACK")
-    table = make_table("bottleneck", "runs", "of runs", "time of their steps")
+    rows = []
     for part in document.bottlenecks[:_NAMES]:
         share = format_share(part.runs / document.runs.runs)
-        table.add_row(_make_cell(part.label or NOTHING), f"{part.runs:,}", share, format_hours(part.seconds))
-    console.print(table, soft_wrap=False)
+        rows.append((_make_cell(part.label or NOTHING), f"{part.runs:,}", share, format_hours(part.seconds)))
+    print_table(console, ("bottleneck", "runs", "of runs", "time of their steps"), rows)
     _print_hidden(console, len(document.bottlenecks) - _NAMES, document.bottlenecks_not_listed)
 
 
@@ -79,30 +87,26 @@ def _print_labels(console: Console, document: FleetDocument) -> None:
     if not present:
         return
     print_title(console, "LABELS, AND WHAT THEY COST AT MOST")
-    table = make_table("label", "runs", "time", "of steps", "unknown", "not told")
+    rows = []
     for part in present[:_NAMES]:
         name = f"{clean_line(part.label, _NAME)}{' (symptom)' if part.symptom else ''}"
-        table.add_row(Text(name), f"{part.runs:,}", *_format_cost(part.cost), f"{part.undecidable:,}")
-    console.print(table, soft_wrap=False)
+        rows.append((Text(name), f"{part.runs:,}", *_format_cost(part.cost), f"{part.undecidable:,}"))
+    print_table(console, ("label", "runs", "time", "of steps", "unknown", "not told"), rows)
     _print_hidden(console, len(present) - _NAMES, document.labels_not_listed)
-    print_wrapped(
-        console,
-        "unknown: affected runs with unknown cost; not told: runs that cannot show it",
-    )
+    print_wrapped(console, "unknown: affected runs with unknown cost; not told: runs that cannot show it")
 
 
 def _print_rules(console: Console, document: FleetDocument, top: int) -> None:
     if not document.rules:
         return
     print_title(console, "LAYOUT RULES")
-    table = make_table("rule", "runs", "sites", "a step", "time", "unknown")
+    rows = []
     for part in document.rules[:top]:
         rule = part.rule if part.name is None else f"{part.rule} {part.name}"
         time, _, unknown = _format_cost(part.cost)
-        table.add_row(
-            _make_cell(rule), f"{part.runs:,}", f"{part.sites:,}", _format_bytes(part.bytes_per_step), time, unknown
-        )
-    console.print(table, soft_wrap=False)
+        traffic = _format_bytes(part.bytes_per_step)
+        rows.append((_make_cell(rule), f"{part.runs:,}", f"{part.sites:,}", traffic, time, unknown))
+    print_table(console, ("rule", "runs", "sites", "a step", "time", "unknown"), rows)
     _print_hidden(console, len(document.rules) - top, document.rules_not_listed)
 
 
@@ -113,10 +117,8 @@ def _print_sites(console: Console, document: FleetDocument, top: int) -> None:
     for part in document.sites[:top]:
         print_wrapped(console, f"{clean_line(part.rule)} {_format_place(part)}")
         print_wrapped(console, clean_line(part.title), INDENT * 2)
-        said = (
-            f"{format_count(part.runs, 'run')}, {format_count(part.findings, 'finding')}; "
-            f"{_describe_traffic(part)}; {_describe_cost(part.cost)}"
-        )
+        counts = f"{format_count(part.runs, 'run')}, {format_count(part.findings, 'finding')}"
+        said = f"{counts}; {_describe_traffic(part)}; {_describe_cost(part.cost)}"
         print_wrapped(console, said, INDENT * 2)
     _print_hidden(console, len(document.sites) - top, document.sites_not_listed)
 
@@ -124,9 +126,8 @@ def _print_sites(console: Console, document: FleetDocument, top: int) -> None:
 def _describe_traffic(part: SitePart) -> str:
     if part.bytes_per_step is None:
         return "bytes unknown"
-    unknown = (
-        f", of {format_count(part.findings_without_bytes, 'finding')} unknown" if part.findings_without_bytes else ""
-    )
+    without = part.findings_without_bytes
+    unknown = f", of {format_count(without, 'finding')} unknown" if without else ""
     return f"{_format_bytes(part.bytes_per_step)} a step{unknown}"
 
 
@@ -155,16 +156,6 @@ def _print_advice(console: Console, document: FleetDocument, top: int) -> None:
         effort = f"{format_count(part.runs, 'run')} | Effort: {part.effort} | Risk: {part.risk}"
         print_wrapped(console, f"{effort} | {_describe_cost(part.saving)}", INDENT * 2)
     _print_hidden(console, len(document.advice) - top, document.advice_not_listed)
-
-
-def _print_problems(console: Console, bundles: BundlesPart) -> None:
-    if not bundles.problems:
-        return
-    print_title(console, f"NOT READ ({bundles.problems:,})")
-    for problem in bundles.problems_listed[:_PROBLEMS]:
-        print_wrapped(console, f"{problem.place}: {problem.reason}")
-    listed = len(bundles.problems_listed)
-    _print_hidden(console, listed - _PROBLEMS, bundles.problems - listed)
 
 
 def _print_hidden(console: Console, listed: int, not_listed: int) -> None:

@@ -14,11 +14,11 @@ from frx_graph.reports.kernels.explain_document import (
     KeyMetricPart,
     MissingPart,
     TopKernelPart,
+    classify_confidence,
+    shorten_recommendation,
 )
-from frx_graph.reports.kernels.explanation import NAME_LIMIT, classify_confidence, shorten_recommendation
-from frx_graph.reports.runs.run_parts import RunResult, ScopePart, SummaryPart
-from frx_graph.reports.runs.trace_parts import KernelPart, LabelPart
-from frx_graph.support.plain_text import clean_line
+from frx_graph.reports.runs.run_document import RunResult, SummaryPart
+from frx_graph.reports.runs.trace_document import KernelPart, LabelPart
 
 RECOLLECT = "frx collect --explain -- python train.py"
 _UNREADABLE = "some files of the bundle were not read: frx analyze names them"
@@ -33,16 +33,20 @@ def explain_run(result: RunResult, scope: Scope) -> ExplainDocument:
     told = found.diagnosis.user_facing_bottleneck
     primary = next((one for one in diagnoses if one.label == told and told != lines.INSUFFICIENT), None)
     if primary is not None and found.diagnosis.confidence is not None:
+        evidence = [*found.diagnosis.evidence, *_describe_times(found.run_summary)]
+        if count := len(found.layout_findings):
+            # Without the tensors' names, which belong to the program.
+            evidence.append(f"strides of {count} tensors changed between steps while shapes did not (FRX006)")
         primary = primary.model_copy(
             update={
                 "confidence": found.diagnosis.confidence,
                 "confidence_label": classify_confidence(found.diagnosis.confidence),
-                "evidence": (*found.diagnosis.evidence, *_describe_times(found.run_summary), *_describe_layouts(found)),
+                "evidence": tuple(evidence),
             }
         )
     kernels = () if result.trace is None else result.trace.kernels
     return ExplainDocument(
-        evidence_file=clean_line(result.run_id, NAME_LIMIT),
+        evidence_file=result.run_id,
         layers_available=("run",),
         primary_diagnosis=primary,
         diagnoses=diagnoses,
@@ -50,36 +54,30 @@ def explain_run(result: RunResult, scope: Scope) -> ExplainDocument:
         static_findings=(),
         reconciled=(),
         ncu_bottlenecks=(),
-        top_kernels=tuple(_build_kernel(rank, one) for rank, one in enumerate(kernels[:_KERNELS], start=1)),
         roofline=None,
         occupancy_summary=None,
+        top_kernels=tuple(_build_kernel(rank, one) for rank, one in enumerate(kernels[:_KERNELS], start=1)),
         top_recommendations=tuple(map(shorten_recommendation, found.diagnosis.recommendations[:_RECOMMENDATIONS])),
         missing_data=tuple(
-            MissingPart(layer="run", reason=f"{gap.subject}: {gap.reason}", command=None) for gap in result.missing
-        )
-        + ((MissingPart(layer="run", reason=_UNREADABLE, command=None),) if result.unread else ()),
+            MissingPart(layer="run", reason=reason)
+            for reason in (
+                *(f"{gap.subject}: {gap.reason}" for gap in result.missing),
+                *([_UNREADABLE] if result.unread else []),
+            )
+        ),
         reprofile_command=RECOLLECT,
         source=None,
     )
 
 
 def _build_diagnosis(label: LabelPart) -> DiagnosisPart:
-    return DiagnosisPart(
-        label=label.label,
+    return DiagnosisPart.from_record(
+        label,
         title=get_label_title(label.label),
-        score=label.score,
-        confidence=label.confidence,
         confidence_label=classify_confidence(label.confidence),
         evidence=(label.evidence,),
         kernels=(),
     )
-
-
-def _describe_layouts(found: ScopePart) -> Iterator[str]:
-    """Describe stride changes without the tensors' names, which belong to the program."""
-    if found.layout_findings:
-        count = len(found.layout_findings)
-        yield f"strides of {count} tensors changed between steps while shapes did not (FRX006)"
 
 
 def _describe_times(summary: SummaryPart) -> Iterator[str]:
@@ -121,13 +119,8 @@ def _build_metrics(summary: SummaryPart) -> Iterator[KeyMetricPart]:
 def _build_kernel(rank: int, kernel: KernelPart) -> TopKernelPart:
     return TopKernelPart(
         rank=rank,
-        kernel_name=clean_line(kernel.name, NAME_LIMIT),
+        kernel_name=kernel.name,
         launches=kernel.count,
         seconds=kernel.total_ms / 1e3,
         runtime_share_pct=None if kernel.busy_share is None else 100 * kernel.busy_share,
-        mfu_pct=None,
-        roofline_region=None,
-        opportunity=None,
-        opportunity_score=None,
-        registers=None,
     )

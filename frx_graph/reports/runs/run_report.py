@@ -12,7 +12,6 @@ from frx_graph.analyzers.run.steps import Scope
 from frx_graph.analyzers.timeline.labels import Answer
 from frx_graph.reports.render.quantities import (
     UNKNOWN,
-    format_byte_count,
     format_count,
     format_frequency,
     format_ms,
@@ -28,15 +27,15 @@ from frx_graph.reports.render.text_console import (
     print_title,
     print_wrapped,
 )
-from frx_graph.reports.runs.run_parts import (
-    DiagnosisPart,
+from frx_graph.reports.runs.run_document import (
     RunResult,
     ScopePart,
     StrideChangePart,
     SummaryPart,
     TaxPart,
 )
-from frx_graph.reports.runs.trace_parts import LayoutPart, TraceResult
+from frx_graph.reports.runs.trace_document import TraceResult
+from frx_graph.reports.runs.trace_report import describe_conversion
 from frx_graph.support.plain_text import clean_line
 
 _FEW = 5
@@ -54,16 +53,21 @@ def render_run(result: RunResult, scope: Scope, read_from: str, *, top: int, wid
     print_wrapped(console, f"Read from: {read_from}")
     _print_verdict(console, found)
     print_section(console, "EVIDENCE", (f"- {line}" for line in found.diagnosis.evidence))
-    _print_snapshot(console, found.run_summary)
+    print_title(console, "PERFORMANCE SNAPSHOT")
+    for key, value in _yield_figures(found.run_summary):
+        _print_row(console, key, value)
     _print_parts(console, found.run_summary)
     if found.diagnosis.recommendations:
         _print_recommendations(console, found.diagnosis.recommendations, top)
     print_section(console, "FRAMEWORK ABSTRACTION TAX", _yield_tax_lines(found.framework_abstraction_tax))
     _print_layouts(console, found, result.trace)
-    print_section(console, "WHY NOT THE OTHERS", _yield_why_not(found.diagnosis))
+    why_not = []
+    for answer in (Answer.PRESENT, Answer.UNDECIDABLE, Answer.ABSENT):
+        unknown = "not decidable: " if answer is Answer.UNDECIDABLE else ""
+        why_not += [f"{one.label}: {unknown}{one.reason}" for one in found.diagnosis.why_not if one.answer is answer]
+    print_section(console, "WHY NOT THE OTHERS", why_not)
     if result.scope_comparison.primary_changed:
-        print_title(console, "SCOPES")
-        print_wrapped(console, result.scope_comparison.reading)
+        print_section(console, "SCOPES", (result.scope_comparison.reading,))
     missing = (f"{clean_line(gap.subject)}: {gap.reason}" for gap in (*result.missing, *result.unread))
     warnings = (f"the program says: {warning}" for warning in result.warnings)
     print_section(console, "NOT IN THIS RUN", (*missing, *warnings))
@@ -76,7 +80,7 @@ def _describe_scope(found: ScopePart, result: RunResult) -> str:
     if found.scope is Scope.STEADY_STATE and steps < result.step_count:
         said += f" of {result.step_count:,}"
     several = len(found.run_summary.processes)
-    return said + (f", {several} processes)" if several > 1 else ")")
+    return f"{said}{f', {several} processes' if several > 1 else ''})"
 
 
 def _print_verdict(console: Console, found: ScopePart) -> None:
@@ -91,36 +95,27 @@ def _print_verdict(console: Console, found: ScopePart) -> None:
     _print_row(console, "Reason", told.reason)
 
 
-def _print_snapshot(console: Console, summary: SummaryPart) -> None:
-    print_title(console, "PERFORMANCE SNAPSHOT")
+def _yield_figures(summary: SummaryPart) -> Iterator[tuple[str, str]]:
     busy = format_share(summary.gpu_busy_share)
     sampled = summary.sampled_gpu_busy_share
     if sampled is not None and sampled != summary.gpu_busy_share:
         busy += f" in the profiled steps, {format_percent(100 * sampled)} by samples"
     rate = UNKNOWN if summary.steps_per_s is None else format_frequency(summary.steps_per_s, "steps/s")
     spread = f"median {format_ms(summary.median_step_ms)}, 90 % below {format_ms(summary.p90_step_ms)}"
-    rows = (
-        ("GPU busy", busy),
-        ("GPU memory busy", format_share(summary.memory_busy_share)),
-        ("GPU memory, most", format_share(summary.peak_memory_share)),
-        ("Step time", f"{format_ms(summary.step_ms)} from batch to batch; {spread}"),
-        ("Throughput", f"{rate}{' of each process' if len(summary.processes) > 1 else ''}"),
-        ("Dominant stall", summary.dominant_stall or "none recorded"),
-    )
-    for key, value in rows:
-        _print_row(console, key, value)
+    yield "GPU busy", busy
+    yield "GPU memory busy", format_share(summary.memory_busy_share)
+    yield "GPU memory, most", format_share(summary.peak_memory_share)
+    yield "Step time", f"{format_ms(summary.step_ms)} from batch to batch; {spread}"
+    yield "Throughput", f"{rate}{' of each process' if len(summary.processes) > 1 else ''}"
+    yield "Dominant stall", summary.dominant_stall or NOTHING
     if summary.failed_steps:
-        _print_row(console, "Failed", format_count(summary.failed_steps, "step"))
+        yield "Failed", format_count(summary.failed_steps, "step")
     if summary.incomplete_steps:
-        _print_row(console, "Not timed", f"{format_count(summary.incomplete_steps, 'step')} with missing events")
+        yield "Not timed", f"{format_count(summary.incomplete_steps, 'step')} with missing events"
     if summary.last_loss is not None or summary.losses_not_finite:
-        bad = (
-            f", {format_count(summary.losses_not_finite, 'loss', 'losses')} not finite"
-            if summary.losses_not_finite
-            else ""
-        )
+        lost = format_count(summary.losses_not_finite, "loss", "losses")
         last = UNKNOWN if summary.last_loss is None else f"{summary.last_loss:.4g}"
-        _print_row(console, "Last loss", f"{last}{bad}")
+        yield "Last loss", f"{last}{f', {lost} not finite' if summary.losses_not_finite else ''}"
 
 
 def _print_parts(console: Console, summary: SummaryPart) -> None:
@@ -180,7 +175,7 @@ def _print_layouts(console: Console, found: ScopePart, trace: TraceResult | None
     print_more(console, len(found.layout_findings), _FEW)
     if trace is not None and trace.layout_findings:
         for work in trace.layout[:_FEW]:
-            print_wrapped(console, _describe_conversion(work))
+            print_wrapped(console, describe_conversion(work, _NAME))
         told = format_count(trace.layout_findings, "finding")
         print_wrapped(console, f"{told} in the profiler's trace: `frx analyze --trace` on that file explains them.")
 
@@ -188,13 +183,10 @@ def _print_layouts(console: Console, found: ScopePart, trace: TraceResult | None
 def _print_stride_change(console: Console, change: StrideChangePart) -> None:
     print_wrapped(console, f"{change.rule} [{change.severity.upper()}] {change.title}")
     shape = "×".join(map(str, change.shape))
-    before, after = _format_strides(change.strides_before), _format_strides(change.strides_after)
-    print_wrapped(
-        console,
-        f"shape {shape}: from {before}, {change.layout_before}, to {after}, {change.layout_after}; "
-        f"{change.count} of {change.among} times",
-        INDENT * 2,
-    )
+    before = f"({', '.join(map(str, change.strides_before))}), {change.layout_before}"
+    after = f"({', '.join(map(str, change.strides_after))}), {change.layout_after}"
+    said = f"shape {shape}: from {before}, to {after}; {change.count} of {change.among} times"
+    print_wrapped(console, said, INDENT * 2)
     if change.steps:
         more = ", …" if change.count > len(change.steps[:_FEW]) else ""
         numbers = ", ".join(map(str, change.steps[:_FEW]))
@@ -202,29 +194,9 @@ def _print_stride_change(console: Console, change: StrideChangePart) -> None:
     print_wrapped(console, f"Fix: {change.fix}", INDENT * 2)
 
 
-def _format_strides(strides: tuple[int, ...]) -> str:
-    return f"({', '.join(map(str, strides))})"
-
-
-def _describe_conversion(work: LayoutPart) -> str:
-    copies = format_count(work.copies, "copy", "copies")
-    moved = "of unknown size" if work.bytes is None else f"moving {format_byte_count(work.bytes)}"
-    return f"{work.rule} {clean_line(work.operator, _NAME)}: {copies} {moved}, {format_ms(work.total_ms)}"
-
-
-def _yield_why_not(told: DiagnosisPart) -> Iterator[str]:
-    for answer in (Answer.PRESENT, Answer.UNDECIDABLE, Answer.ABSENT):
-        unknown = "not decidable: " if answer is Answer.UNDECIDABLE else ""
-        yield from (f"{one.label}: {unknown}{one.reason}" for one in told.why_not if one.answer is answer)
-
-
 def _print_row(console: Console, key: str, value: str) -> None:
-    indent = " " * (len(INDENT) + _KEY + 2)
-    for line in textwrap.wrap(
-        value,
-        console.width,
-        initial_indent=f"{INDENT}{key:<{_KEY}}: ",
-        subsequent_indent=indent,
-        break_long_words=False,
-    ):
-        console.print(Text(line))
+    first = f"{INDENT}{key:<{_KEY}}: "
+    lines = textwrap.wrap(
+        value, console.width, initial_indent=first, subsequent_indent=" " * len(first), break_long_words=False
+    )
+    console.print(Text("\n".join(lines)))

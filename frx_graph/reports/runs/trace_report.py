@@ -23,22 +23,18 @@ from frx_graph.reports.render.source_path import cut_path
 from frx_graph.reports.render.text_console import (
     INDENT,
     make_console,
-    make_table,
     print_more,
     print_section,
+    print_table,
     print_title,
     print_wrapped,
 )
-from frx_graph.reports.runs.trace_parts import (
+from frx_graph.reports.runs.trace_document import (
     DevicePart,
-    LabelPart,
     LaunchPart,
     LayoutPart,
-    OperatorPart,
     SitePart,
     TraceResult,
-    TransferPart,
-    WaitPart,
 )
 from frx_graph.support.plain_text import clean_line
 
@@ -60,7 +56,11 @@ def render_trace(result: TraceResult, *, top: int, width: int, color: bool) -> s
     _print_verdict(console, result)
     print_title(console, "LABELS")
     for label in result.labels:
-        _print_label(console, label)
+        mark, style = _MARKS[label.answer]
+        score = f"  score {label.score:.2f}" if label.answer is Answer.PRESENT else ""
+        note = "  not decidable" if label.answer is Answer.UNDECIDABLE else "  symptom" if label.symptom else ""
+        console.print(Text.assemble(INDENT, (mark, style), f" {label.label}{score}{note}"))
+        print_wrapped(console, label.evidence, INDENT * 2)
     if result.devices:
         _print_devices(console, result)
     _print_parts(console, result)
@@ -74,11 +74,10 @@ def render_trace(result: TraceResult, *, top: int, width: int, color: bool) -> s
     if result.layout_findings:
         print_title(console, "LAYOUT CHANGES")
         for work in result.layout[:_ROWS]:
-            print_wrapped(console, _format_layout(work))
-        told = format_count(result.layout_findings, "finding") + (
-            "" if result.layout else " on copies that take no device time here"
-        )
-        print_wrapped(console, f"{told}: `frx analyze --trace` explains them.")
+            print_wrapped(console, describe_conversion(work, _NAME, _format_site(work.site, " at ")))
+        told = format_count(result.layout_findings, "finding")
+        where = "" if result.layout else " on copies that take no device time here"
+        print_wrapped(console, f"{told}{where}: `frx analyze --trace` explains them.")
     print_recommendations(console, result.recommendations, top)
     print_section(console, "NOT IN THIS TRACE", (f"{gap.subject}: {gap.reason}" for gap in result.missing))
     return out.getvalue()
@@ -105,41 +104,27 @@ def _print_verdict(console: Console, result: TraceResult) -> None:
         print_wrapped(console, f"Symptom: {result.symptom}")
 
 
-def _print_label(console: Console, label: LabelPart) -> None:
-    mark, style = _MARKS[label.answer]
-    line = Text(INDENT)
-    line.append(mark, style)
-    score = f"  score {label.score:.2f}" if label.answer is Answer.PRESENT else ""
-    note = "  not decidable" if label.answer is Answer.UNDECIDABLE else "  symptom" if label.symptom else ""
-    line.append(f" {label.label}{score}{note}")
-    console.print(line)
-    print_wrapped(console, label.evidence, INDENT * 2)
-
-
 def _print_devices(console: Console, result: TraceResult) -> None:
     print_title(console, f"DEVICES, within {format_ms(result.window.span_ms)}")
-    table = make_table("device", "busy", "idle", "kernels", "copies", "fills")
+    rows = []
     for device in result.devices:
-        table.add_row(
-            _format_device(device),
-            format_percent(100 * device.busy_share),
-            format_percent(100 * device.idle_share),
-            format_ms(device.kernel_busy_ms),
-            format_ms(device.memcpy_busy_ms),
-            format_ms(device.memset_busy_ms),
-        )
-    console.print(table, soft_wrap=False)
+        times = (device.kernel_busy_ms, device.memcpy_busy_ms, device.memset_busy_ms)
+        shares = (format_share(device.busy_share), format_share(device.idle_share))
+        rows.append((_format_device(device), *shares, *map(format_ms, times)))
+    print_table(console, ("device", "busy", "idle", "kernels", "copies", "fills"), rows)
     for device in result.devices:
         if len(device.streams) > 1:
             said = ", ".join(f"{clean_line(one.stream, 20)} {format_ms(one.busy_ms)}" for one in device.streams[:_FEW])
             more = f", {len(device.streams) - _FEW} more" if len(device.streams) > _FEW else ""
             print_wrapped(console, f"streams of {_format_device(device)}: {said}{more}")
         if device.communication_ms:
-            exposed = format_ms(device.exposed_communication_ms)
-            said = f"communication {format_ms(device.communication_ms)}, {exposed} of it without concurrent computation"
-            print_wrapped(console, said)
-    for transfer in result.transfers:
-        print_wrapped(console, _format_transfer(transfer))
+            all_of_it, exposed = format_ms(device.communication_ms), format_ms(device.exposed_communication_ms)
+            print_wrapped(console, f"communication {all_of_it}, {exposed} of it without concurrent computation")
+    for found in result.transfers:
+        kind = " ".join(part for part in (found.direction or "copies", found.host_memory) if part)
+        speed = "" if found.bytes_per_s is None else f", {format_rate(found.bytes_per_s, 'B/s')}"
+        moved = f"{format_count(found.count, 'copy', 'copies')}, {format_byte_count(found.bytes)}"
+        print_wrapped(console, f"{kind}: {moved} in {format_ms(found.total_ms)}{speed}")
 
 
 def _format_device(device: DevicePart) -> str:
@@ -147,33 +132,21 @@ def _format_device(device: DevicePart) -> str:
     return f"{number}{clean_line(device.name or 'unknown', _NAME)}"
 
 
-def _format_transfer(found: TransferPart) -> str:
-    kind = " ".join(part for part in (found.direction or "copies", found.host_memory) if part)
-    speed = "" if found.bytes_per_s is None else f", {format_rate(found.bytes_per_s, 'B/s')}"
-    copies = format_count(found.count, "copy", "copies")
-    return f"{kind}: {copies}, {format_byte_count(found.bytes)} in {format_ms(found.total_ms)}{speed}"
-
-
 def _print_parts(console: Console, result: TraceResult) -> None:
     host = result.host
-    rows = [
-        (part, host.parts_ms.get(part), host.device_parts_ms.get(part))
-        for part in Part
-        if part in host.parts_ms or part in host.device_parts_ms
-    ]
+    rows = []
+    for part in Part:
+        on_host, on_device = host.parts_ms.get(part), host.device_parts_ms.get(part)
+        if on_host is None and on_device is None:
+            continue
+        known = on_host is not None and result.window.host_ms
+        share = format_percent(100 * (on_host or 0.0) / result.window.host_ms) if known else "-"
+        times = ["-" if time is None else format_ms(time) for time in (on_host, on_device)]
+        rows.append((part, times[0], share, times[1]))
     if not rows:
         return
     print_title(console, "PARTS OF THE STEPS")
-    table = make_table("part", "host", "of steps", "kernels")
-    for part, on_host, on_device in rows:
-        share = None if on_host is None else 100 * on_host / result.window.host_ms if result.window.host_ms else None
-        table.add_row(
-            part,
-            "-" if on_host is None else format_ms(on_host),
-            "-" if share is None else format_percent(share),
-            "-" if on_device is None else format_ms(on_device),
-        )
-    console.print(table, soft_wrap=False)
+    print_table(console, ("part", "host", "of steps", "kernels"), rows)
     if host.collectives_ms and not result.devices:
         print_wrapped(console, f"collectives on the host: {format_ms(host.collectives_ms)}")
 
@@ -187,7 +160,8 @@ def _print_kernels(console: Console, result: TraceResult) -> None:
         cores = " on tensor cores" if kernel.tensor_cores else ""
         said = f"{kernel.count:>7,}× {format_ms(kernel.median_us / 1e3):>8}  {kernel.family}{cores}"
         console.print(_format_figures(kernel.total_ms, kernel.busy_share, said))
-        console.print(Text(f"{INDENT * 2}{_format_kernel(kernel.name, console.width - 2 * len(INDENT))}"))
+        name = normalize_kernel_name(kernel.name).replace("at::native::", "")
+        console.print(Text(f"{INDENT * 2}{clean_line(name, console.width - 2 * len(INDENT))}"))
     print_more(console, len(result.kernels), _ROWS)
 
 
@@ -198,25 +172,16 @@ def _print_operators(console: Console, result: TraceResult) -> None:
     for operator in result.operators[:_ROWS]:
         said = f"{format_count(operator.kernels, 'kernel'):>15}  {operator.part}"
         console.print(_format_figures(operator.total_ms, operator.share, said))
-        print_wrapped(console, _format_operator(operator), INDENT * 2)
+        inner, outer = clean_line(operator.inner, 2 * _NAME), clean_line(operator.outer, 2 * _NAME)
+        print_wrapped(console, inner if inner == outer else f"{inner} in {outer}", INDENT * 2)
         if operator.site is not None:
-            console.print(
-                Text(f"{INDENT * 2}{_format_place(operator.site, operator.sites, console.width - 2 * len(INDENT))}")
-            )
+            place = _format_place(operator.site, operator.sites, console.width - 2 * len(INDENT))
+            console.print(Text(f"{INDENT * 2}{place}"))
     print_more(console, len(result.operators), _ROWS)
 
 
 def _format_figures(total_ms: float, share: float | None, said: str) -> Text:
     return Text(f"{INDENT}{format_ms(total_ms):>8} {format_share(share):>7} {said}")
-
-
-def _format_kernel(name: str, limit: int) -> str:
-    return clean_line(normalize_kernel_name(name).replace("at::native::", ""), limit)
-
-
-def _format_operator(operator: OperatorPart) -> str:
-    inner, outer = clean_line(operator.inner, 2 * _NAME), clean_line(operator.outer, 2 * _NAME)
-    return inner if inner == outer else f"{inner} in {outer}"
 
 
 def _format_place(site: SitePart, sites: int, limit: int) -> str:
@@ -248,7 +213,9 @@ def _print_waits(console: Console, result: TraceResult) -> None:
     print_title(console, "WAITS FOR DEVICES, and long calls of the runtime")
     print_wrapped(console, f"waiting {format_ms(host.sync_wait_ms)}, {format_share(host.sync_wait_share)} of the steps")
     for wait in host.waits[:_FEW]:
-        print_wrapped(console, _format_wait(wait))
+        asked = "" if wait.asked_by is None else f" in {clean_line(wait.asked_by, _NAME)}"
+        call = f"{clean_line(wait.call, _NAME)}{asked}{_format_site(wait.site, ', ')}"
+        print_wrapped(console, f"{call}: {wait.count:,}×, {format_ms(wait.total_ms)}")
     if host.allocation_ms:
         print_wrapped(console, f"allocating and freeing: {format_ms(host.allocation_ms)}")
     longest = ", ".join(
@@ -258,14 +225,12 @@ def _print_waits(console: Console, result: TraceResult) -> None:
         print_wrapped(console, f"longest calls: {longest}")
 
 
-def _format_wait(wait: WaitPart) -> str:
-    asked = "" if wait.asked_by is None else f" in {clean_line(wait.asked_by, _NAME)}"
-    place = "" if wait.site is None else f", {cut_path(f'{wait.site.file}:{wait.site.line}', 40)}"
-    return f"{clean_line(wait.call, _NAME)}{asked}{place}: {wait.count:,}×, {format_ms(wait.total_ms)}"
+def _format_site(site: SitePart | None, before: str) -> str:
+    return "" if site is None else f"{before}{cut_path(f'{site.file}:{site.line}', 40)}"
 
 
-def _format_layout(work: LayoutPart) -> str:
-    place = "" if work.site is None else f" at {cut_path(f'{work.site.file}:{work.site.line}', 40)}"
+def describe_conversion(work: LayoutPart, name_limit: int, place: str = "") -> str:
+    """Describe the copies of one operator; `place` follows its name, which has at most `name_limit` characters."""
     copies = format_count(work.copies, "copy", "copies")
     moved = "of unknown size" if work.bytes is None else f"moving {format_byte_count(work.bytes)}"
-    return f"{work.rule} {clean_line(work.operator, _NAME)}{place}: {copies} {moved}, {format_ms(work.total_ms)}"
+    return f"{work.rule} {clean_line(work.operator, name_limit)}{place}: {copies} {moved}, {format_ms(work.total_ms)}"

@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from rich.console import Console
 from rich.text import Text
 
 from frx_graph.ledger.active_plans import PlanStates
 from frx_graph.ledger.canonical_json import parse_json
-from frx_graph.ledger.decision import Decision, Kind, RecordedEvent
+from frx_graph.ledger.decision import Kind, RecordedEvent
 from frx_graph.records import Candidate
 from frx_graph.reports.render.quantities import format_count, format_seconds
 from frx_graph.reports.render.text_console import make_console
@@ -60,7 +59,12 @@ def render_list(
         console.print(Text(f"{_INDENT}{names}", "dim"))
         console.print(Text("\n".join(_wrap_text(clean_line(decision.reason, 1000), _INDENT, _INDENT, width))))
     for environment, standing in standings.items():
-        _print_standing(console, environment, standing)
+        current = standing.current
+        runs = f"plan {current.plan} is active" if current is not None else "no active plan, the baseline runs"
+        console.print(Text(f"Environment {environment}: {runs}", "bold"))
+        for plan in standing.plans.values():
+            since = f" since event {plan.last.position}"
+            console.print(Text.assemble(f"{_INDENT}plan {plan.plan} ", _style_kind(plan.state), since))
     hidden = total - len(events)
     if hidden:
         console.print(Text(f"{format_count(hidden, 'older event')}: --limit {total} shows all.", "dim"))
@@ -74,6 +78,7 @@ def render_event(event: RecordedEvent, evidence: RecordedEvent | None, *, width:
     decision = event.decision
     console.print(Text.assemble((f"#{event.position}", "bold"), " ", _style_kind(decision.kind)))
     author = f"{clean_line(decision.decided_by)}, process {decision.process_id} on {clean_line(decision.host)}"
+    hidden = len(decision.candidates) - CANDIDATES_SHOWN
     rows = [
         ("When", _format_time(decision.recorded_at)),
         ("By", author),
@@ -82,7 +87,8 @@ def render_event(event: RecordedEvent, evidence: RecordedEvent | None, *, width:
         ("Environment", decision.environment),
         ("Plan", decision.plan),
         ("Policy", decision.policy or "none: a person's choice"),
-        *_make_candidate_rows(decision),
+        *(("Candidate", _format_candidate(candidate)) for candidate in decision.candidates[:CANDIDATES_SHOWN]),
+        *([("", f"and {hidden} more: --format json shows all")] if hidden > 0 else []),
         *_make_evidence_rows(event, evidence),
         ("Hash", event.hash),
         ("Before it", event.previous),
@@ -104,22 +110,6 @@ def _format_time(at: datetime) -> str:
 def _wrap_text(text: str, first: str, rest: str, width: int) -> list[str]:
     lines = textwrap.wrap(text, width, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
     return lines or [first.rstrip()]
-
-
-def _print_standing(console: Console, environment: str, standing: PlanStates) -> None:
-    current = standing.current
-    runs = f"plan {current.plan} is active" if current is not None else "no active plan, the baseline runs"
-    console.print(Text(f"Environment {environment}: {runs}", "bold"))
-    for plan in standing.plans.values():
-        console.print(
-            Text.assemble(f"{_INDENT}plan {plan.plan} ", _style_kind(plan.state), f" since event {plan.last.position}")
-        )
-
-
-def _make_candidate_rows(decision: Decision) -> list[tuple[str, str]]:
-    shown = [("Candidate", _format_candidate(candidate)) for candidate in decision.candidates[:CANDIDATES_SHOWN]]
-    hidden = len(decision.candidates) - len(shown)
-    return [*shown, ("", f"and {hidden} more: --format json shows all")] if hidden else shown
 
 
 def _format_candidate(candidate: Candidate) -> str:
@@ -148,11 +138,15 @@ def summarize_trial(text: str) -> str:
     Every part of the document may be missing.
     """
     document = parse_json(text)
-    stats = document.get("stats")
+    stats, gates = document.get("stats"), document.get("gates")
     parts = [
         clean_line(document["verdict"], 40) if isinstance(document.get("verdict"), str) else "",
         *(_format_stats(stats) if isinstance(stats, dict) else ()),
-        *(f"failed at {name}" for name in _list_failed_gates(document.get("gates"))),
+        *(
+            f"failed at {clean_line(str(gate.get('name')), 40)}"
+            for gate in (gates if isinstance(gates, list) else ())
+            if isinstance(gate, dict) and gate.get("passed") is False
+        ),
     ]
     return ", ".join(filter(None, parts)) or "no verdict"
 
@@ -164,12 +158,6 @@ def _format_stats(stats: dict[str, Any]) -> tuple[str, ...]:
         f"{count:g} {name}" for name in ("quads", "processes") if (count := _to_number(stats.get(name))) is not None
     ]
     return ("" if ratio is None else f"ratio {ratio:.3f}{interval}", " in ".join(counts))
-
-
-def _list_failed_gates(gates: Any) -> list[str]:
-    listed = gates if isinstance(gates, list) else []
-    failed = [gate for gate in listed if isinstance(gate, dict) and gate.get("passed") is False]
-    return [clean_line(str(gate.get("name")), 40) for gate in failed]
 
 
 def _to_number(value: Any) -> float | None:

@@ -12,7 +12,7 @@ from frx_graph.reports.render.document import Part, read_from
 from frx_graph.reports.render.quantities import drop_non_finite
 from frx_graph.trials.environment_record import TrialEnvironment
 from frx_graph.trials.policy import TrialPolicy
-from frx_graph.trials.samples import Block, MeasuredQuad
+from frx_graph.trials.samples import Disturbance
 from frx_graph.trials.trial_run import TrialRun
 
 NOTHING_TRIED = "measured times favour no rewrite; nothing was tried"
@@ -26,12 +26,18 @@ class ArmPart(Part):
     candidates: tuple[Candidate, ...] = Field(description="applied rewrites; none: the program without frx")
 
 
+def _describe_disturbance(found: Disturbance | str | None) -> str | None:
+    return f"{found.cause}: {found.detail}".removesuffix(": ") if isinstance(found, Disturbance) else found
+
+
 class BlockPart(Part):
     """Steps that one arm ran in a row."""
 
     arm: Literal["baseline", "candidate"]
     seconds: tuple[float, ...]
-    disturbance: str | None = Field(description="reason why it is void; null: valid")
+    disturbance: Annotated[str | None, BeforeValidator(_describe_disturbance)] = Field(
+        description="reason why it is void; null: valid"
+    )
 
 
 class QuadPart(Part):
@@ -85,11 +91,11 @@ class TrialDocument(Part):
         default=False,
         description="true: both arms ran in the user's process, with a higher minimum (in_process_extra)",
     )
-    samples: tuple[QuadPart, ...]
+    samples: tuple[QuadPart, ...] = read_from("quads")
     gates: tuple[GatePart, ...]
-    stats: StatsPart | None = Field(description="null: nothing was measured undisturbed")
-    verdict: Literal["promote", "reject", "equivalent", "inconclusive"]
-    reason: str
+    stats: StatsPart | None = read_from("verdict.statistics", "null: nothing was measured undisturbed")
+    verdict: Literal["promote", "reject", "equivalent", "inconclusive"] = read_from("verdict.outcome")
+    reason: str = read_from("verdict.reason")
     decision: str = Field(description="the recorded decision, and its ledger")
     policy: TrialPolicy
     environment: TrialEnvironment | None
@@ -108,23 +114,16 @@ def build_trial_document(
     place: PlacePart | None = None,
 ) -> TrialDocument:
     """Return the document of a trial that ran."""
-    return TrialDocument(
+    return TrialDocument.from_record(
+        run,
         target=target,
         train=train,
-        signatures=run.signatures,
         arms=(
             ArmPart(name="baseline", inner=inner, candidates=()),
             ArmPart(name="candidate", inner=resolve_inner(candidates, inner), candidates=candidates),
         ),
-        in_process=run.in_process,
-        samples=tuple(map(_build_quad, run.quads)),
-        gates=tuple(map(GatePart.from_record, run.gates)),
-        stats=None if run.verdict.statistics is None else StatsPart.from_record(run.verdict.statistics),
-        verdict=run.verdict.outcome.value,
-        reason=run.verdict.reason,
         decision=decision,
         policy=policy,
-        environment=run.environment,
         place=place,
     )
 
@@ -147,16 +146,6 @@ def report_nothing_tried(*, target: str, train: bool, inner: str, policy: TrialP
     )
 
 
-def _build_quad(measured: MeasuredQuad) -> QuadPart:
-    return QuadPart.from_record(measured, blocks=tuple(map(_build_block, measured.blocks)))
-
-
-def _build_block(block: Block) -> BlockPart:
-    found = block.disturbance
-    cause = None if found is None else f"{found.cause}: {found.detail}".removesuffix(": ")
-    return BlockPart.from_record(block, disturbance=cause)
-
-
 class MatrixEntry(Part):
     """One trial of a matrix."""
 
@@ -173,8 +162,3 @@ class TrialMatrixDocument(Part):
 
     schema_: Literal["frx_trial_matrix_v1"] = Field(default="frx_trial_matrix_v1", alias="schema")
     trials: tuple[MatrixEntry, ...]
-
-
-def build_matrix_document(entries: tuple[MatrixEntry, ...]) -> TrialMatrixDocument:
-    """Return the document of these trials."""
-    return TrialMatrixDocument(trials=entries)

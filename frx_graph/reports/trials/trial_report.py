@@ -39,8 +39,7 @@ def render_trial(document: TrialDocument, *, width: int, color: bool) -> str:
     for gate in document.gates:
         word, style = _MARKS[gate.passed]
         lines = textwrap.wrap(clean_line(gate.detail, 1000), max(20, width - 4 - _NAME - _PASSED)) or [""]
-        head = Text.assemble(f"    {gate.name:<{_NAME}}", (f"{word:<{_PASSED}}", style), lines[0])
-        console.print(head)
+        console.print(Text.assemble(f"    {gate.name:<{_NAME}}", (f"{word:<{_PASSED}}", style), lines[0]))
         for line in lines[1:]:
             console.print(Text(f"{' ' * (4 + _NAME + _PASSED)}{line}"))
     if document.stats is not None:
@@ -49,10 +48,14 @@ def render_trial(document: TrialDocument, *, width: int, color: bool) -> str:
         print_title(console, "Measured")
         console.print(Text(f"    {stats.quads} quads in {stats.processes} process pairs, {stats.void} void"))
         _print_broken(console, f"ratio {stats.ratio_median:.3f} of baseline over candidate; by pair {medians}")
-        steps = ", ".join(
-            f"{arm.name} {_compute_median_step(document, arm.name) * 1e3:.3g} ms" for arm in document.arms
-        )
-        console.print(Text(f"    median step: {steps}"))
+        blocks = [block for quad in document.samples if not quad.void for block in quad.blocks]
+        steps = []
+        for arm in document.arms:
+            median = statistics.median(
+                seconds for block in blocks if block.arm == arm.name for seconds in block.seconds
+            )
+            steps.append(f"{arm.name} {median * 1e3:.3g} ms")
+        console.print(Text(f"    median step: {', '.join(steps)}"))
     if document.place is not None:
         host = "" if document.environment is None else f" ({clean_line(document.environment.host)})"
         console.print()
@@ -62,12 +65,6 @@ def render_trial(document: TrialDocument, *, width: int, color: bool) -> str:
     console.print()
     _print_broken(console, clean_line(document.decision, 1000), "")
     return out.getvalue()
-
-
-def _compute_median_step(document: TrialDocument, arm: str) -> float:
-    """Return the median in seconds over all steps in undisturbed quads."""
-    blocks = (block for quad in document.samples if not quad.void for block in quad.blocks if block.arm == arm)
-    return statistics.median(seconds for block in blocks for seconds in block.seconds)
 
 
 _WORD = 14

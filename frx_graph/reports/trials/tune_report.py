@@ -1,17 +1,98 @@
-"""Render a tuning result for a terminal, and as Markdown."""
+"""Tuning result: the JSON document `frx_tune_v1`, and the report for a terminal and as Markdown.
+
+Unknown is null. Within v1 fields may be added, but none is removed or changes its meaning.
+"""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator
+from typing import Any, Literal
 
+from pydantic import ConfigDict, Field
 from rich.text import Text
 
+from frx_graph.reports.render.document import Part
 from frx_graph.reports.render.quantities import UNKNOWN, format_count, format_frequency
 from frx_graph.reports.render.text_console import make_console
-from frx_graph.reports.trials.tune_document import TuneDocument
 from frx_graph.support.plain_text import clean_line, format_bytes
 from frx_graph.trials.configuration_trial import ConfigurationTrial, Fate, Kind, RunSeen
+
+Status = Literal["running", "complete", "interrupted", "failed"]
+
+
+class _DocumentedPart(Part):
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+
+class RulePart(_DocumentedPart):
+    """Criteria for a configuration."""
+
+    minimum_speedup: float
+    alpha: float
+    """One-sided error rate of one candidate. It bounds the family's over all candidates."""
+    candidates: int
+    """Divisor of alpha: the number of possible candidates, plus the final trial."""
+    process_pairs: int
+    quads_per_pair: int
+    steps_per_block: int
+
+
+class WinnerPart(_DocumentedPart):
+    """The recommendation, with its measured gain over the original program."""
+
+    label: str
+    environment: dict[str, str]
+    """The variables to set, in addition to those already set."""
+    speedup: float
+    """0.19: 19 % more steps in the same time, or more samples if batch sizes differ."""
+    speedup_low: float | None
+    """Exceeded with a probability of at least 1 - alpha."""
+    by_sample: bool
+    steps_per_second: float | None
+    step_ms: float | None
+    """Measured in a separate run of the whole program."""
+
+
+class TuneDocument(_DocumentedPart):
+    """One tune."""
+
+    schema_: Literal["frx_tune_v1"] = Field(default="frx_tune_v1", alias="schema")
+    id: str
+    job: str
+    command: tuple[str, ...]
+    status: Status
+    frx_version: str
+    settings: dict[str, Any]
+    """The flags, by name."""
+    rule: RulePart | None
+    baseline: RunSeen | None
+    """Null if the tune did not get so far."""
+    trials: tuple[ConfigurationTrial, ...]
+    """In order of creation; refused candidates included."""
+    left_out: tuple[str, ...]
+    """Families and candidates that were not considered, each with the reason."""
+    winner: WinnerPart | None
+    applied: Literal[False] = False
+    """Always false: frx only recommends."""
+
+
+def find_winner(trials: tuple[ConfigurationTrial, ...]) -> WinnerPart | None:
+    """From the final trial, if it was promoted."""
+    final = next((t for t in trials if t.kind is Kind.FINAL and t.fate is Fate.PROMOTE), None)
+    if final is None or final.gain is None:
+        return None
+    step = final.seen.seconds_per_step if final.seen is not None else None
+    return WinnerPart(
+        label=final.configuration.label,
+        environment=dict(final.configuration.variables),
+        speedup=final.gain.ratio - 1,
+        speedup_low=None if final.gain.low is None else final.gain.low - 1,
+        by_sample=final.by_sample,
+        steps_per_second=1 / step if step else None,
+        step_ms=1e3 * step if step else None,
+    )
+
 
 _RULE = "─" * 58
 _NAME = 30
@@ -24,6 +105,8 @@ _MARKS = {
     Fate.RACED: ("promoted to full benchmark", ""),
     Fate.SCREENED: ("screened out by quicker candidates", "dim"),
 }
+_KINDS = {Kind.FINAL: " [FINAL]", Kind.FULL: "", Kind.RACE: " [RACE]"}
+"""In the order in which they are shown."""
 
 
 def render_tune(document: TuneDocument, *, width: int, color: bool) -> str:
@@ -46,8 +129,9 @@ def render_tune(document: TuneDocument, *, width: int, color: bool) -> str:
     if document.trials:
         print_line("TRIAL RESULTS", "bold")
     for trial in sorted(document.trials, key=_get_sort_key):
-        mark, style = _MARKS[trial.fate]
-        console.print(Text.assemble(f"  {_format_label(trial):<{_NAME}} {_format_gain(trial):>8}  ", (mark, style)))
+        label = f"{clean_line(trial.configuration.label)}{_KINDS[trial.kind]}"
+        gain = "" if trial.gain is None else f"{100 * (trial.gain.ratio - 1):+.1f}%"
+        console.print(Text.assemble(f"  {label:<{_NAME}} {gain:>8}  ", _MARKS[trial.fate]))
         if (trial.reason and trial.kind is not Kind.RACE) or trial.fate is Fate.REJECT:
             for text in textwrap.wrap(clean_line(trial.reason, 400), width - 6):
                 print_line(f"      {text}", "dim")
@@ -109,18 +193,8 @@ def _format_milliseconds(value: float | None) -> str:
 
 
 def _get_sort_key(trial: ConfigurationTrial) -> tuple[int, float]:
-    kinds = {Kind.FINAL: 0, Kind.FULL: 1, Kind.RACE: 2}
-    refused = trial.fate is Fate.REFUSED
-    return kinds[trial.kind] + 2 * refused, -(trial.gain.ratio if trial.gain is not None else 0.0)
-
-
-def _format_label(trial: ConfigurationTrial) -> str:
-    marks = {Kind.RACE: " [RACE]", Kind.FINAL: " [FINAL]", Kind.FULL: ""}
-    return f"{clean_line(trial.configuration.label)}{marks[trial.kind]}"
-
-
-def _format_gain(trial: ConfigurationTrial) -> str:
-    return "" if trial.gain is None else f"{100 * (trial.gain.ratio - 1):+.1f}%"
+    place = list(_KINDS).index(trial.kind) + 2 * (trial.fate is Fate.REFUSED)
+    return place, 0.0 if trial.gain is None else -trial.gain.ratio
 
 
 def render_markdown_report(document: TuneDocument) -> str:

@@ -22,9 +22,8 @@ from frx_graph.evidence.run import bundle_layout
 from frx_graph.evidence.run.bundle import open_bundle
 from frx_graph.measure.machine.device_state import load_nvml
 from frx_graph.reports.kernels.explain_prompt import render_explanation
-from frx_graph.reports.runs.run_document import format_summary
+from frx_graph.reports.runs.run_document import RunDocument, format_summary
 from frx_graph.reports.runs.run_explanation import explain_run
-from frx_graph.reports.runs.run_parts import RunDocument
 from frx_graph.runs.collect import device_sampling
 from frx_graph.runs.collect.bundle_writing import hash_file, list_bundle_files, make_folder, write_zip
 from frx_graph.runs.collect.imported_artifacts import gather_traces, import_traces

@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Literal
 
 from frx_graph.reports.render.document import to_json
-from frx_graph.reports.trials.tune_document import RulePart, TuneDocument, find_winner
-from frx_graph.reports.trials.tune_report import render_markdown_report
+from frx_graph.reports.trials.tune_report import RulePart, TuneDocument, find_winner, render_markdown_report
 from frx_graph.runs.tune.bench import TuneBench
 from frx_graph.runs.tune.cluster_bench import ClusterBench, EngineOn
 from frx_graph.runs.tune.examination import Diagnose

@@ -12,8 +12,7 @@ from compared_layers import function, launch, ncu, ptx, source
 from frx_graph.analyzers.comparison.comparison import Comparison, compare_layers
 from frx_graph.analyzers.layers import Layers
 from frx_graph.evidence.ptx.ptxas import Assembled
-from frx_graph.reports.kernels.compare_document import CompareDocument, build_compare_document
-from frx_graph.reports.kernels.compare_gaps import NextCommand
+from frx_graph.reports.kernels.compare_document import CompareDocument, NextCommand, build_compare_document
 from frx_graph.reports.kernels.compare_report import render_comparison
 from frx_graph.reports.render.document import to_json
 

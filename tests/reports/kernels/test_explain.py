@@ -21,10 +21,9 @@ from frx_graph.analyzers.reconcile.reconciliation import reconcile
 from frx_graph.evidence.ptx.parsing import read_ptx
 from frx_graph.evidence.ptx.ptxas import Assembled
 from frx_graph.evidence.quoted_source import QuotedSource, quote_source
-from frx_graph.reports.kernels.explain_document import ExplainDocument
+from frx_graph.reports.kernels.explain_document import ExplainDocument, add_source, explain_ncu, explain_ptx
 from frx_graph.reports.kernels.explain_prompt import render_prompt
 from frx_graph.reports.kernels.explain_summary import render_summary
-from frx_graph.reports.kernels.explanation import add_source, explain_ncu, explain_ptx
 from frx_graph.reports.kernels.kernel_document import NcuResult, build_ncu_document
 from frx_graph.reports.kernels.ptx_document import build_ptx_document
 from frx_graph.reports.render.document import to_json

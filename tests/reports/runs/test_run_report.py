@@ -15,8 +15,8 @@ from frx_graph.analyzers.run.steps import Scope
 from frx_graph.reports.kernels.explain_prompt import render_prompt
 from frx_graph.reports.kernels.explain_summary import render_summary
 from frx_graph.reports.render.document import to_json
+from frx_graph.reports.runs.run_document import RunResult
 from frx_graph.reports.runs.run_explanation import explain_run
-from frx_graph.reports.runs.run_parts import RunResult
 from frx_graph.reports.runs.run_report import render_run
 from frx_graph.runs.smoke_test import make_synthetic_trace
 

@@ -13,8 +13,7 @@ from frx_graph.analyze.layers import analyze_run
 from frx_graph.analyze.trace_advice import analyze_trace
 from frx_graph.reports.advice.fingerprint import compute_fingerprints
 from frx_graph.reports.render.document import to_json
-from frx_graph.reports.runs.trace_document import build_trace_document
-from frx_graph.reports.runs.trace_parts import TraceDocument
+from frx_graph.reports.runs.trace_document import TraceDocument, build_trace_document
 from frx_graph.reports.runs.trace_report import render_trace
 
 PUBLISHED = resources.files("frx_graph.reports").joinpath("frx_trace_v1.schema.json").read_text(encoding="utf-8")

@@ -6,8 +6,13 @@ import jsonschema
 import pytest
 
 from frx_graph.reports.render.document import to_json
-from frx_graph.reports.trials.tune_document import RulePart, TuneDocument, find_winner
-from frx_graph.reports.trials.tune_report import render_markdown_report, render_tune
+from frx_graph.reports.trials.tune_report import (
+    RulePart,
+    TuneDocument,
+    find_winner,
+    render_markdown_report,
+    render_tune,
+)
 from frx_graph.trials.configuration_trial import (
     Configuration,
     ConfigurationTrial,
