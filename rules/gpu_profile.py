@@ -23,12 +23,7 @@ _Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 _MAKERS = frozenset({"nvidia", "tesla", "geforce", "amd", "instinct"})
 """Words that drivers, data sheets and people add or leave out."""
 FLOAT32 = "float32"
-_PEAKS = {
-    FLOAT32: "float32_tflops",
-    "fp16": "float16_tflops",
-    "bf16": "bfloat16_tflops",
-    "tf32": "tf32_tflops",
-}
+_PEAKS = {FLOAT32: "float32_tflops", "fp16": "float16_tflops", "bf16": "bfloat16_tflops", "tf32": "tf32_tflops"}
 _WORD = re.compile(r"[^\s_-]+")
 _TARGET = re.compile(r"(sm_\d+)([af]?)")
 
@@ -119,19 +114,17 @@ class GpuProfile:
     @property
     def bandwidth_bytes_per_s(self) -> float | None:
         """Bandwidth of DRAM."""
-        return _scale_value(None if self.product is None else self.product.bandwidth_gb_per_s, 1e9)
+        return _scale_value(self.product and self.product.bandwidth_gb_per_s, 1e9)
 
     @property
     def l2_bytes(self) -> int | None:
         """Bytes that the L2 cache holds."""
-        known = None if self.product is None else self.product.l2_kib
-        return None if known is None else known << 10
+        return None if self.product is None or self.product.l2_kib is None else self.product.l2_kib << 10
 
     def get_peak_flops(self, of: str) -> float | None:
         """Return operations per second, counting a fused multiply-add as two: `float32`, or `fp16`, `bf16`, `tf32` of
         tensor cores that accumulate in float32."""
-        product = self.product
-        return None if product is None else _scale_value(getattr(product, _PEAKS[of]), 1e12)
+        return _scale_value(getattr(self.product, _PEAKS[of], None), 1e12)
 
     @property
     def peaks(self) -> GpuPeaks | None:
@@ -163,9 +156,8 @@ def require_gpu(name: str) -> GpuProfile:
     found = find_gpu(name)
     if found is None:
         by_key = {key: profile.name for key, profile in _index_gpus().items()}
-        near = dict.fromkeys(
-            by_key[key] for key in difflib.get_close_matches(_normalize_name(name), by_key, n=5, cutoff=0.5)
-        )
+        close = difflib.get_close_matches(_normalize_name(name), by_key, n=5, cutoff=0.5)
+        near = dict.fromkeys(by_key[key] for key in close)
         hint = f"nearest: {', '.join(near)}" if near else "give a product, such as H100, or an architecture, sm_90"
         raise OptionError(f"no GPU is known by the name {name!r}", hint)
     return found
@@ -208,8 +200,7 @@ def list_features(card: ArchitectureCard, target: str) -> tuple[str, ...]:
 
 
 def _normalize_name(name: str) -> str:
-    words = _WORD.findall(name.casefold())
-    return "".join(word for word in words if word not in _MAKERS)
+    return "".join(word for word in _WORD.findall(name.casefold()) if word not in _MAKERS)
 
 
 @functools.cache

@@ -147,11 +147,7 @@ class LayoutOperator(StrictModel):
 POINTWISE = LayoutOperator(operator="any.pointwise", role=LayoutRole.AGNOSTIC, keeps=Keeps.ANY, operands=None)
 """Pointwise operators need no rows: torch tags them, and TensorIterator keeps the order of the operands."""
 UNKNOWN = LayoutOperator(
-    operator="any.unknown",
-    role=LayoutRole.BARRIER,
-    dimensions=DimensionMap.NONE,
-    keeps=Keeps.UNKNOWN,
-    operands=None,
+    operator="any.unknown", role=LayoutRole.BARRIER, dimensions=DimensionMap.NONE, keeps=Keeps.UNKNOWN, operands=None
 )
 
 

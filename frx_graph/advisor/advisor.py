@@ -55,8 +55,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class _PreparedGraph:
-    """One graph, prepared for analysis. `calls` and `anchors` are the operator calls to measure, by node: those whose
-    inner copies must be known, and those that are timed in both layouts."""
+    """One graph. `calls` whose inner copies must be known, and `anchors` to time in both layouts, are by node."""
 
     facts: GraphFacts
     inner: str
@@ -97,7 +96,11 @@ def advise(
     check_call(model, args, kwargs)
     name = target or type(model).__name__
     seen = []
-    for path in _drop_duplicate_paths(evidence):
+    # Each file once, under the first name given, however its path is spelled.
+    by_place: dict[str, Path] = {}
+    for file in evidence:
+        by_place.setdefault(os.path.realpath(file), Path(file))
+    for path in by_place.values():
         progress(f"reading {path}")
         seen.append(read_run_file(path))
     started = time.perf_counter()
@@ -111,9 +114,7 @@ def advise(
         started = time.perf_counter()
         try:
             observed = observe_step(model, args, dict(kwargs or {}), train=train, inner=inner)
-        except FrxError:
-            raise
-        except NOT_THE_MODELS:
+        except (FrxError, *NOT_THE_MODELS):
             raise
         except BaseException as error:  # noqa: BLE001 - the advice is valid without it, and says what is missing
             unseen = Refusal("observation", f"the step could not be observed: {summarize_error(error)}")
@@ -122,14 +123,6 @@ def advise(
             advice = replace(advice, observed=observed)
         advice = replace(advice, timings=replace(advice.timings, observe_s=time.perf_counter() - started))
     return AdviceReport(advice)
-
-
-def _drop_duplicate_paths(files: Sequence[str | Path]) -> list[Path]:
-    """Return each file once, under the first name given, however its path is spelled."""
-    by_place: dict[str, Path] = {}
-    for file in files:
-        by_place.setdefault(os.path.realpath(file), Path(file))
-    return list(by_place.values())
 
 
 def advise_capture(

@@ -30,18 +30,18 @@ def observe_step(
     """Return the layout copies of one real step of `model` under `inner`. Raises `OptionError` for an inner compiler
     whose copies cannot be observed, and any error of the model."""
     check_observable(inner)
-    args, kwargs = pytree.tree_map_only(Tensor, _detach_from_caller, (tuple(args), dict(kwargs)))
+    # Detached from the caller's graph, so that the backward of the step ends where the step began.
+    args, kwargs = pytree.tree_map_only(
+        Tensor,
+        lambda tensor: tensor if tensor.is_leaf else tensor.detach().requires_grad_(),
+        (tuple(args), dict(kwargs)),
+    )
     if inner == "eager":
         module = model if isinstance(model, nn.Module) else None
         seen = observe_eager(lambda: run_step(model, args, kwargs, train=train), module)
     else:
         seen = observe_inductor(model, lambda program: run_step(program, args, kwargs, train=train))
     return tuple(convert_observed_copy(copy) for copy in seen)
-
-
-def _detach_from_caller(tensor: Tensor) -> Tensor:
-    """Detach the tensor from the caller's graph, so that the backward of the step ends where the step began."""
-    return tensor if tensor.is_leaf else tensor.detach().requires_grad_()
 
 
 def convert_observed_copy(copy: ObservedCopy) -> Copy:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -85,12 +86,12 @@ def refuse_unmeasured(measured: MeasuredOperators) -> Iterator[Refusal]:
 
 def refuse_unknown(analysis: Analysis) -> list[Refusal]:
     """Return the operators that count as making no copy only because nothing is known about them."""
-    strides = "it is unknown here if it copies such strides: it counts as no copy"
-    inside = "its internal copies are unknown: it counts as no copy"
-    by_operator: dict[tuple[str, str], list[str]] = {}
-    for op in find_unknown_operators(analysis.facts, analysis.measurements, analysis.contract, analysis.inner):
-        by_operator.setdefault((op.operator, strides), []).append(op.node)
-    for op in analysis.facts.ops:
-        if op.opaque:
-            by_operator.setdefault((op.operator, inside), []).append(op.node)
+    unknown = find_unknown_operators(analysis.facts, analysis.measurements, analysis.contract, analysis.inner)
+    by_operator: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for ops, reason in (
+        (unknown, "it is unknown here if it copies such strides: it counts as no copy"),
+        ((op for op in analysis.facts.ops if op.opaque), "its internal copies are unknown: it counts as no copy"),
+    ):
+        for op in ops:
+            by_operator[op.operator, reason].append(op.node)
     return [Refusal(operator, reason, tuple(nodes)) for (operator, reason), nodes in by_operator.items()]

@@ -26,27 +26,11 @@ _EXIT_SECONDS: Final = 1.0
 _PASSED_ON: Final = frozenset(
     {
         # Locations of programs, libraries and temporary files.
-        "PATH",
-        "LD_LIBRARY_PATH",
-        "LD_PRELOAD",
-        "HOME",
-        "XDG_CACHE_HOME",
-        "TMPDIR",
-        "TMP",
-        "TEMP",
+        *("PATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "HOME", "XDG_CACHE_HOME", "TMPDIR", "TMP", "TEMP"),
         # Identity: torch names its cache after the user, which a container's list of users may lack.
-        "USER",
-        "LOGNAME",
-        "USERNAME",
-        "LANG",
-        "LANGUAGE",
-        "TZ",
+        *("USER", "LOGNAME", "USERNAME", "LANG", "LANGUAGE", "TZ"),
         # CUDA, which torch looks for when it is imported.
-        "CUDA_HOME",
-        "CUDA_PATH",
-        "CUDA_VISIBLE_DEVICES",
-        "NVIDIA_VISIBLE_DEVICES",
-        "NVIDIA_DRIVER_CAPABILITIES",
+        *("CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES"),
     }
 )
 _PASSED_ON_BEGINNINGS: Final = ("LC_", "PYTHON", "TORCH_", "TORCHINDUCTOR_", "OMP_", "KMP_", "MKL_", "MALLOC_")

@@ -17,7 +17,7 @@ from typing import IO
 
 from frx_graph.fleet.messages import Failure, Fetch, ReadingTask
 from frx_graph.fleet.reading import Begun, Outcome, read_runs
-from frx_graph.fleet.rows import AdviceRow, FindingRow, LabelRow, RunRow, RunRows
+from frx_graph.fleet.rows import RunRows
 from frx_graph.support.supervisor.supervised import claim_stdout, end_with_parent, limit_resources
 
 
@@ -31,15 +31,10 @@ def format_lines(outcome: Outcome) -> Iterator[tuple[str, object]]:
         case Fetch():
             yield "outdated", outcome.name
         case RunRows():
-            yield from (("labels", _dump_row(row)) for row in outcome.labels)
-            yield from (("findings", _dump_row(row)) for row in outcome.findings)
-            yield from (("advice", _dump_row(row)) for row in outcome.advice)
-            yield "runs", _dump_row(outcome.run)
-
-
-def _dump_row(row: RunRow | LabelRow | FindingRow | AdviceRow) -> dict[str, object]:
-    # `asdict` copies the contents, which takes several times as long.
-    return {field.name: getattr(row, field.name) for field in fields(row)}
+            tables = {"labels": outcome.labels, "findings": outcome.findings, "advice": outcome.advice}
+            for table, rows in (*tables.items(), ("runs", (outcome.run,))):
+                # `asdict` copies the contents, which takes several times as long.
+                yield from ((table, {one.name: getattr(row, one.name) for one in fields(row)}) for row in rows)
 
 
 def serve(tasks: IO[bytes], answers: IO[bytes]) -> None:

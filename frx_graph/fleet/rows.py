@@ -120,7 +120,7 @@ def build_run_rows(result: RunResult, place: str, *, anew: bool) -> RunRows:
             anew=anew,
             steps=result.step_count,
             seconds=_sum_seconds(result),
-            bottleneck=_shorten_name(diagnosis.user_facing_bottleneck),
+            bottleneck=diagnosis.user_facing_bottleneck and clean_line(diagnosis.user_facing_bottleneck, 80),
             confidence=_check_share(diagnosis.confidence),
             traced=result.trace is not None,
             rows_left_out=sum(max(0, len(rows) - MOST_ROWS) for rows in (labels, findings, advice)),
@@ -142,8 +142,7 @@ def _compute_digest(result: RunResult) -> str:
 def _sum_seconds(result: RunResult) -> float | None:
     """Return the time of all timed steps; None if no step is timed, or a process with steps has no time."""
     times = [_multiply_finite(process.steps, process.step_ms) for process in result.run.run_summary.processes]
-    known = [time for time in times if time is not None]
-    return math.fsum(known) / 1e3 if known and len(known) == len(times) else None
+    return math.fsum(filter(None, times)) / 1e3 if times and None not in times else None
 
 
 def _iterate_labels(scope: ScopePart) -> Iterator[LabelRow]:
@@ -204,10 +203,6 @@ def _build_stride_row(change: StrideChangePart) -> FindingRow:
         subject=name,
         title=f"The strides of {'input' if change.of == 'batch' else 'parameter'} `{name}` change between steps",
     )
-
-
-def _shorten_name(label: str | None) -> str | None:
-    return None if label is None else clean_line(label, 80)
 
 
 def _convert_speedup(faster_pct: float | None) -> float | None:

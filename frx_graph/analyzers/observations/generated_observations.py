@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from frx_graph.analyzers.observations.observation import Observation, ObservedCall, RunFile, RunSetting, Work
+from frx_graph.analyzers.observations.observation import COPIES, Observation, ObservedCall, RunFile, RunSetting, Work
 from frx_graph.evidence.inductor_code import GeneratedCode, GeneratedCopy
 from frx_graph.evidence.trace.events import Operand
-from frx_graph.records import CopyKind
-
-_COPIES: frozenset[CopyKind | None] = frozenset({CopyKind.EXPLICIT, CopyKind.RESHAPE, CopyKind.OPERATOR})
 
 
 def observe_generated_code(code: GeneratedCode, source: str) -> RunFile:
@@ -35,7 +32,7 @@ def _observe_copies(copies: Sequence[GeneratedCopy], source: str) -> Observation
         calls=(ObservedCall("aten::clone"),),
         # Its strides are those after the copy; a clone has the shape of what it copies.
         copied=Operand(target.shape, target.dtype),
-        kinds=_COPIES,
+        kinds=COPIES,
         bytes=None if size is None else 2 * size * len(copies),
         measurements=tuple(fact for copy in copies for fact in copy.list_measurements(source)),
         detail=f"into strides {target.strides}",

@@ -17,6 +17,7 @@ from frx_graph.analyzers.observations.observation import (
     RunSetting,
     Work,
 )
+from frx_graph.analyzers.trace.analysis import sum_known
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.evidence.dtype import DType
 from frx_graph.evidence.onednn import MemoryDescriptor, Primitive
@@ -52,20 +53,17 @@ def observe_onednn_log(primitives: Sequence[Primitive], source: str) -> RunFile:
 def _observe_reorders(key: _Alike, reorders: Sequence[LayoutReorder], source: str) -> Observation:
     call, phase, shape, before, after, role = key
     first = reorders[0].reorder
-    times = [reorder.reorder.seconds for reorder in reorders]
-    known = [time for time in times if time is not None]
-    dtype = _convert_dtype(first.get_argument("src"))
     return Observation(
         work=Work.CONVERSION,
         kernels=tuple(dict.fromkeys(f"reorder {reorder.reorder.implementation}" for reorder in reorders)),
         where=f"line {first.line}",
         count=len(reorders),
         calls=(call,),
-        copied=Operand(shape, dtype),
+        copied=Operand(shape, _convert_dtype(first.get_argument("src"))),
         kinds=CONVERSIONS,
         roles=frozenset({OperandRole(role)}),
         phase=phase,
-        seconds=sum(known) if len(known) == len(times) else None,
+        seconds=sum_known(one.reorder.seconds for one in reorders),
         bytes=2 * reorders[0].itemsize * math.prod(shape) * len(reorders),
         measurements=tuple(first.list_measurements(source)),
         detail=f"{before} to {after}",
@@ -73,8 +71,7 @@ def _observe_reorders(key: _Alike, reorders: Sequence[LayoutReorder], source: st
 
 
 def _identify_call(primitive: Primitive | None) -> tuple[ObservedCall, Phase | None]:
-    """Return the convolution of a primitive and its pass. Other primitives only give a name, since their operands
-    differ."""
+    """Return a primitive's convolution and pass; others only give a name, since their operands differ."""
     if primitive is None or primitive.kind != "convolution":
         return ObservedCall(f"onednn::{'reorder' if primitive is None else primitive.kind}"), None
     image, weight = _make_operand(primitive, "src"), _make_operand(primitive, "wei")
@@ -92,8 +89,7 @@ def _make_operand(primitive: Primitive, argument: str) -> Operand | None:
     descriptor = primitive.get_argument(argument)
     if descriptor is None or descriptor.dims is None:
         return None
-    shape = _merge_groups(descriptor.dims, argument, primitive)
-    return Operand(shape, _convert_dtype(descriptor))
+    return Operand(_merge_groups(descriptor.dims, argument, primitive), _convert_dtype(descriptor))
 
 
 def _merge_groups(shape: tuple[int, ...], argument: str, primitive: Primitive | None) -> tuple[int, ...]:

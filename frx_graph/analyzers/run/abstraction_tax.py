@@ -68,9 +68,9 @@ def compute_abstraction_tax(figures: ScopeFigures) -> AbstractionTax | None:
             return None
         return _compute_tax(figures, 1 - busy, unexplained, launches.small / launches.kernels, sampled=False)
     busy_samples = figures.sampled_busy
-    if known is None or known.small is None or known.kernels is None or busy_samples is None:
+    if known is None or known.small is None or busy_samples is None or not figures.timed:
         return None
-    if known.kernels < FEWEST_KERNELS or not figures.timed:
+    if known.kernels is None or known.kernels < FEWEST_KERNELS:
         return None
     stalls = sum(figures.means.get(activity, 0.0) for activity in (Activity.LOADER, Activity.H2D, Activity.SYNC))
     idle = 1 - busy_samples

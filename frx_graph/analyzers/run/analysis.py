@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from frx_graph.analyzers.run.abstraction_tax import AbstractionTax, compute_abstraction_tax
@@ -34,22 +34,20 @@ _PHASES = (Part.FORWARD, Part.BACKWARD, Part.OPTIMIZER, Part.ZERO_GRAD)
 def convert_trace(trace: Timeline) -> tuple[RunEvent, ...]:
     """Return the events of a trace whose program wrote none, at the trace's times. Copies are left out, since the
     program continues meanwhile."""
-    return tuple(sorted(_generate_events(trace), key=lambda event: event.at_ns))
-
-
-def _generate_events(trace: Timeline) -> Iterator[RunEvent]:
-    windows = trace.windows
-    for step in (*windows.left_out, *windows.used):
-        yield StepEnd(at_ns=step.end_ns, step=step.number, duration_ns=step.end_ns - step.start_ns)
-    if not windows.used:
-        return
-    for part in _PHASES:
-        for start, end in trace.host.part_spans.get(part, ()):
-            yield PhaseSpan(at_ns=end, phase=part.value, duration_ns=end - start)
-    for start, end in trace.host.loading or ():
-        yield LoaderWait(at_ns=end, duration_ns=end - start)
-    for start, end in trace.host.waiting or ():
-        yield SyncWait(at_ns=end, duration_ns=end - start)
+    windows, host = trace.windows, trace.host
+    events: list[RunEvent] = [
+        StepEnd(at_ns=step.end_ns, step=step.number, duration_ns=step.end_ns - step.start_ns)
+        for step in (*windows.left_out, *windows.used)
+    ]
+    if windows.used:
+        events += [
+            PhaseSpan(at_ns=end, phase=part.value, duration_ns=end - start)
+            for part in _PHASES
+            for start, end in host.part_spans.get(part, ())
+        ]
+        events += [LoaderWait(at_ns=end, duration_ns=end - start) for start, end in host.loading or ()]
+        events += [SyncWait(at_ns=end, duration_ns=end - start) for start, end in host.waiting or ()]
+    return tuple(sorted(events, key=lambda event: event.at_ns))
 
 
 _ZONE_NS = 15 * 60 * 1_000_000_000

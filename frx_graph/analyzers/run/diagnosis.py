@@ -57,9 +57,7 @@ def determine_diagnosis(figures: ScopeFigures, labels: Sequence[RunLabel]) -> Di
         confidence=sure,
         reason=reason,
         evidence=() if user_facing is None else _collect_evidence(figures, user_facing, told),
-        why_not=tuple(
-            WhyNot(label.label, label.answer, _explain_rejection(label)) for label in labels if label is not user_facing
-        ),
+        why_not=tuple(_explain_rejection(label) for label in labels if label is not user_facing),
         recommendations=_recommend_fixes(present, figures.collect_values()),
     )
 
@@ -102,19 +100,15 @@ def _suggest_recording(figures: ScopeFigures) -> str:
 
 
 def _collect_evidence(figures: ScopeFigures, found: RunLabel, told: Sequence[RunLabel]) -> tuple[str, ...]:
-    symptoms = [label.evidence for label in told if label.symptom and label is not found]
-    shares = (
-        ()
-        if figures.unexplained is None or not figures.means
-        else (f"{figures.unexplained:.1%} of the step time is in no recorded activity",)
-    )
-    return (found.evidence, *symptoms, *shares)
+    lines = [found.evidence, *(label.evidence for label in told if label.symptom and label is not found)]
+    if figures.unexplained is not None and figures.means:
+        lines.append(f"{figures.unexplained:.1%} of the step time is in no recorded activity")
+    return tuple(lines)
 
 
-def _explain_rejection(label: RunLabel) -> str:
-    if label.answer is Answer.PRESENT:
-        return f"{'a symptom' if label.symptom else 'costs less'}: {label.evidence}"
-    return label.evidence
+def _explain_rejection(label: RunLabel) -> WhyNot:
+    why = "" if label.answer is not Answer.PRESENT else "a symptom: " if label.symptom else "costs less: "
+    return WhyNot(label.label, label.answer, f"{why}{label.evidence}")
 
 
 def _recommend_fixes(present: Sequence[RunLabel], values: Mapping[str, float]) -> tuple[Recommendation, ...]:

@@ -42,9 +42,10 @@ _PATTERNS: tuple[tuple[re.Pattern[str], KernelClass], ...] = tuple(
     for pattern, kind in (
         (rf"{_PLAIN}_?(?:to|2)_?(?:folded)?{_LAST}", KernelClass.TO_CHANNELS_LAST),
         (rf"(?:folded)?{_LAST}_?(?:to|2)_?{_PLAIN}", KernelClass.FROM_CHANNELS_LAST),
-        (r"^batched_transpose_\d+x\d+", KernelClass.TRANSPOSE),
-        (r"^general_4d_reorder_", KernelClass.TRANSPOSE),
-        (r"^transpose_(?:nchw2cnhw|cnhw2nchw)", KernelClass.TRANSPOSE),
+        (
+            r"^(?:batched_transpose_\d+x\d+|general_4d_reorder_|transpose_(?:nchw2cnhw|cnhw2nchw))",
+            KernelClass.TRANSPOSE,
+        ),
         (r"^(?:tensortransformgeneric|generictranspose_kernel)", KernelClass.TRANSPOSE),
         (r"^(?:nhwctofoldednhwc|foldednhwctonhwc)", KernelClass.TRANSPOSE),
         (r"^catarraybatchedcopy", KernelClass.COPY),
