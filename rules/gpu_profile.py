@@ -17,9 +17,8 @@ from typing import Annotated
 from pydantic import Field, PositiveFloat, PositiveInt, StringConstraints, model_validator
 
 from frx_graph.errors import ContractError, OptionError
-from frx_graph.rules.card_file import StrictModel, load_cards
+from frx_graph.rules.card_file import Prose, StrictModel, load_cards
 
-_Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 _MAKERS = frozenset({"nvidia", "tesla", "geforce", "amd", "instinct"})
 """Words that drivers, data sheets and people add or leave out."""
 FLOAT32 = "float32"
@@ -47,8 +46,8 @@ class ProductCard(StrictModel):
     """One product. `names` are other names than `name`, the driver's first; makers' words, spaces and hyphens do not
     matter. Throughputs are dense ones, tensor cores' with fp32 accumulation; `float32_tflops` is without TF32."""
 
-    name: _Text
-    names: tuple[_Text, ...] = ()
+    name: Prose
+    names: tuple[Prose, ...] = ()
     sms: PositiveInt | None = None
     l2_kib: PositiveInt | None = None
     bandwidth_gb_per_s: PositiveFloat | None = None
@@ -56,7 +55,7 @@ class ProductCard(StrictModel):
     tf32_tflops: PositiveFloat | None = None
     float16_tflops: PositiveFloat | None = None
     bfloat16_tflops: PositiveFloat | None = None
-    source: _Text | None = None
+    source: Prose | None = None
 
     @model_validator(mode="after")
     def _numbers_have_a_source(self) -> ProductCard:
@@ -70,13 +69,13 @@ class ArchitectureCard(StrictModel):
     """One file. `architecture_specific_features` exist only for PTX of a target that ends in `a` or `f`."""
 
     architecture: Annotated[str, StringConstraints(pattern=r"^(sm_\d+|gfx[0-9a-f]+)$")]
-    name: _Text
+    name: Prose
     limits: SmLimits | None = None
-    limits_source: _Text | None = None
-    features: tuple[_Text, ...] = ()
-    architecture_specific_features: tuple[_Text, ...] = ()
+    limits_source: Prose | None = None
+    features: tuple[Prose, ...] = ()
+    architecture_specific_features: tuple[Prose, ...] = ()
     products: tuple[ProductCard, ...] = ()
-    products_source: _Text
+    products_source: Prose
 
     @model_validator(mode="after")
     def _limits_have_a_source(self) -> ArchitectureCard:

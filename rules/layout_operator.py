@@ -72,8 +72,7 @@ class Keeps(enum.StrEnum):
 
 
 class Needs(enum.StrEnum):
-    """The orders of the operands for which a kernel computes what it should. For others it may refuse, or compute
-    something else."""
+    """Orders of the operands for which a kernel computes what it should; others it may refuse, or get wrong."""
 
     LAST_INNERMOST = "last_innermost"
     """Those with the last dimension innermost."""

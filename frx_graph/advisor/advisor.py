@@ -18,7 +18,6 @@ from frx_graph.advisor.summary import (
     describe_environment,
     refuse_breaks,
     refuse_unknown,
-    refuse_unmeasured,
     sum_copies,
     summarize_graph,
 )
@@ -152,7 +151,11 @@ def advise_capture(
             (signature for subject in subjects for signature in subject.anchors.values()),
         )
         measure_s = time.perf_counter() - begin
-    profile, no_profile = _load_device_profile(device, measure=measure)
+    profile, no_profile = None, []
+    try:
+        profile = get_device_profile(device, measure=measure)
+    except FrxError as error:
+        no_profile = [Refusal("device profile", str(error))]
     contract = load_contract(device.type, torch.__version__)
 
     progress("looking for layout problems")
@@ -168,7 +171,10 @@ def advise_capture(
     refusals = [
         *(Refusal(failure.subject, failure.reason, site=failure.site) for failure in capture.failures),
         *refuse_breaks(capture),
-        *refuse_unmeasured(measured),
+        *(
+            Refusal(signature.target, f"could not be run separately to find its copies: {reason}")
+            for signature, reason in measured.failures.items()
+        ),
         *no_profile,
         *(outcome for outcome in outcomes if isinstance(outcome, Refusal)),
         *belonging_to_none,
@@ -196,13 +202,6 @@ def _choose_device(graphs: Iterable[GraphFacts]) -> torch.device:
     devices = {value.device for facts in graphs for value in facts.values.values()}
     accelerators = sorted((d for d in devices if d.type not in ("cpu", "meta")), key=str)
     return accelerators[0] if accelerators else torch.device("cpu")
-
-
-def _load_device_profile(device: torch.device, *, measure: bool) -> tuple[DeviceProfile | None, list[Refusal]]:
-    try:
-        return get_device_profile(device, measure=measure), []
-    except FrxError as error:
-        return None, [Refusal("device profile", str(error))]
 
 
 def _prepare_graph(graph: CapturedGraph, inner: str) -> _PreparedGraph:

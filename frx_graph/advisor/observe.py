@@ -11,7 +11,6 @@ from frx_graph.capture.aten_trace import run_step
 from frx_graph.errors import OptionError
 from frx_graph.measure.inductor.inductor_observer import observe_inductor
 from frx_graph.measure.operators.eager_observer import observe_eager
-from frx_graph.measure.operators.operator_measurement import ObservedCopy
 from frx_graph.records import Basis, Copy, CopyKind, OperandRole
 from frx_graph.support.torch_internals import pytree
 
@@ -41,21 +40,19 @@ def observe_step(
         seen = observe_eager(lambda: run_step(model, args, kwargs, train=train), module)
     else:
         seen = observe_inductor(model, lambda program: run_step(program, args, kwargs, train=train))
-    return tuple(convert_observed_copy(copy) for copy in seen)
-
-
-def convert_observed_copy(copy: ObservedCopy) -> Copy:
-    """Return an observed copy as a record; it has no node, because no graph was captured."""
-    return Copy(
-        node="",
-        site=copy.site,
-        operator=copy.operator,
-        kind=CopyKind(copy.kind),
-        role=OperandRole(copy.role),
-        value="x".join(str(size) for size in copy.shape),
-        bytes=copy.bytes,
-        count=1,
-        phase=copy.phase,
-        basis=Basis.OBSERVED,
-        cause=f"{copy.operator.removeprefix('aten.')} converts {copy.source} to {copy.target}",
+    return tuple(
+        Copy(
+            node="",  # No graph was captured.
+            site=copy.site,
+            operator=copy.operator,
+            kind=CopyKind(copy.kind),
+            role=OperandRole(copy.role),
+            value="x".join(map(str, copy.shape)),
+            bytes=copy.bytes,
+            count=1,
+            phase=copy.phase,
+            basis=Basis.OBSERVED,
+            cause=f"{copy.operator.removeprefix('aten.')} converts {copy.source} to {copy.target}",
+        )
+        for copy in seen
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import torch
 
@@ -12,7 +12,6 @@ from frx_graph.advice import Environment, GraphSummary, PeakFlops, Totals, is_qu
 from frx_graph.capture.captured_graph import Capture
 from frx_graph.capture.dynamo_events import shorten_reason
 from frx_graph.measure.machine.device_profile import DeviceProfile
-from frx_graph.measure.measurement_cache import MeasuredOperators
 from frx_graph.passes.analysis import Analysis
 from frx_graph.passes.copies.prediction import find_unknown_operators
 from frx_graph.passes.costs.operator_costs import list_roofline_points
@@ -76,12 +75,6 @@ def refuse_breaks(capture: Capture) -> list[Refusal]:
         refusal = Refusal("graph break", f"code between the graphs is not analysed: {reason}", site=found.site)
         places.setdefault(found.site.location if found.site.line else (reason,), refusal)
     return list(places.values())
-
-
-def refuse_unmeasured(measured: MeasuredOperators) -> Iterator[Refusal]:
-    """Yield a refusal for each operator that failed when it ran separately."""
-    for signature, reason in measured.failures.items():
-        yield Refusal(signature.target, f"could not be run separately to find its copies: {reason}")
 
 
 def refuse_unknown(analysis: Analysis) -> list[Refusal]:

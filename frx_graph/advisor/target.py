@@ -64,8 +64,7 @@ def load_target(target: str, sizes: Mapping[str, int] | None = None) -> Workload
 
 
 def place(workload: Workload, device: str | None, dtype: torch.dtype | None) -> Workload:
-    """Return the workload on `device`, with floating-point parameters and arguments in `dtype`. Raises
-    `TargetError`."""
+    """Return the workload on `device`, with floating-point tensors in `dtype`. Raises `TargetError`."""
     if device is None and dtype is None:
         return workload
 

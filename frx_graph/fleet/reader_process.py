@@ -40,7 +40,7 @@ def format_lines(outcome: Outcome) -> Iterator[tuple[str, object]]:
 def serve(tasks: IO[bytes], answers: IO[bytes]) -> None:
     """Answer tasks until none are left."""
     for line in tasks:
-        for outcome in read_runs(ReadingTask.from_line(line)):
+        for outcome in read_runs(ReadingTask(**json.loads(line))):
             for word, value in format_lines(outcome):
                 answers.write(f"{word}\t{json.dumps(value, allow_nan=False)}\n".encode())
             # Tells the waiting process which run takes so long.

@@ -162,8 +162,7 @@ class RemoteStore:
             raise EvidenceError(f"{shown} has changed while it was fetched: it had {size} bytes")
 
     def _list_files(self) -> dict[str, int]:
-        """Return the bytes of all files, by their names below the root. If the root is itself a file, its folder counts
-        as the root."""
+        """Return the bytes of all files, by their names below the root, or below its folder if it is a file."""
         try:
             found: dict[str, dict[str, Any]] = self._files.find(self._root, detail=True)
         except Exception as error:  # noqa: BLE001 - as above

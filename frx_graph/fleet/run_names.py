@@ -24,8 +24,7 @@ _ZIP = ".zip"
 
 
 def find_run(name: str) -> str | None:
-    """Return the folder of the run that `name`, a relative name with `/`, belongs to; "" for the root. Returns None if
-    the file does not make a run."""
+    """Return the folder of the run that the relative `name` makes, "" for the root; None if it makes no run."""
     found = _FILE.fullmatch(name)
     return None if found is None else found["run"] or ""
 

@@ -103,8 +103,7 @@ def open_database(folder: Path) -> Iterator[DuckDBPyConnection]:
 
 
 def write_parquet(database: DuckDBPyConnection, folder: Path) -> None:
-    """Convert the lines of JSON in a folder to `runs.parquet` and the others next to them, and create views of these
-    names."""
+    """Convert the lines of JSON in a folder to `runs.parquet` and the others, and create views of these names."""
     for table, row in ROWS.items():
         lines, parquet = folder / f"{table}.jsonl", folder / f"{table}.parquet"
         database.read_json(str(lines), columns=list_columns(row), format="newline_delimited").write_parquet(

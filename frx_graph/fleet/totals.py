@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 LISTED: Final = 1000
-"""Limit for each of rules, call sites, labels, cards and bottlenecks: runs choose these names, and may have any number.
-"""
+"""Limit for each of rules, call sites, labels, cards and bottlenecks: runs may have any number of these."""
 PROBLEMS_LISTED: Final = 100
 _COUNTED: Final = """
     CREATE TEMP TABLE counted AS

@@ -19,8 +19,7 @@ _OF_OPERATORS = frozenset({"FRX004", "FRX008", "FRX010", "FRX015"})
 _CLONE = frozenset({"aten::clone"})
 """Operators that a compiler shows for any copy."""
 _PRODUCTS = frozenset(f"aten::{name}" for name in ("matmul", "linear", "einsum", "tensordot", "bilinear"))
-"""Operators that a program calls, and whose operands it folds; the graph has products of two or three dimensions
-instead."""
+"""Operators whose operands are folded: the graph has products of two or three dimensions instead."""
 
 
 @dataclass(frozen=True, slots=True)

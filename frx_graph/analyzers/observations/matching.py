@@ -89,8 +89,7 @@ def match_operands(call: ObservedCall, operands: Sequence[Operand], same: Callab
 
 
 def is_same_tensor(seen: Operand, claimed: Operand) -> bool:
-    """Return True for the same shape, and the same dtype and strides if known; strides of size-1 dimensions mean
-    nothing."""
+    """Return True for the same shape and, if known, dtype and strides, without those of size-1 dimensions."""
     if seen.shape != claimed.shape or (seen.dtype and claimed.dtype and seen.dtype != claimed.dtype):
         return False
     if seen.strides is None or claimed.strides is None:

@@ -68,13 +68,13 @@ def compute_abstraction_tax(figures: ScopeFigures) -> AbstractionTax | None:
             return None
         return _compute_tax(figures, 1 - busy, unexplained, launches.small / launches.kernels, sampled=False)
     busy_samples = figures.sampled_busy
-    if known is None or known.small is None or busy_samples is None or not figures.timed:
+    if known is None or known.small_kernels is None or busy_samples is None or not figures.timed:
         return None
     if known.kernels is None or known.kernels < FEWEST_KERNELS:
         return None
     stalls = sum(figures.means.get(activity, 0.0) for activity in (Activity.LOADER, Activity.H2D, Activity.SYNC))
     idle = 1 - busy_samples
-    return _compute_tax(figures, idle, max(0.0, idle - stalls), known.small, sampled=True)
+    return _compute_tax(figures, idle, max(0.0, idle - stalls), known.small_kernels, sampled=True)
 
 
 def _compute_tax(

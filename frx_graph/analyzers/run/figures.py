@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import itemgetter
 
 from frx_graph.analyzers.run.steps import Activity, RunStep, group_steps
 from frx_graph.analyzers.timeline.analysis import Timeline
@@ -71,32 +72,16 @@ _FEW = 0.5
 """Processes with fewer steps than this part of the maximum do other work, such as evaluation, and delay none."""
 
 
-@dataclass(frozen=True, slots=True)
-class KernelFigures:
-    """Kernels in a profiler's window of the event stream. None: not recorded."""
-
-    kernels: int | None
-    median_us: float | None
-    small: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessShare:
-    """A share of the time of one process's steps, 0..1."""
-
-    process: int | None
-    share: float
-
-
 @dataclass(frozen=True)
 class ScopeFigures:
-    """The steps of a scope and their devices. `trace` is a profiler's record of a part of the run. Times and shares
-    cover complete steps that did not fail; None: not recorded."""
+    """The steps of a scope and their devices. `kernels` is the last window of a profiler that has figures, `trace` a
+    profiler's record of a part of the run. Times and shares cover complete steps that did not fail; None: not recorded.
+    """
 
     steps: tuple[RunStep, ...]
     devices: tuple[DeviceUse, ...]
     shapes: ShapeChanges | None
-    kernels: KernelFigures | None
+    kernels: ProfilerWindow | None
     trace: Timeline | None
 
     @cached_property
@@ -161,16 +146,16 @@ class ScopeFigures:
             return None
         return sum(step.between_ns or 0 for step in known) / sum(step.wall_ns for step in known)
 
-    def find_worst(self, activity: Activity) -> ProcessShare | None:
-        """Return the share of the process with the largest one, since the others wait for it."""
+    def find_worst(self, activity: Activity) -> tuple[int | None, float] | None:
+        """Return the process with the largest share of its steps' time, and that share: the others wait for it."""
         parts = group_steps(self.timed)
         most = max(map(len, parts.values()), default=0)
         shares = [
-            ProcessShare(process, sum(step.times[activity] for step in steps) / sum(step.wall_ns for step in steps))
+            (process, sum(step.times[activity] for step in steps) / sum(step.wall_ns for step in steps))
             for process, steps in parts.items()
             if len(steps) >= _FEW * most and all(activity in step.times for step in steps)
         ]
-        return max(shares, key=lambda one: one.share, default=None)
+        return max(shares, key=itemgetter(1), default=None)
 
     @property
     def dominant_stall(self) -> str | None:
@@ -215,9 +200,3 @@ class ScopeFigures:
         if self.step_ms is not None:
             found["step_ms"] = self.step_ms
         return found
-
-
-def select_kernel_figures(windows: Sequence[ProfilerWindow]) -> KernelFigures | None:
-    """Return the figures of the last window that has any."""
-    told = [one for one in windows if one.kernels or one.median_kernel_us is not None or one.small_kernels is not None]
-    return KernelFigures(told[-1].kernels, told[-1].median_kernel_us, told[-1].small_kernels) if told else None

@@ -42,21 +42,17 @@ _OF_TRACES = frozenset(
 
 
 def label_run(figures: ScopeFigures, of_trace: Sequence[RunLabel]) -> tuple[RunLabel, ...]:
-    """Return all labels: present ones first, by score; causes before symptoms. `of_trace` are a profiler's, if there is
-    one."""
+    """Return all labels in the order of `sort_labels`. `of_trace` are a profiler's, if there is one."""
     own: dict[str, RunLabel] = {}
     for name, judge in _RULES.items():
         own[name] = judge(name, figures, own)
     traced = {label.label: label for label in of_trace if label.label != INSUFFICIENT}
-    return sort_labels(_choose_label(own.get(name), traced.get(name)) for name in dict.fromkeys((*own, *traced)))
+    chosen = {name: _choose_label(own[name], label) if name in own else label for name, label in traced.items()}
+    return sort_labels((own | chosen).values())
 
 
-def _choose_label(own: RunLabel | None, traced: RunLabel | None) -> RunLabel:
+def _choose_label(own: RunLabel, traced: RunLabel) -> RunLabel:
     """Choose between the label of the whole run and that of a profiler, and mention the other."""
-    if own is None or traced is None:
-        found = own or traced
-        assert found is not None
-        return found
     if Answer.UNDECIDABLE in (own.answer, traced.answer):
         return own if own.answer is not Answer.UNDECIDABLE or traced.answer is Answer.UNDECIDABLE else traced
     first, second = (traced, own) if own.label in _OF_TRACES else (own, traced)
@@ -74,12 +70,13 @@ def _judge_stall(name: str, run: ScopeFigures, _: Mapping[str, RunLabel]) -> Run
         if name == "input_bound" and run.between:
             unknown += f"; {run.between:.1%} of the time passes between steps"
         return make_undecidable(name, unknown if run.timed else "no step was timed")
+    process, share = worst
     several = len({step.process for step in run.timed}) > 1
-    who = f", in process {worst.process}, the one that does most" if several else ""
-    said = f"{text} {worst.share:.1%} of the step time{who}"
-    if worst.share >= line and run.busy is not None and run.busy > 1 - IDLE:
+    who = f", in process {process}, the one that does most" if several else ""
+    said = f"{text} {share:.1%} of the step time{who}"
+    if share >= line and run.busy is not None and run.busy > 1 - IDLE:
         return make_absent(name, f"{said}, but devices are busy {run.busy:.1%} of the time: they have work meanwhile")
-    return judge_share(name, worst.share, line, said)
+    return judge_share(name, share, line, said)
 
 
 def _judge_memory_pressure(name: str, run: ScopeFigures, _: Mapping[str, RunLabel]) -> RunLabel:
@@ -113,15 +110,15 @@ def _judge_gpu_utilization(name: str, run: ScopeFigures, _: Mapping[str, RunLabe
 def _judge_launch_bound(name: str, run: ScopeFigures, others: Mapping[str, RunLabel]) -> RunLabel:
     """Conclude from an idle device without another explanation: only a trace shows why kernels waited."""
     known = run.kernels
-    if known is None or known.kernels is None or known.median_us is None or known.small is None:
+    if known is None or known.kernels is None or known.median_kernel_us is None or known.small_kernels is None:
         return make_undecidable(name, "no profiler recorded kernels")
     if known.kernels < FEWEST_KERNELS:
         return make_undecidable(name, f"{known.kernels} kernels are too few to tell")
     said = (
-        f"a profiler saw {known.kernels:,} kernels, half of them shorter than {known.median_us:.3g} us; "
-        f"{known.small:.0%} take less than {SMALL_KERNEL_US:g} us"
+        f"a profiler saw {known.kernels:,} kernels, half of them shorter than {known.median_kernel_us:.3g} us; "
+        f"{known.small_kernels:.0%} take less than {SMALL_KERNEL_US:g} us"
     )
-    if known.median_us >= SMALL_KERNEL_US or known.small < SMALL_KERNELS:
+    if known.median_kernel_us >= SMALL_KERNEL_US or known.small_kernels < SMALL_KERNELS:
         return make_absent(name, f"{said}: they are not small")
     if others["shape_instability"].answer is Answer.PRESENT:
         return make_absent(name, f"{said}, but shapes change, which costs time by itself")
@@ -136,7 +133,7 @@ def _judge_launch_bound(name: str, run: ScopeFigures, others: Mapping[str, RunLa
     stable = others["shape_instability"].answer is Answer.ABSENT
     said += f"; devices are busy {busy:.1%} of the time, and nothing else explains that"
     sure = confidence.MODELLED if stable else confidence.ASSUMED
-    return RunLabel(name, Answer.PRESENT, (1 - busy) * known.small, sure, said)
+    return RunLabel(name, Answer.PRESENT, (1 - busy) * known.small_kernels, sure, said)
 
 
 def _judge_telemetry(name: str, run: ScopeFigures, _: Mapping[str, RunLabel]) -> RunLabel:

@@ -203,8 +203,7 @@ def extract_steps(record: ProcessEvents) -> tuple[RunStep, ...]:
 
 
 def count_unfinished_steps(record: ProcessEvents) -> int:
-    """Count steps that began but did not end. Numbers may restart in every epoch, and a dropped event may have been the
-    end."""
+    """Count steps that began but did not end. Numbers may restart; a dropped event may have been the end."""
     lost = max((until for _, until in _find_gaps(record.events)), default=-1)
     marks = {event for event in record.events if isinstance(event, (StepStart, StepEnd)) and event.at_ns >= lost}
     begun = Counter(event.step for event in marks if isinstance(event, StepStart))

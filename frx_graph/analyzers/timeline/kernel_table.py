@@ -119,8 +119,7 @@ def tabulate_kernels(analysis: TraceAnalysis, windows: Windows, parts: Sequence[
 
 
 def _find_launcher(tree: TraceTree, operator: int) -> Launcher | None:
-    """Return the dispatched operators around an operator, or else autograd's nodes; None if only a range that the
-    program named is around it."""
+    """Return the dispatched operators around an operator, or else autograd's nodes; None if there are only ranges."""
     above = (tree.operators[index] for index in iterate_upwards(tree, operator))
     # In older traces, only torch's names distinguish ranges from operators.
     called = [one for one in above if not one.annotation and "#" not in one.name]

@@ -78,8 +78,7 @@ class TraceAnalysis:
         return self.sites.find_site(operator)
 
     def measure_busy_alone(self, owners: Mapping[int, int]) -> dict[int, int]:
-        """Return, by owner, the busy time in which only its activities ran. `owners` is by activity; unowned activities
-        count, too."""
+        """Return, by owner, the busy time in which only its activities ran; `owners` is by owned activity."""
         total: Counter[int] = Counter()
         for spans in self._list_spans_by_device(owners).values():
             total.update(measure_exclusive(spans))

@@ -28,50 +28,42 @@ _LISTED = 3
 """Kinds of copies that the evidence names."""
 
 
-@dataclass(frozen=True, slots=True)
-class _FindingText:
-    title: str
-    fix: str
-    effort: Effort
-    risk: Risk
-
-
 _WORDINGS = {
-    "FRX001": _FindingText(
+    "FRX001": (
         "{names} {copy} an operand inside",
         "give the operator strides that it takes as they are: store the producer's result that way, or reorder the "
         "dimensions after the operator and not before it",
         Effort.LOCAL,
         Risk.LOW,
     ),
-    "FRX002": _FindingText(
+    "FRX002": (
         "{names} {copy}",
         "make the copy once upstream, or have the producer write the layout that is wanted here; drop it where "
         "the consumer takes the strides as they are",
         Effort.LOCAL,
         Risk.LOW,
     ),
-    "FRX004": _FindingText(
+    "FRX004": (
         "{names} {convert} tensors between plain and channels-last",
         "run the whole region in channels-last, so that nothing is left to convert: "
         "`model.to(memory_format={format})` and `x = x.to(memory_format={format})`",
         Effort.ONE_LINE,
         Risk.LOW,
     ),
-    "FRX007": _FindingText(
+    "FRX007": (
         "The weights of {names} are converted on every call",
         "convert them once, before training or inference: `model.to(memory_format={format})`",
         Effort.ONE_LINE,
         Risk.LOW,
     ),
 }
-_NEEDLESS = _FindingText(
+_NEEDLESS = (
     "{names} {copy} into the layout that the value has",
     "drop it, unless the value or the copy is written to afterwards",
     Effort.ONE_LINE,
     Risk.MEDIUM,
 )
-"""Used for copies of FRX002 that change no strides."""
+"""Title, fix, effort and risk by rule, and those of copies of FRX002 that change no strides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +116,7 @@ def _make_finding(analysis: TraceAnalysis, group: CopiesAtSite, alone_ns: int) -
     share = time_ns / analysis.busy_ns if analysis.busy_ns and on_device == analysis.on_device else None
     operators = tuple(dict.fromkeys(get_operator_name(analysis, copy.operator) for copy in copies))
     kept = all(copy.operand is not None and copy.operand.strides == copy.target is not None for copy in copies)
-    wording = _NEEDLESS if group.rule == "FRX002" and kept else _WORDINGS[group.rule]
+    title, fix, effort, risk = _NEEDLESS if group.rule == "FRX002" and kept else _WORDINGS[group.rule]
     several = len(operators) > 1
     # Channels-last has another name for volumes.
     volumes = {len(copy.operand.shape) for copy in copies if copy.operand is not None} == {5}
@@ -136,16 +128,16 @@ def _make_finding(analysis: TraceAnalysis, group: CopiesAtSite, alone_ns: int) -
     }
     return Finding(
         rule=group.rule,
-        title=wording.title.format_map(words),
+        title=title.format_map(words),
         severity=grade_share(share),
         site=group.site,
         nodes=tuple(dict.fromkeys(_format_label(analysis, copy) for copy in copies)),
         count_per_step=average_per_step(len(copies), steps),
         bytes_per_step=None if size is None else size // len(steps),
         saving=Saving(measured_pct=100.0 * share if share is not None else None),
-        effort=wording.effort,
-        risk=wording.risk,
-        fix=wording.fix.format_map(words),
+        effort=effort,
+        risk=risk,
+        fix=fix.format_map(words),
         confidence=_grade_confidence(group),
         basis=Basis.OBSERVED,
         evidence=_collect_evidence(analysis, group, time_ns, share),

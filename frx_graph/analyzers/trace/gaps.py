@@ -18,60 +18,43 @@ def list_gaps(analysis: TraceAnalysis, peaks: GpuPeaks | None) -> tuple[Refusal,
     strided = any(operand and operand.strides for operator in shaped for operand in operator.operands or ())
     orphans = [tree.activities[index] for index in analysis.work if tree.launcher[index] == NONE]
     times = [one.duration_ns for one in orphans if one.kind is ActivityKind.KERNEL]
-    gaps = (
-        (
-            not analysis.steps.annotated,
-            "steps",
-            "the trace marks none, so counts and bytes are of the whole trace: call `profiler.step()`",
-        ),
-        (
-            not on_device,
-            "device kernels",
+    gaps: dict[str, str] = {}
+    if not analysis.steps.annotated:
+        gaps["steps"] = "the trace marks none, so counts and bytes are of the whole trace: call `profiler.step()`"
+    if not on_device:
+        gaps["device kernels"] = (
             "no device did anything in this trace. What oneDNN converts inside a convolution is not in a CPU trace: "
-            "`frx advise --observe` sees it",
-        ),
-        (
-            analysis.compiled,
-            "compiled code",
+            "`frx advise --observe` sees it"
+        )
+    if analysis.compiled:
+        gaps["compiled code"] = (
             "what Inductor's own kernels convert is known only if a kernel's name says that it only copies"
             if on_device
-            else "Inductor's C++ kernels are not in a CPU trace: `frx advise --inner inductor --observe` sees them",
-        ),
-        (
-            not operators,
-            "operators",
+            else "Inductor's C++ kernels are not in a CPU trace: `frx advise --inner inductor --observe` sees them"
+        )
+    if not operators:
+        gaps["operators"] = (
             "the trace has kernels only, so nothing can be blamed: record ProfilerActivity.CPU too"
             if on_device
-            else "none was dispatched within the steps",
-        ),
-        (
-            operators and not shaped,
-            "bytes",
-            "the trace has no shapes, so the sizes of copies are not known: profile with record_shapes=True",
-        ),
-        (
-            shaped and not strided,
-            "strides",
-            "the trace has shapes but no strides, so layouts before and after a copy are not known",
-        ),
-        (
-            operators and not has_stacks(trace.operators, len(trace.frames)),
-            "call sites",
-            "the trace has no Python stacks, so operators are named instead of lines: profile with with_stack=True",
-        ),
-        (
-            on_device and peaks is None,
-            "ridge point",
-            f"the peaks of {get_device_name(analysis)} are not known here, so products and convolutions are not judged",
-        ),
-        (
-            operators and times,
-            "unattributed kernels",
-            f"{len(times)} kernels ({sum(times) / 1e6:.3g} ms) were launched outside any operator",
-        ),
-        (trace.unfinished, "unfinished events", f"{trace.unfinished} events without a duration were left out"),
-    )
-    return tuple(Refusal(subject, reason) for missing, subject, reason in gaps if missing)
+            else "none was dispatched within the steps"
+        )
+    elif not shaped:
+        gaps["bytes"] = "the trace has no shapes, so the sizes of copies are not known: profile with record_shapes=True"
+    elif not strided:
+        gaps["strides"] = "the trace has shapes but no strides, so layouts before and after a copy are not known"
+    if operators and not has_stacks(trace.operators, len(trace.frames)):
+        gaps["call sites"] = (
+            "the trace has no Python stacks, so operators are named instead of lines: profile with with_stack=True"
+        )
+    if on_device and peaks is None:
+        device = get_device_name(analysis)
+        gaps["ridge point"] = f"the peaks of {device} are not known here, so products and convolutions are not judged"
+    if operators and times:
+        ms = f"{sum(times) / 1e6:.3g} ms"
+        gaps["unattributed kernels"] = f"{len(times)} kernels ({ms}) were launched outside any operator"
+    if trace.unfinished:
+        gaps["unfinished events"] = f"{trace.unfinished} events without a duration were left out"
+    return tuple(Refusal(subject, reason) for subject, reason in gaps.items())
 
 
 def get_device_name(analysis: TraceAnalysis) -> str:
