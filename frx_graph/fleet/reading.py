@@ -124,13 +124,12 @@ def _read_archive(path: Path, name: str, part: int, parts: int, *, inner: bool) 
 
 def _read_inner_archive(archive: BundleZip, path: Path, member: str, name: str, *, inner: bool) -> Iterator[Outcome]:
     """Read the archive `member` in the archive at `path`; archives within it are refused."""
+    yield Begun(name)
     if inner:
-        yield Begun(name)
         yield Failure(name, "is an archive in an archive in an archive: unpack one of them")
         return
     with tempfile.TemporaryDirectory(prefix="frx-fleet-") as folder:
         inside = Path(folder) / PurePosixPath(member).name
-        yield Begun(name)
         try:
             archive.extract_member(member, inside)
         except EvidenceError as error:

@@ -64,7 +64,6 @@ class NcuObserver:
 
     def __init__(self) -> None:
         self._alike: dict[_Alike, tuple[KernelLaunch, KernelTotals]] = {}
-        self._compiled = False
 
     def add(self, launch: KernelLaunch) -> None:
         """Add a launch."""
@@ -73,13 +72,13 @@ class NcuObserver:
         if key not in self._alike:
             self._alike[key] = launch, KernelTotals()
         self._alike[key][1].add(launch)
-        self._compiled = self._compiled or launch.kernel.startswith("triton_")
 
     def build_run_file(self, source: str) -> RunFile:
         """Return all observations. An export may have left launches out, so silence in it proves nothing."""
         found = [_observe_launches(key, *launches) for key, launches in self._alike.items()]
         seen = tuple(observation for observation in found if observation is not None)
-        return RunFile(source, RunSetting("cuda", True if self._compiled else None), seen)
+        compiled = any(kernel.startswith("triton_") for kernel, *_ in self._alike)
+        return RunFile(source, RunSetting("cuda", compiled or None), seen)
 
 
 def _observe_launches(key: _Alike, first: KernelLaunch, totals: KernelTotals) -> Observation | None:
@@ -139,12 +138,11 @@ def _parse_operands(sizes: str | None) -> tuple[Operand, ...] | None:
 
 def _find_copied(calls: tuple[ObservedCall, ...]) -> Operand | None:
     """Return the tensor that the innermost operator copies, if it does nothing else."""
-    operands = calls[0].operands if calls else None
-    if operands is None or calls[0].operator not in EXPLICIT | {COPY}:
+    if not calls or calls[0].operator not in EXPLICIT | {COPY}:
         return None
+    operands = calls[0].operands or ()
     # `copy_` has the target first.
-    source = operands[1:2] if calls[0].operator == COPY else operands[:1]
-    return source[0] if source else None
+    return next(iter(operands[1:] if calls[0].operator == COPY else operands), None)
 
 
 def _count_elements(kernel: str, grid: Dimensions | None) -> ElementCount | None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from frx_graph.analyzers.kernels.recommendations import Bottleneck, Recommendation, recommend_cards
+from frx_graph.analyzers.kernels.recommendations import Recommendation, recommend_cards
 from frx_graph.analyzers.timeline.device_time import (
     DeviceTime,
     LayoutTotals,
@@ -23,7 +23,7 @@ from frx_graph.analyzers.timeline.host_time import (
     measure_host,
 )
 from frx_graph.analyzers.timeline.kernel_table import KernelTable, tabulate_kernels
-from frx_graph.analyzers.timeline.labels import INSUFFICIENT, Answer, RunLabel, label_timeline
+from frx_graph.analyzers.timeline.labels import INSUFFICIENT, Answer, RunLabel, build_bottleneck, label_timeline
 from frx_graph.analyzers.timeline.launches import Launches, measure_launches
 from frx_graph.analyzers.timeline.windows import Windows, find_windows
 from frx_graph.analyzers.trace.analysis import TraceAnalysis
@@ -194,15 +194,7 @@ def analyze_timeline(analysis: TraceAnalysis, findings: Sequence[Finding]) -> Ru
     values = run.collect_values()
     converting = tuple(dict.fromkeys(name for work in run.layout.work for name in work.kernels))[:_NAMED]
     bottlenecks = [
-        Bottleneck(
-            label=label.label,
-            score=label.score,
-            evidence=(label.evidence,),
-            kernels=converting if label.label == "layout_churn" else (),
-            values=values,
-            most_speedup_pct=label.most_speedup_pct,
-            confidence=label.confidence,
-        )
+        build_bottleneck(label, values, kernels=converting if label.label == "layout_churn" else ())
         for label in labels
         if label.answer is Answer.PRESENT
     ]

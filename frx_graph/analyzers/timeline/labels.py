@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from frx_graph.analyzers.kernels.recommendations import Bottleneck
 from frx_graph.analyzers.timeline.host_time import FEWEST_STEPS
 from frx_graph.evidence.trace.intervals import sum_spans
 from frx_graph.passes import confidence
@@ -84,6 +85,21 @@ class RunLabel:
     def most_speedup_pct(self) -> float | None:
         """Highest speed-up in percent from removing it; None if unbounded."""
         return 100.0 * (1 / (1 - self.score) - 1) if self.label in REMOVABLE and self.score < 1 else None
+
+
+def build_bottleneck(
+    label: RunLabel, values: Mapping[str, float], price: float = 1.0, kernels: tuple[str, ...] = ()
+) -> Bottleneck:
+    """Return a label as a bottleneck that calls for advice, at `price` times its score."""
+    return Bottleneck(
+        label=label.label,
+        score=price * label.score,
+        evidence=(label.evidence,),
+        kernels=kernels,
+        values=values,
+        most_speedup_pct=label.most_speedup_pct,
+        confidence=label.confidence,
+    )
 
 
 def label_timeline(run: Timeline) -> tuple[RunLabel, ...]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeVar
 
 from frx_graph.analyzers.trace.copies import TraceCopy, find_copies
 from frx_graph.analyzers.trace.operators import is_operator
-from frx_graph.capture.call_site import CallSite
+from frx_graph.capture.call_site import CallSite, merge_module_paths
 from frx_graph.evidence.trace.intervals import measure_exclusive, measure_union
 from frx_graph.evidence.trace.sites import CallSites
 from frx_graph.evidence.trace.steps import Steps, find_steps
@@ -77,6 +77,11 @@ class TraceAnalysis:
             return CallSite(str(self.tree.trace.path), 0, "no operator")
         return self.sites.find_site(operator)
 
+    def merge_sites(self, operators: Sequence[int]) -> CallSite:
+        """Return one site for operators at one line."""
+        sites = list(map(self.find_site, operators))
+        return replace(sites[0], module_path=merge_module_paths(site.module_path for site in sites))
+
     def measure_busy_alone(self, owners: Mapping[int, int]) -> dict[int, int]:
         """Return, by owner, the busy time in which only its activities ran; `owners` is by owned activity."""
         total: Counter[int] = Counter()
@@ -93,8 +98,8 @@ class TraceAnalysis:
 
     def measure_host_copies(self, copies: Iterable[TraceCopy]) -> int:
         """Return the CPU time of operators that made copies without a device."""
-        spans = [self.tree.operators[copy.maker] for copy in copies if not copy.activities]
-        return measure_union((operator.start_ns, operator.end_ns) for operator in spans)
+        makers = (self.tree.operators[copy.maker] for copy in copies if not copy.activities)
+        return measure_union((maker.start_ns, maker.end_ns) for maker in makers)
 
 
 def prepare_trace(trace: TorchTrace) -> TraceAnalysis:

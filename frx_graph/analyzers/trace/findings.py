@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from frx_graph.analyzers.trace.analysis import TraceAnalysis, average_per_step, count_steps_with, sum_known
 from frx_graph.analyzers.trace.copies import TraceCopy
 from frx_graph.analyzers.trace.kernel_names import extract_function_name
-from frx_graph.capture.call_site import CallSite, merge_module_paths
+from frx_graph.capture.call_site import CallSite
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.evidence.trace.tree import NONE
 from frx_graph.passes import confidence
@@ -91,20 +91,9 @@ def group_copies(analysis: TraceAnalysis) -> list[CopiesAtSite]:
     for copy in analysis.copies:
         gathered[copy.rule, analysis.find_site(copy.operator).place].append(copy)
     return [
-        CopiesAtSite(
-            rule,
-            replace(
-                analysis.find_site(copies[0].operator), module_path=merge_module_paths(_list_modules(analysis, copies))
-            ),
-            tuple(copies),
-        )
+        CopiesAtSite(rule, analysis.merge_sites([copy.operator for copy in copies]), tuple(copies))
         for (rule, _), copies in gathered.items()
     ]
-
-
-def _list_modules(analysis: TraceAnalysis, copies: Iterable[TraceCopy]) -> tuple[str, ...]:
-    paths = (analysis.find_site(copy.operator).module_path for copy in copies)
-    return tuple(dict.fromkeys(path for path in paths if path))
 
 
 def _make_finding(analysis: TraceAnalysis, group: CopiesAtSite, alone_ns: int) -> Finding:
@@ -142,7 +131,7 @@ def _make_finding(analysis: TraceAnalysis, group: CopiesAtSite, alone_ns: int) -
         basis=Basis.OBSERVED,
         evidence=_collect_evidence(analysis, group, time_ns, share),
         copies=record_copies(analysis, copies),
-        modules=_list_modules(analysis, copies),
+        modules=tuple(dict.fromkeys(filter(None, (analysis.find_site(copy.operator).module_path for copy in copies)))),
         graph_id=GRAPH_ID,
     )
 

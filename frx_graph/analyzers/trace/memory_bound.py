@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from frx_graph.analyzers.trace.analysis import TraceAnalysis, average_per_step
 from frx_graph.analyzers.trace.findings import GRAPH_ID, format_ms, get_operator_name, make_evidence
-from frx_graph.analyzers.trace.roofline import Work, is_memory_bound, merge_sites
+from frx_graph.analyzers.trace.roofline import Work, is_memory_bound
 from frx_graph.evidence.trace.tree import NONE
 from frx_graph.passes import confidence
 from frx_graph.passes.call_groups import group_by_place
@@ -43,7 +43,7 @@ def _make_finding(analysis: TraceAnalysis, items: Sequence[Work], peaks: GpuPeak
         names[get_operator_name(analysis, item.operator)] += item.time_ns
     slowest = [name.removeprefix("aten::") for name, _ in names.most_common(_LISTED)]
     known = [item for item in items if item.bytes is not None]
-    site = merge_sites([analysis.find_site(item.caller) for item in items])
+    site = analysis.merge_sites([item.caller for item in items])
     return Finding(
         rule=RULE,
         title=f"{', '.join(slowest)} {'wait' if len(slowest) > 1 else 'waits'} for memory",

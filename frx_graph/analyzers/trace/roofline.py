@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import itemgetter
 
 from frx_graph.advice import RooflinePoint
@@ -16,7 +16,6 @@ from frx_graph.analyzers.trace.analysis import TraceAnalysis, average_per_step, 
 from frx_graph.analyzers.trace.costs import CallCost, CallCosts, is_memory_bound_operator
 from frx_graph.analyzers.trace.kernel_names import MEMORY_BOUND, classify_kernel, is_on_tensor_cores
 from frx_graph.analyzers.trace.operators import find_outermost, get_phase, is_operator
-from frx_graph.capture.call_site import CallSite, merge_module_paths
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.evidence.trace.events import ActivityKind, DeviceActivity
 from frx_graph.evidence.trace.tree import NONE
@@ -125,7 +124,7 @@ def compute_roofline_points(analysis: TraceAnalysis, work: Sequence[Work]) -> tu
     return tuple(
         RooflinePoint(
             operator=name,
-            site=merge_sites([analysis.find_site(item.caller) for item in items]),
+            site=analysis.merge_sites([item.caller for item in items]),
             phase=phase,
             dtype=dtype,
             count=average_per_step(len(items), analysis.steps),
@@ -135,8 +134,3 @@ def compute_roofline_points(analysis: TraceAnalysis, work: Sequence[Work]) -> tu
         )
         for (name, _, phase, dtype), items in groups.items()
     )
-
-
-def merge_sites(sites: Sequence[CallSite]) -> CallSite:
-    """Return one site for several instances of a line."""
-    return replace(sites[0], module_path=merge_module_paths(site.module_path for site in sites))
