@@ -95,10 +95,8 @@ class RemoteStore:
             name = run or self._shown.hide(self._root.rpartition("/")[2])
             yield RemoteRun(name, f"{self._root}/{run}" if run else self._root, own)
         for archive in archives:
-            if _is_below(archive):
-                yield RemoteArchive(archive, f"{self._root}/{archive}", sizes[archive])
-            else:
-                yield Failure(archive, _NOT_BELOW)
+            place = RemoteArchive(archive, f"{self._root}/{archive}", sizes[archive])
+            yield place if _is_below(archive) else Failure(archive, _NOT_BELOW)
 
     def read_place(self, place: RemotePlace, reader: Reader) -> Iterator[Answer]:
         """Fetch and read a place; one that cannot be read is its own answer."""

@@ -27,7 +27,7 @@ from frx_graph.capture.captured_graph import Phase
 from frx_graph.evidence.measurement import Measurement, Provenance
 from frx_graph.evidence.trace.events import ActivityKind, Operator
 from frx_graph.evidence.trace.sites import has_stacks
-from frx_graph.evidence.trace.tree import NONE
+from frx_graph.evidence.trace.tree import NONE, TraceTree
 from frx_graph.records import CopyKind, OperandRole
 
 OUTSIDE = "what runs outside of operators"
@@ -53,16 +53,21 @@ def observe_trace(analysis: TraceAnalysis) -> RunFile:
 
 
 def _observe_copies(analysis: TraceAnalysis, copies: Sequence[TraceCopy]) -> Observation:
-    first = copies[0]
+    tree, first = analysis.tree, copies[0]
     steps = len(analysis.steps) if analysis.steps.annotated else None
-    nanoseconds = sum(_measure_duration(analysis, copy) for copy in copies)
+    seconds = sum(_measure_duration(tree, copy) for copy in copies) / 1e9
     size = sum_known(copy.bytes for copy in copies)
+    where = _locate_event(analysis, first)
+    operator = [] if first.maker == NONE else [tree.operators[first.maker].name]
+    subject = " under ".join((*_list_kernels(analysis, first)[:1], *operator))
+    extent, at = "in_trace" if steps is None else "per_step", Provenance(str(tree.trace.path), None, where)
+    facts = (("copies", len(copies), "count"), ("time", seconds, "s"), ("traffic", size, "byte"))
     kernels = Counter(name for copy in copies for name in _list_kernels(analysis, copy))
     kinds = COPIES if any(map(is_compiled_copy, _list_kernels(analysis, first))) else frozenset({first.kind})
     return Observation(
         work=Work.CONVERSION if first.kind is CopyKind.REORDER else Work.COPY,
         kernels=tuple(name for name, _ in kernels.most_common()),
-        where=_locate_event(analysis, first),
+        where=where,
         count=len(copies),
         steps=steps,
         calls=_list_calls(analysis, first),
@@ -71,23 +76,19 @@ def _observe_copies(analysis: TraceAnalysis, copies: Sequence[TraceCopy]) -> Obs
         roles=_list_roles(analysis, first),
         site=_find_site(analysis, first),
         phase=first.phase,
-        seconds=nanoseconds / 1e9,
+        seconds=seconds,
         bytes=size,
-        measurements=tuple(_list_measurements(analysis, first, len(copies), nanoseconds, size, steps)),
+        measurements=tuple(
+            Measurement(f"{name}_{extent}", value / (steps or 1), unit, subject, at)
+            for name, value, unit in facts
+            if value is not None
+        ),
     )
 
 
-def _list_measurements(
-    analysis: TraceAnalysis, first: TraceCopy, count: int, nanoseconds: int, size: int | None, steps: int | None
-) -> Iterator[Measurement]:
-    extent = "in_trace" if steps is None else "per_step"
-    operator = [] if first.maker == NONE else [analysis.tree.operators[first.maker].name]
-    subject = " under ".join((*_list_kernels(analysis, first)[:1], *operator))
-    at = Provenance(str(analysis.tree.trace.path), None, _locate_event(analysis, first))
-    yield Measurement(f"copies_{extent}", count / (steps or 1), "count", subject, at)
-    yield Measurement(f"time_{extent}", nanoseconds / 1e9 / (steps or 1), "s", subject, at)
-    if size is not None:
-        yield Measurement(f"traffic_{extent}", size / (steps or 1), "byte", subject, at)
+def _measure_duration(tree: TraceTree, copy: TraceCopy) -> int:
+    activities = [tree.activities[index].duration_ns for index in copy.activities]
+    return sum(activities) if activities else tree.operators[copy.maker].duration_ns
 
 
 def _list_kernels(analysis: TraceAnalysis, copy: TraceCopy) -> tuple[str, ...]:
@@ -102,12 +103,6 @@ def _locate_event(analysis: TraceAnalysis, copy: TraceCopy) -> str:
             return f"correlation {correlation}"
     number = analysis.tree.operators[copy.maker].external_id if copy.maker != NONE else None
     return f"External id {number}" if number is not None else f"ts {copy.start_ns / 1e3:.3f}"
-
-
-def _measure_duration(analysis: TraceAnalysis, copy: TraceCopy) -> int:
-    if copy.activities:
-        return sum(analysis.tree.activities[index].duration_ns for index in copy.activities)
-    return analysis.tree.operators[copy.maker].duration_ns
 
 
 def _list_calls(analysis: TraceAnalysis, copy: TraceCopy) -> tuple[ObservedCall, ...]:
