@@ -20,7 +20,6 @@ _FILE = re.compile(
     rf"|{re.escape(str(bundle_layout.PROFILER))}/[^/]+\.json(?:\.gz)?)",
     re.DOTALL,
 )
-_ZIP = ".zip"
 
 
 def find_run(name: str) -> str | None:
@@ -35,7 +34,7 @@ def find_runs(names: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     for name in names:
         if (run := find_run(name)) is not None:
             runs.add(run)
-        elif name.lower().endswith(_ZIP):
+        elif name.lower().endswith(".zip"):
             archives.append(name)
     loose = (name for name in archives if not any(folder in runs for folder in _iterate_parents(name)))
     return tuple(sorted(runs)), tuple(sorted(loose))

@@ -151,7 +151,11 @@ def _find_quiet_calls(analysis: TraceAnalysis) -> Iterator[QuietCall]:
     for index, parent in enumerate(tree.parents):
         if parent in makers:
             makers.add(index)
-    launched = _find_kernel_launchers(analysis) if analysis.on_device else None
+    launchers: set[int] = set()
+    for index, activity in enumerate(tree.activities):
+        if activity.kind is ActivityKind.KERNEL:
+            callers = iterate_upwards(tree, tree.launcher[index])
+            launchers.update(takewhile(lambda operator: operator not in launchers, callers))
     counts: Counter[tuple[ObservedCall, Phase]] = Counter()
     noisy: set[tuple[ObservedCall, Phase]] = set()
     for index in analysis.scanned:
@@ -161,16 +165,8 @@ def _find_quiet_calls(analysis: TraceAnalysis) -> Iterator[QuietCall]:
         phase = get_phase(tree, index)
         if index in loud or index in makers:
             noisy.add((call, phase))
-        elif launched is None or index in launched:
+        elif not analysis.on_device or index in launchers:
             counts[call, phase] += 1
     for (call, phase), count in counts.items():
         if (call, phase) not in noisy:
             yield QuietCall(call, phase, count)
-
-
-def _find_kernel_launchers(analysis: TraceAnalysis) -> set[int]:
-    tree, found = analysis.tree, set[int]()
-    for index, activity in enumerate(tree.activities):
-        if activity.kind is ActivityKind.KERNEL:
-            found.update(takewhile(lambda operator: operator not in found, iterate_upwards(tree, tree.launcher[index])))
-    return found

@@ -35,9 +35,9 @@ class StrideChange:
     @property
     def severity(self) -> Severity:
         """Return the severity by frequency."""
-        if self.count >= 2 and self.count >= OFTEN * self.among:
-            return Severity.HIGH
-        return Severity.MEDIUM if self.count >= 2 else Severity.LOW
+        if self.count < 2:
+            return Severity.LOW
+        return Severity.HIGH if self.count >= OFTEN * self.among else Severity.MEDIUM
 
 
 @dataclass(frozen=True, slots=True)

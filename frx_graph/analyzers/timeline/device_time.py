@@ -57,10 +57,7 @@ class DeviceTime:
     @property
     def gaps(self) -> tuple[Span, ...]:
         """Return idle spans between two activities."""
-        if not self.busy:
-            return ()
-        first, last = self.busy[0][0], self.busy[-1][1]
-        return tuple(span for span in self.idle if first <= span[0] and span[1] <= last)
+        return tuple(gap for gap in self.idle if self.busy and self.busy[0][0] <= gap[0] and gap[1] <= self.busy[-1][1])
 
     @property
     def idle_ns(self) -> int:
