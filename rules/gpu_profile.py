@@ -113,7 +113,7 @@ class GpuProfile:
     @property
     def bandwidth_bytes_per_s(self) -> float | None:
         """Bandwidth of DRAM."""
-        return _scale_value(self.product and self.product.bandwidth_gb_per_s, 1e9)
+        return _scale_value(None if self.product is None else self.product.bandwidth_gb_per_s, 1e9)
 
     @property
     def l2_bytes(self) -> int | None:

@@ -151,11 +151,12 @@ def advise_capture(
             (signature for subject in subjects for signature in subject.anchors.values()),
         )
         measure_s = time.perf_counter() - begin
-    profile, no_profile = None, []
+    profile: DeviceProfile | None = None
+    no_profile: list[Refusal] = []
     try:
         profile = get_device_profile(device, measure=measure)
     except FrxError as error:
-        no_profile = [Refusal("device profile", str(error))]
+        no_profile.append(Refusal("device profile", str(error)))
     contract = load_contract(device.type, torch.__version__)
 
     progress("looking for layout problems")

@@ -13,7 +13,7 @@ import resource
 import sys
 from collections.abc import Iterator
 from dataclasses import fields
-from typing import IO
+from typing import IO, Any
 
 from frx_graph.fleet.messages import Failure, Fetch, ReadingTask
 from frx_graph.fleet.reading import Begun, Outcome, read_runs
@@ -31,8 +31,13 @@ def format_lines(outcome: Outcome) -> Iterator[tuple[str, object]]:
         case Fetch():
             yield "outdated", outcome.name
         case RunRows():
-            tables = {"labels": outcome.labels, "findings": outcome.findings, "advice": outcome.advice}
-            for table, rows in (*tables.items(), ("runs", (outcome.run,))):
+            tables: dict[str, tuple[Any, ...]] = {
+                "labels": outcome.labels,
+                "findings": outcome.findings,
+                "advice": outcome.advice,
+                "runs": (outcome.run,),
+            }
+            for table, rows in tables.items():
                 # `asdict` copies the contents, which takes several times as long.
                 yield from ((table, {one.name: getattr(row, one.name) for one in fields(row)}) for row in rows)
 

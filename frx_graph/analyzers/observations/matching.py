@@ -68,7 +68,7 @@ def _filter_by_call(observation: Observation, claims: Sequence[Claim]) -> tuple[
     if not left:
         return [], f"no finding covers {observation.calls[-1].operator}"
     told = observation.site is not None or observation.copied is not None or observation.elements is not None
-    operators = frozenset().union(*(claim.operators for claim in left))
+    operators = {operator for claim in left for operator in claim.operators}
     if not told and all(call.operands is None for call in observation.calls if call.operator in operators):
         return [], "the file tells neither shapes nor lines (record_shapes=True, with_stack=True)"
     return left, ""

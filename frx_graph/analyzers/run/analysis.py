@@ -120,7 +120,7 @@ def analyze_record(events: Sequence[RunEvent], samples: Sequence[GpuSample], tra
             stride_changes=find_stride_changes(known, chosen),
         )
 
-    left_out = set() if profiled is None else {step.number for step in profiled.windows.left_out}
+    left_out = {step.number for step in profiled.windows.left_out} if profiled is not None else set()
     steady = [step for step in selector.select(steps) if step.number not in left_out]
     return RunRecord(
         event_count=len(events),

@@ -107,7 +107,8 @@ def _find_aten_copies(tree: TraceTree, culprits: Blame) -> Iterator[TraceCopy]:
             continue
         asked = tree.operators[asker].name
         # A source that is broadcast has the target's shape, with unknown strides.
-        target, source = (*(operator.operands or ()), None, None)[:2]
+        operands = operator.operands or ()
+        target, source = operands[:2] if len(operands) > 1 else (None, None)
         if target is not None and source is not None and source.shape != target.shape:
             source = replace(source, shape=target.shape, strides=None)
         leaves = any(tree.activities[activity].leaves_device for activity in tree.launched[index])

@@ -104,7 +104,8 @@ def _make_finding(analysis: TraceAnalysis, group: CopiesAtSite, alone_ns: int) -
     # Only without a device's work can CPU time be saved.
     share = time_ns / analysis.busy_ns if analysis.busy_ns and on_device == analysis.on_device else None
     operators = tuple(dict.fromkeys(get_operator_name(analysis, copy.operator) for copy in copies))
-    kept = all(copy.operand is not None and copy.operand.strides == copy.target is not None for copy in copies)
+    sources = [copy.operand.strides if copy.operand is not None else None for copy in copies]
+    kept = None not in sources and sources == [copy.target for copy in copies]
     title, fix, effort, risk = _NEEDLESS if group.rule == "FRX002" and kept else _WORDINGS[group.rule]
     several = len(operators) > 1
     # Channels-last has another name for volumes.
