@@ -252,8 +252,7 @@ def _analyze_graphs(
 def _look_up_known(
     calls: Mapping[str, OperatorSignature], lookup: Callable[[OperatorSignature], _Known | None]
 ) -> dict[str, _Known]:
-    found = {node: lookup(signature) for node, signature in calls.items()}
-    return {node: known for node, known in found.items() if known is not None}
+    return {node: known for node, signature in calls.items() if (known := lookup(signature)) is not None}
 
 
 def _run_detectors(analysis: Analysis) -> Iterator[Finding | Refusal]:

@@ -97,7 +97,7 @@ def _find_contributors(figures: ScopeFigures, fragmentation: float) -> Iterator[
     shapes = figures.shapes or trace.shapes
     if not captured and shapes is not None and not shapes.changes:
         yield Contributor("Missing graph capture", True, "shapes stay the same, and no graph is launched")
-    small = sum(count for family, (count, _) in trace.kernels.families.items() if family in _FUSIBLE)
-    if trace.kernels.count and small / trace.kernels.count >= UNFUSED:
-        share = small / trace.kernels.count
+    fusible = sum(count for family, (count, _) in trace.kernels.families.items() if family in _FUSIBLE)
+    share = fusible / max(1, trace.kernels.count)
+    if share >= UNFUSED:
         yield Contributor("Unfused elementwise operations", True, f"{share:.0%} of the kernels could be fused")

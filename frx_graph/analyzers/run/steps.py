@@ -110,7 +110,7 @@ def group_steps(steps: Sequence[RunStep]) -> dict[int | None, list[RunStep]]:
     found: dict[int | None, list[RunStep]] = defaultdict(list)
     for step in steps:
         found[step.process].append(step)
-    return dict(found)
+    return found
 
 
 class Activity(enum.StrEnum):

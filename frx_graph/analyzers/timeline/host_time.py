@@ -214,9 +214,7 @@ def count_shape_changes(analysis: TraceAnalysis, windows: Windows, parts: Sequen
     for operator, part in zip(analysis.tree.operators, parts, strict=True):
         if operator.operands is None or part is Part.LOADING:
             continue
-        step = steps.find_position(operator.start_ns)
-        if step is not None:
+        if (step := steps.find_position(operator.start_ns)) is not None:
             calls[step][operator.name, operator.operands] += 1
-    if not all(calls):
-        return None
-    return ShapeChanges(len(calls), sum(one != before for before, one in pairwise(calls)))
+    changes = sum(one != before for before, one in pairwise(calls))
+    return ShapeChanges(len(calls), changes) if all(calls) else None

@@ -111,8 +111,12 @@ def _find_aten_copies(tree: TraceTree, culprits: Blame) -> Iterator[TraceCopy]:
         target, source = operands[:2] if len(operands) > 1 else (None, None)
         if target is not None and source is not None and source.shape != target.shape:
             source = replace(source, shape=target.shape, strides=None)
-        leaves = any(tree.activities[activity].leaves_device for activity in tree.launched[index])
-        if leaves or not _is_layout_copy(asked, target, source):
+        if target is not None and source is not None:
+            keeps = target.dtype == source.dtype and bool(target.shape)
+        else:
+            # Only `to` may change the dtype, and without recorded types that is unknown.
+            keeps = asked not in ("aten::to", "aten::_to_copy")
+        if not keeps or any(tree.activities[activity].leaves_device for activity in tree.launched[index]):
             continue
         requested = CopyKind.RESHAPE if asked in RESHAPES else CopyKind.EXPLICIT
         yield TraceCopy(
@@ -127,11 +131,3 @@ def _find_aten_copies(tree: TraceTree, culprits: Blame) -> Iterator[TraceCopy]:
             phase=get_phase(tree, index),
             start_ns=operator.start_ns,
         )
-
-
-def _is_layout_copy(asker: str, target: Operand | None, source: Operand | None) -> bool:
-    """Return False for a copy that changes, or may change, the dtype."""
-    if target is not None and source is not None:
-        return target.dtype == source.dtype and bool(target.shape)
-    # Only `to` may change the dtype, and without recorded types that is unknown.
-    return asker not in ("aten::to", "aten::_to_copy")

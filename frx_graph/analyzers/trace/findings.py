@@ -107,6 +107,10 @@ def _make_finding(analysis: TraceAnalysis, group: CopiesAtSite, alone_ns: int) -
     sources = [copy.operand.strides if copy.operand is not None else None for copy in copies]
     kept = None not in sources and sources == [copy.target for copy in copies]
     title, fix, effort, risk = _NEEDLESS if group.rule == "FRX002" and kept else _WORDINGS[group.rule]
+    # A conversion kernel's name is certain; the tensor of FRX007 follows from order and times. Without operands, only
+    # operators' names suggest a copy.
+    certain = group.rule == "FRX004" or all(copy.operand is not None for copy in copies)
+    sure = confidence.MEASURED if certain else confidence.MODELLED
     several = len(operators) > 1
     # Channels-last has another name for volumes.
     volumes = {len(copy.operand.shape) for copy in copies if copy.operand is not None} == {5}
@@ -128,7 +132,7 @@ def _make_finding(analysis: TraceAnalysis, group: CopiesAtSite, alone_ns: int) -
         effort=effort,
         risk=risk,
         fix=fix.format_map(words),
-        confidence=_grade_confidence(group),
+        confidence=confidence.INFERRED if group.rule == "FRX007" else sure,
         basis=Basis.OBSERVED,
         evidence=_collect_evidence(analysis, group, time_ns, share),
         copies=record_copies(analysis, copies),
@@ -166,15 +170,6 @@ def record_copies(analysis: TraceAnalysis, copies: Sequence[TraceCopy]) -> tuple
 def get_operator_name(analysis: TraceAnalysis, operator: int) -> str:
     """Return the name of an operator of the tree."""
     return analysis.tree.operators[operator].name if operator != NONE else "no operator"
-
-
-def _grade_confidence(group: CopiesAtSite) -> float:
-    if group.rule == "FRX007":
-        # The converted tensor follows from order and times.
-        return confidence.INFERRED
-    # A conversion kernel's name is certain. Without operands, only operators' names suggest a copy.
-    certain = group.rule == "FRX004" or all(copy.operand is not None for copy in group.copies)
-    return confidence.MEASURED if certain else confidence.MODELLED
 
 
 def _collect_evidence(
