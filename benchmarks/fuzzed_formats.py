@@ -15,9 +15,8 @@ from run_traces import RunTrace
 
 from frx_graph.analyze.layers import analyze_cuda, analyze_ncu, analyze_run
 from frx_graph.analyzers.kernels.ptx_analysis import analyze_ptx_module
-from frx_graph.analyzers.observations.generated_observations import observe_generated_code
+from frx_graph.analyzers.observations.log_observations import observe_generated_code, observe_onednn_log
 from frx_graph.analyzers.observations.observation import RunFile
-from frx_graph.analyzers.observations.onednn_observations import observe_onednn_log
 from frx_graph.evidence.measurement import Measurement
 from frx_graph.evidence.ptx.parsing import read_ptx
 from frx_graph.evidence.run_log import read_inductor_file, read_onednn_log

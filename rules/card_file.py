@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from importlib import resources
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
 
 from frx_graph.errors import ContractError
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 Card = TypeVar("Card", bound=BaseModel)
+Prose = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 
 
 class StrictModel(BaseModel):

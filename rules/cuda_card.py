@@ -12,8 +12,8 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
-from frx_graph.rules.card_file import StrictModel, load_cards
-from frx_graph.rules.recommendation_card import Direction, Identifier, Prose
+from frx_graph.rules.card_file import Prose, StrictModel, load_cards
+from frx_graph.rules.recommendation_card import Direction, Identifier
 
 
 class Severity(StrEnum):

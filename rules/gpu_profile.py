@@ -17,18 +17,12 @@ from typing import Annotated
 from pydantic import Field, PositiveFloat, PositiveInt, StringConstraints, model_validator
 
 from frx_graph.errors import ContractError, OptionError
-from frx_graph.rules.card_file import StrictModel, load_cards
+from frx_graph.rules.card_file import Prose, StrictModel, load_cards
 
-_Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 _MAKERS = frozenset({"nvidia", "tesla", "geforce", "amd", "instinct"})
 """Words that drivers, data sheets and people add or leave out."""
 FLOAT32 = "float32"
-_PEAKS = {
-    FLOAT32: "float32_tflops",
-    "fp16": "float16_tflops",
-    "bf16": "bfloat16_tflops",
-    "tf32": "tf32_tflops",
-}
+_PEAKS = {FLOAT32: "float32_tflops", "fp16": "float16_tflops", "bf16": "bfloat16_tflops", "tf32": "tf32_tflops"}
 _WORD = re.compile(r"[^\s_-]+")
 _TARGET = re.compile(r"(sm_\d+)([af]?)")
 
@@ -52,8 +46,8 @@ class ProductCard(StrictModel):
     """One product. `names` are other names than `name`, the driver's first; makers' words, spaces and hyphens do not
     matter. Throughputs are dense ones, tensor cores' with fp32 accumulation; `float32_tflops` is without TF32."""
 
-    name: _Text
-    names: tuple[_Text, ...] = ()
+    name: Prose
+    names: tuple[Prose, ...] = ()
     sms: PositiveInt | None = None
     l2_kib: PositiveInt | None = None
     bandwidth_gb_per_s: PositiveFloat | None = None
@@ -61,7 +55,7 @@ class ProductCard(StrictModel):
     tf32_tflops: PositiveFloat | None = None
     float16_tflops: PositiveFloat | None = None
     bfloat16_tflops: PositiveFloat | None = None
-    source: _Text | None = None
+    source: Prose | None = None
 
     @model_validator(mode="after")
     def _numbers_have_a_source(self) -> ProductCard:
@@ -75,13 +69,13 @@ class ArchitectureCard(StrictModel):
     """One file. `architecture_specific_features` exist only for PTX of a target that ends in `a` or `f`."""
 
     architecture: Annotated[str, StringConstraints(pattern=r"^(sm_\d+|gfx[0-9a-f]+)$")]
-    name: _Text
+    name: Prose
     limits: SmLimits | None = None
-    limits_source: _Text | None = None
-    features: tuple[_Text, ...] = ()
-    architecture_specific_features: tuple[_Text, ...] = ()
+    limits_source: Prose | None = None
+    features: tuple[Prose, ...] = ()
+    architecture_specific_features: tuple[Prose, ...] = ()
     products: tuple[ProductCard, ...] = ()
-    products_source: _Text
+    products_source: Prose
 
     @model_validator(mode="after")
     def _limits_have_a_source(self) -> ArchitectureCard:
@@ -124,14 +118,12 @@ class GpuProfile:
     @property
     def l2_bytes(self) -> int | None:
         """Bytes that the L2 cache holds."""
-        known = None if self.product is None else self.product.l2_kib
-        return None if known is None else known << 10
+        return None if self.product is None or self.product.l2_kib is None else self.product.l2_kib << 10
 
     def get_peak_flops(self, of: str) -> float | None:
         """Return operations per second, counting a fused multiply-add as two: `float32`, or `fp16`, `bf16`, `tf32` of
         tensor cores that accumulate in float32."""
-        product = self.product
-        return None if product is None else _scale_value(getattr(product, _PEAKS[of]), 1e12)
+        return _scale_value(getattr(self.product, _PEAKS[of], None), 1e12)
 
     @property
     def peaks(self) -> GpuPeaks | None:
@@ -163,9 +155,8 @@ def require_gpu(name: str) -> GpuProfile:
     found = find_gpu(name)
     if found is None:
         by_key = {key: profile.name for key, profile in _index_gpus().items()}
-        near = dict.fromkeys(
-            by_key[key] for key in difflib.get_close_matches(_normalize_name(name), by_key, n=5, cutoff=0.5)
-        )
+        close = difflib.get_close_matches(_normalize_name(name), by_key, n=5, cutoff=0.5)
+        near = dict.fromkeys(by_key[key] for key in close)
         hint = f"nearest: {', '.join(near)}" if near else "give a product, such as H100, or an architecture, sm_90"
         raise OptionError(f"no GPU is known by the name {name!r}", hint)
     return found
@@ -208,8 +199,7 @@ def list_features(card: ArchitectureCard, target: str) -> tuple[str, ...]:
 
 
 def _normalize_name(name: str) -> str:
-    words = _WORD.findall(name.casefold())
-    return "".join(word for word in words if word not in _MAKERS)
+    return "".join(word for word in _WORD.findall(name.casefold()) if word not in _MAKERS)
 
 
 @functools.cache

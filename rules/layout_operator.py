@@ -72,8 +72,7 @@ class Keeps(enum.StrEnum):
 
 
 class Needs(enum.StrEnum):
-    """The orders of the operands for which a kernel computes what it should. For others it may refuse, or compute
-    something else."""
+    """Orders of the operands for which a kernel computes what it should; others it may refuse, or get wrong."""
 
     LAST_INNERMOST = "last_innermost"
     """Those with the last dimension innermost."""
@@ -147,11 +146,7 @@ class LayoutOperator(StrictModel):
 POINTWISE = LayoutOperator(operator="any.pointwise", role=LayoutRole.AGNOSTIC, keeps=Keeps.ANY, operands=None)
 """Pointwise operators need no rows: torch tags them, and TensorIterator keeps the order of the operands."""
 UNKNOWN = LayoutOperator(
-    operator="any.unknown",
-    role=LayoutRole.BARRIER,
-    dimensions=DimensionMap.NONE,
-    keeps=Keeps.UNKNOWN,
-    operands=None,
+    operator="any.unknown", role=LayoutRole.BARRIER, dimensions=DimensionMap.NONE, keeps=Keeps.UNKNOWN, operands=None
 )
 
 

@@ -13,9 +13,8 @@ from typing import Annotated
 from pydantic import Field, StringConstraints
 
 from frx_graph.records import Effort, Risk
-from frx_graph.rules.card_file import StrictModel, load_cards
+from frx_graph.rules.card_file import Prose, StrictModel, load_cards
 
-Prose = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 Identifier = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
 
 

@@ -14,9 +14,8 @@ from pydantic import Field, StringConstraints
 
 from frx_graph.errors import OptionError
 from frx_graph.records import Effort, Risk
-from frx_graph.rules.card_file import StrictModel, load_cards
+from frx_graph.rules.card_file import Prose, StrictModel, load_cards
 
-Prose = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 Code = Annotated[str, StringConstraints(pattern=r"^FRX\d{3}$")]
 Url = Annotated[str, StringConstraints(pattern=r"^https://\S+$")]
 

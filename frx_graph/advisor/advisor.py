@@ -18,7 +18,6 @@ from frx_graph.advisor.summary import (
     describe_environment,
     refuse_breaks,
     refuse_unknown,
-    refuse_unmeasured,
     sum_copies,
     summarize_graph,
 )
@@ -55,8 +54,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class _PreparedGraph:
-    """One graph, prepared for analysis. `calls` and `anchors` are the operator calls to measure, by node: those whose
-    inner copies must be known, and those that are timed in both layouts."""
+    """One graph. `calls` whose inner copies must be known, and `anchors` to time in both layouts, are by node."""
 
     facts: GraphFacts
     inner: str
@@ -97,7 +95,11 @@ def advise(
     check_call(model, args, kwargs)
     name = target or type(model).__name__
     seen = []
-    for path in _drop_duplicate_paths(evidence):
+    # Each file once, under the first name given, however its path is spelled.
+    by_place: dict[str, Path] = {}
+    for file in evidence:
+        by_place.setdefault(os.path.realpath(file), Path(file))
+    for path in by_place.values():
         progress(f"reading {path}")
         seen.append(read_run_file(path))
     started = time.perf_counter()
@@ -111,9 +113,7 @@ def advise(
         started = time.perf_counter()
         try:
             observed = observe_step(model, args, dict(kwargs or {}), train=train, inner=inner)
-        except FrxError:
-            raise
-        except NOT_THE_MODELS:
+        except (FrxError, *NOT_THE_MODELS):
             raise
         except BaseException as error:  # noqa: BLE001 - the advice is valid without it, and says what is missing
             unseen = Refusal("observation", f"the step could not be observed: {summarize_error(error)}")
@@ -122,14 +122,6 @@ def advise(
             advice = replace(advice, observed=observed)
         advice = replace(advice, timings=replace(advice.timings, observe_s=time.perf_counter() - started))
     return AdviceReport(advice)
-
-
-def _drop_duplicate_paths(files: Sequence[str | Path]) -> list[Path]:
-    """Return each file once, under the first name given, however its path is spelled."""
-    by_place: dict[str, Path] = {}
-    for file in files:
-        by_place.setdefault(os.path.realpath(file), Path(file))
-    return list(by_place.values())
 
 
 def advise_capture(
@@ -159,7 +151,12 @@ def advise_capture(
             (signature for subject in subjects for signature in subject.anchors.values()),
         )
         measure_s = time.perf_counter() - begin
-    profile, no_profile = _load_device_profile(device, measure=measure)
+    profile: DeviceProfile | None = None
+    no_profile: list[Refusal] = []
+    try:
+        profile = get_device_profile(device, measure=measure)
+    except FrxError as error:
+        no_profile.append(Refusal("device profile", str(error)))
     contract = load_contract(device.type, torch.__version__)
 
     progress("looking for layout problems")
@@ -175,7 +172,10 @@ def advise_capture(
     refusals = [
         *(Refusal(failure.subject, failure.reason, site=failure.site) for failure in capture.failures),
         *refuse_breaks(capture),
-        *refuse_unmeasured(measured),
+        *(
+            Refusal(signature.target, f"could not be run separately to find its copies: {reason}")
+            for signature, reason in measured.failures.items()
+        ),
         *no_profile,
         *(outcome for outcome in outcomes if isinstance(outcome, Refusal)),
         *belonging_to_none,
@@ -203,13 +203,6 @@ def _choose_device(graphs: Iterable[GraphFacts]) -> torch.device:
     devices = {value.device for facts in graphs for value in facts.values.values()}
     accelerators = sorted((d for d in devices if d.type not in ("cpu", "meta")), key=str)
     return accelerators[0] if accelerators else torch.device("cpu")
-
-
-def _load_device_profile(device: torch.device, *, measure: bool) -> tuple[DeviceProfile | None, list[Refusal]]:
-    try:
-        return get_device_profile(device, measure=measure), []
-    except FrxError as error:
-        return None, [Refusal("device profile", str(error))]
 
 
 def _prepare_graph(graph: CapturedGraph, inner: str) -> _PreparedGraph:
@@ -259,8 +252,7 @@ def _analyze_graphs(
 def _look_up_known(
     calls: Mapping[str, OperatorSignature], lookup: Callable[[OperatorSignature], _Known | None]
 ) -> dict[str, _Known]:
-    found = {node: lookup(signature) for node, signature in calls.items()}
-    return {node: known for node, known in found.items() if known is not None}
+    return {node: known for node, signature in calls.items() if (known := lookup(signature)) is not None}
 
 
 def _run_detectors(analysis: Analysis) -> Iterator[Finding | Refusal]:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from frx_graph.analyzers.observations.generated_observations import observe_generated_code
+from frx_graph.analyzers.observations.log_observations import observe_generated_code, observe_onednn_log
 from frx_graph.analyzers.observations.ncu_observations import NcuObserver
 from frx_graph.analyzers.observations.observation import RunFile
-from frx_graph.analyzers.observations.onednn_observations import observe_onednn_log
 from frx_graph.analyzers.observations.trace_observations import observe_trace
 from frx_graph.analyzers.trace.analysis import prepare_trace
 from frx_graph.errors import EvidenceError

@@ -11,7 +11,6 @@ from frx_graph.capture.aten_trace import run_step
 from frx_graph.errors import OptionError
 from frx_graph.measure.inductor.inductor_observer import observe_inductor
 from frx_graph.measure.operators.eager_observer import observe_eager
-from frx_graph.measure.operators.operator_measurement import ObservedCopy
 from frx_graph.records import Basis, Copy, CopyKind, OperandRole
 from frx_graph.support.torch_internals import pytree
 
@@ -30,32 +29,30 @@ def observe_step(
     """Return the layout copies of one real step of `model` under `inner`. Raises `OptionError` for an inner compiler
     whose copies cannot be observed, and any error of the model."""
     check_observable(inner)
-    args, kwargs = pytree.tree_map_only(Tensor, _detach_from_caller, (tuple(args), dict(kwargs)))
+    # Detached from the caller's graph, so that the backward of the step ends where the step began.
+    args, kwargs = pytree.tree_map_only(
+        Tensor,
+        lambda tensor: tensor if tensor.is_leaf else tensor.detach().requires_grad_(),
+        (tuple(args), dict(kwargs)),
+    )
     if inner == "eager":
         module = model if isinstance(model, nn.Module) else None
         seen = observe_eager(lambda: run_step(model, args, kwargs, train=train), module)
     else:
         seen = observe_inductor(model, lambda program: run_step(program, args, kwargs, train=train))
-    return tuple(convert_observed_copy(copy) for copy in seen)
-
-
-def _detach_from_caller(tensor: Tensor) -> Tensor:
-    """Detach the tensor from the caller's graph, so that the backward of the step ends where the step began."""
-    return tensor if tensor.is_leaf else tensor.detach().requires_grad_()
-
-
-def convert_observed_copy(copy: ObservedCopy) -> Copy:
-    """Return an observed copy as a record; it has no node, because no graph was captured."""
-    return Copy(
-        node="",
-        site=copy.site,
-        operator=copy.operator,
-        kind=CopyKind(copy.kind),
-        role=OperandRole(copy.role),
-        value="x".join(str(size) for size in copy.shape),
-        bytes=copy.bytes,
-        count=1,
-        phase=copy.phase,
-        basis=Basis.OBSERVED,
-        cause=f"{copy.operator.removeprefix('aten.')} converts {copy.source} to {copy.target}",
+    return tuple(
+        Copy(
+            node="",  # No graph was captured.
+            site=copy.site,
+            operator=copy.operator,
+            kind=CopyKind(copy.kind),
+            role=OperandRole(copy.role),
+            value="x".join(map(str, copy.shape)),
+            bytes=copy.bytes,
+            count=1,
+            phase=copy.phase,
+            basis=Basis.OBSERVED,
+            cause=f"{copy.operator.removeprefix('aten.')} converts {copy.source} to {copy.target}",
+        )
+        for copy in seen
     )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
 
 import torch
 
@@ -11,7 +12,6 @@ from frx_graph.advice import Environment, GraphSummary, PeakFlops, Totals, is_qu
 from frx_graph.capture.captured_graph import Capture
 from frx_graph.capture.dynamo_events import shorten_reason
 from frx_graph.measure.machine.device_profile import DeviceProfile
-from frx_graph.measure.measurement_cache import MeasuredOperators
 from frx_graph.passes.analysis import Analysis
 from frx_graph.passes.copies.prediction import find_unknown_operators
 from frx_graph.passes.costs.operator_costs import list_roofline_points
@@ -77,20 +77,14 @@ def refuse_breaks(capture: Capture) -> list[Refusal]:
     return list(places.values())
 
 
-def refuse_unmeasured(measured: MeasuredOperators) -> Iterator[Refusal]:
-    """Yield a refusal for each operator that failed when it ran separately."""
-    for signature, reason in measured.failures.items():
-        yield Refusal(signature.target, f"could not be run separately to find its copies: {reason}")
-
-
 def refuse_unknown(analysis: Analysis) -> list[Refusal]:
     """Return the operators that count as making no copy only because nothing is known about them."""
-    strides = "it is unknown here if it copies such strides: it counts as no copy"
-    inside = "its internal copies are unknown: it counts as no copy"
-    by_operator: dict[tuple[str, str], list[str]] = {}
-    for op in find_unknown_operators(analysis.facts, analysis.measurements, analysis.contract, analysis.inner):
-        by_operator.setdefault((op.operator, strides), []).append(op.node)
-    for op in analysis.facts.ops:
-        if op.opaque:
-            by_operator.setdefault((op.operator, inside), []).append(op.node)
+    unknown = find_unknown_operators(analysis.facts, analysis.measurements, analysis.contract, analysis.inner)
+    by_operator: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for ops, reason in (
+        (unknown, "it is unknown here if it copies such strides: it counts as no copy"),
+        ((op for op in analysis.facts.ops if op.opaque), "its internal copies are unknown: it counts as no copy"),
+    ):
+        for op in ops:
+            by_operator[op.operator, reason].append(op.node)
     return [Refusal(operator, reason, tuple(nodes)) for (operator, reason), nodes in by_operator.items()]

@@ -9,7 +9,7 @@ import inspect
 import sys
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -42,8 +42,8 @@ class Workload:
 
 def load_target(target: str, sizes: Mapping[str, int] | None = None) -> Workload:
     """Import the module or file, call the callable with `sizes`, check what it returned. Raises `TargetError`."""
-    location, separator, name = target.rpartition(":")
-    if not separator or not location or not name:
+    location, _, name = target.rpartition(":")
+    if not location or not name:
         raise TargetError(f"target {target!r} is not of the form module:callable", "e.g. frx advise model.py:build")
     module = _import_file(location) if location.endswith(".py") else _import_module(location)
     factory = getattr(module, name, None)
@@ -52,9 +52,10 @@ def load_target(target: str, sizes: Mapping[str, int] | None = None) -> Workload
         raise TargetError(f"{location} has no {name!r}", f"did you mean {near[0]!r}?" if near else "check the name")
     if not callable(factory):
         raise TargetError(f"{target} is a {type(factory).__name__}, not a callable", _RETURNS)
-    _check_sizes(target, factory, sizes or {})
+    sizes = sizes or {}
+    _check_sizes(target, factory, sizes)
     try:
-        made = factory(**(sizes or {}))
+        made = factory(**sizes)
     except KeyboardInterrupt:
         raise
     except BaseException as error:
@@ -63,8 +64,7 @@ def load_target(target: str, sizes: Mapping[str, int] | None = None) -> Workload
 
 
 def place(workload: Workload, device: str | None, dtype: torch.dtype | None) -> Workload:
-    """Return the workload on `device`, with floating-point parameters and arguments in `dtype`. Raises
-    `TargetError`."""
+    """Return the workload on `device`, with floating-point tensors in `dtype`. Raises `TargetError`."""
     if device is None and dtype is None:
         return workload
 
@@ -83,7 +83,7 @@ def place(workload: Workload, device: str | None, dtype: torch.dtype | None) -> 
             f"{workload.name} cannot be moved to device={device} dtype={dtype}: {summarize_error(error)}",
             "frx doctor shows which devices this torch can use",
         ) from error
-    return Workload(workload.name, model, args, kwargs, workload.optimizer)
+    return replace(workload, model=model, args=args, kwargs=kwargs)
 
 
 def _check_sizes(target: str, factory: Callable[..., object], sizes: Mapping[str, int]) -> None:
@@ -103,7 +103,8 @@ def _check_sizes(target: str, factory: Callable[..., object], sizes: Mapping[str
 
 def _validate_workload(target: str, made: object) -> Workload:
     if not isinstance(made, tuple) or not 2 <= len(made) <= 4:
-        raise TargetError(f"{target} returned {_describe(made)}", _RETURNS)
+        said = f"a tuple of {len(made)}" if isinstance(made, tuple) else f"a {type(made).__name__}"
+        raise TargetError(f"{target} returned {said}", _RETURNS)
     model, args = made[0], made[1]
     kwargs = made[2] if len(made) > 2 else {}
     optimizer = made[3] if len(made) == 4 else None
@@ -164,7 +165,3 @@ def _format_error(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     at = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
     return f"{summarize_error(error)}{at}"
-
-
-def _describe(made: object) -> str:
-    return f"a tuple of {len(made)}" if isinstance(made, tuple) else f"a {type(made).__name__}"

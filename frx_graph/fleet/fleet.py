@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from frx_graph.errors import EvidenceError
-from frx_graph.fleet.messages import Answer, Failure, Fetch, ReadRun
+from frx_graph.fleet.messages import Answer, Failure, ReadRun
 from frx_graph.fleet.reader import Reader
 from frx_graph.fleet.reader_pool import read_places
 from frx_graph.fleet.run_tables import RowFiles, keep_parquet, open_database, write_parquet
@@ -57,7 +57,11 @@ def _summarize_runs(
         progress(f"looking for runs in {shown.text}")
         with RowFiles(folder) as rows, closing(reading()) as answers:
             for answer in answers:
-                _take_answer(answer, rows, shown)
+                match answer:
+                    case ReadRun():
+                        rows.add_run(answer.rows)
+                    case Failure():
+                        rows.add_problem(shown.hide(answer.name), shown.hide(answer.reason))
                 if (rows.runs + rows.problems) % _TOLD_EVERY == 0:
                     progress(f"read {rows.runs:,} runs, {rows.problems:,} cannot be read")
         progress(f"adding up {rows.runs:,} runs")
@@ -68,16 +72,6 @@ def _summarize_runs(
     if parquet is not None:
         keep_parquet(folder, parquet)
     return document
-
-
-def _take_answer(answer: Answer, rows: RowFiles, shown: ShownSource) -> None:
-    match answer:
-        case ReadRun():
-            rows.add_run(answer.rows)
-        case Failure():
-            rows.add_problem(shown.hide(answer.name), shown.hide(answer.reason))
-        case Fetch():
-            raise AssertionError("a fetched run is read before it is reported")
 
 
 def _explain_no_runs(document: FleetDocument) -> EvidenceError:

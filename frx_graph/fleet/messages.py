@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Literal
 
 
@@ -23,15 +22,6 @@ class ReadingTask:
     """File sizes in bytes by name, for the run of a summary."""
     run_id: str | None = None
     """The run's own name, if its folder has another one."""
-
-    def to_line(self) -> bytes:
-        """Return the task as it is sent. File names are any bytes, which JSON can hold as halves of surrogate pairs."""
-        return json.dumps(asdict(self)).encode() + b"\n"
-
-    @staticmethod
-    def from_line(line: bytes) -> ReadingTask:
-        """Parse a task as it was received."""
-        return ReadingTask(**json.loads(line))
 
 
 @dataclass(frozen=True, slots=True)

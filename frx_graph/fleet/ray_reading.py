@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import socket
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,13 +33,14 @@ def read_on_cluster(ray: Any, source: str) -> Generator[Answer]:
     when the caller stops. Raises `EvidenceError` if a node cannot read the source at all."""
     where = source if is_url(source) else str(Path(source).absolute())
     reading = ray.remote(num_cpus=1, max_retries=_RETRIES)(read_places_on_node)
-    tasks = _iterate_tasks(where)
+    places = iter(open_source(where).list_places())
+    tasks = iter(lambda: tuple(itertools.islice(places, PLACES_OF_A_TASK)), ())
     running: dict[Any, Sequence[Any]] = {}
     try:
         while True:
             at_once = _TASKS_OF_A_PROCESSOR * max(1, int(ray.cluster_resources().get("CPU", 1)))
-            for places in itertools.islice(tasks, max(0, at_once - len(running))):
-                running[reading.remote(where, places, __version__)] = places
+            for task in itertools.islice(tasks, max(0, at_once - len(running))):
+                running[reading.remote(where, task, __version__)] = task
             if not running:
                 return
             done, _ = ray.wait(list(running), timeout=_WAIT_SECONDS)
@@ -48,12 +49,6 @@ def read_on_cluster(ray: Any, source: str) -> Generator[Answer]:
     finally:
         for one in running:
             ray.cancel(one, force=True)
-
-
-def _iterate_tasks(source: str) -> Iterator[Sequence[Any]]:
-    places = iter(open_source(source).list_places())
-    while task := tuple(itertools.islice(places, PLACES_OF_A_TASK)):
-        yield task
 
 
 def _get_answers(ray: Any, task: Any, places: Sequence[Any]) -> Sequence[Answer]:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
+from dataclasses import asdict
 from typing import Final
 
 from frx_graph.errors import EvidenceError
@@ -26,27 +27,11 @@ _EXIT_SECONDS: Final = 1.0
 _PASSED_ON: Final = frozenset(
     {
         # Locations of programs, libraries and temporary files.
-        "PATH",
-        "LD_LIBRARY_PATH",
-        "LD_PRELOAD",
-        "HOME",
-        "XDG_CACHE_HOME",
-        "TMPDIR",
-        "TMP",
-        "TEMP",
+        *("PATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "HOME", "XDG_CACHE_HOME", "TMPDIR", "TMP", "TEMP"),
         # Identity: torch names its cache after the user, which a container's list of users may lack.
-        "USER",
-        "LOGNAME",
-        "USERNAME",
-        "LANG",
-        "LANGUAGE",
-        "TZ",
+        *("USER", "LOGNAME", "USERNAME", "LANG", "LANGUAGE", "TZ"),
         # CUDA, which torch looks for when it is imported.
-        "CUDA_HOME",
-        "CUDA_PATH",
-        "CUDA_VISIBLE_DEVICES",
-        "NVIDIA_VISIBLE_DEVICES",
-        "NVIDIA_DRIVER_CAPABILITIES",
+        *("CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES"),
     }
 )
 _PASSED_ON_BEGINNINGS: Final = ("LC_", "PYTHON", "TORCH_", "TORCHINDUCTOR_", "OMP_", "KMP_", "MKL_", "MALLOC_")
@@ -58,8 +43,7 @@ class StoppedError(Exception):
 
 
 class Reader:
-    """Reads one task after another. The process starts when it is needed, and restarts if a run ends it. Close it with
-    `close`."""
+    """Reads one task after another. The process starts when it is needed, and restarts if a run ends it."""
 
     def __init__(self, memory_bytes: int = MEMORY_BYTES, run_seconds: float = RUN_SECONDS) -> None:
         self._memory_bytes = memory_bytes
@@ -79,7 +63,8 @@ class Reader:
         name, finished = task.name, False
         try:
             with suppress(BrokenPipeError):
-                process.stdin.write(task.to_line())
+                # File names are any bytes, which JSON can hold as halves of surrogate pairs.
+                process.stdin.write(json.dumps(asdict(task)).encode() + b"\n")
             while (line := answers.read_line(self._run_seconds)) is not None:
                 word, _, value = line.decode().partition("\t")
                 match word:
@@ -152,6 +137,5 @@ class Reader:
 
 
 def filter_environment(ours: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of `ours` that a reading process gets: those that Python and torch need, without
-    credentials."""
+    """Return the variables of `ours` that a reader gets: those that Python and torch need, without credentials."""
     return {name: value for name, value in ours.items() if name in _PASSED_ON or name.startswith(_PASSED_ON_BEGINNINGS)}

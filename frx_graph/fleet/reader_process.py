@@ -13,11 +13,11 @@ import resource
 import sys
 from collections.abc import Iterator
 from dataclasses import fields
-from typing import IO
+from typing import IO, Any
 
 from frx_graph.fleet.messages import Failure, Fetch, ReadingTask
 from frx_graph.fleet.reading import Begun, Outcome, read_runs
-from frx_graph.fleet.rows import AdviceRow, FindingRow, LabelRow, RunRow, RunRows
+from frx_graph.fleet.rows import RunRows
 from frx_graph.support.supervisor.supervised import claim_stdout, end_with_parent, limit_resources
 
 
@@ -31,21 +31,21 @@ def format_lines(outcome: Outcome) -> Iterator[tuple[str, object]]:
         case Fetch():
             yield "outdated", outcome.name
         case RunRows():
-            yield from (("labels", _dump_row(row)) for row in outcome.labels)
-            yield from (("findings", _dump_row(row)) for row in outcome.findings)
-            yield from (("advice", _dump_row(row)) for row in outcome.advice)
-            yield "runs", _dump_row(outcome.run)
-
-
-def _dump_row(row: RunRow | LabelRow | FindingRow | AdviceRow) -> dict[str, object]:
-    # `asdict` copies the contents, which takes several times as long.
-    return {field.name: getattr(row, field.name) for field in fields(row)}
+            tables: dict[str, tuple[Any, ...]] = {
+                "labels": outcome.labels,
+                "findings": outcome.findings,
+                "advice": outcome.advice,
+                "runs": (outcome.run,),
+            }
+            for table, rows in tables.items():
+                # `asdict` copies the contents, which takes several times as long.
+                yield from ((table, {one.name: getattr(row, one.name) for one in fields(row)}) for row in rows)
 
 
 def serve(tasks: IO[bytes], answers: IO[bytes]) -> None:
     """Answer tasks until none are left."""
     for line in tasks:
-        for outcome in read_runs(ReadingTask.from_line(line)):
+        for outcome in read_runs(ReadingTask(**json.loads(line))):
             for word, value in format_lines(outcome):
                 answers.write(f"{word}\t{json.dumps(value, allow_nan=False)}\n".encode())
             # Tells the waiting process which run takes so long.

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path, PurePosixPath
 
 from frx_graph.analyze.run_summary import (
@@ -33,6 +34,7 @@ from frx_graph.support.plain_text import clean_line
 
 _NO_RUN = "holds no run: no events, no trace, no summary, no samples"
 _REASON = 300
+_SUMMARY = str(bundle_layout.SUMMARY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +50,11 @@ Outcome = Begun | RunRows | Failure | Fetch
 def read_runs(task: ReadingTask) -> Iterator[Outcome]:
     """Yield the outcomes of all runs of the task, each after its name. The contents of files raise nothing."""
     path = Path(task.path)
-    match task.kind:
-        case "folder":
-            yield from _try_reading(task.name, path, lambda: _read_folder(path, task.name, task.run_id))
-        case "summary":
-            yield from _try_reading(task.name, path, lambda: _read_summary(path, task.name, task.sizes or {}))
-        case "archive":
-            yield from _read_archive(path, task.name, task.part, task.parts, inner=False)
+    if task.kind == "archive":
+        yield from _read_archive(path, task.name, task.part, task.parts, inner=False)
+    else:
+        read = _read_folder if task.kind == "folder" else _read_summary
+        yield from _try_reading(task.name, path, partial(read, path, task))
 
 
 def _try_reading(name: str, path: Path, reading: Callable[[], Outcome]) -> Iterator[Outcome]:
@@ -74,15 +74,15 @@ def _format_reason(error: Exception, path: Path) -> str:
     return clean_line(said.removeprefix(f"{path}: ").replace(f"{path}/", ""), _REASON)
 
 
-def _read_folder(path: Path, name: str, run_id: str | None) -> Outcome:
+def _read_folder(path: Path, task: ReadingTask) -> Outcome:
     with open_bundle(path) as opened:
-        bundle = opened if run_id is None else replace(opened, name=run_id)
+        bundle = opened if task.run_id is None else replace(opened, name=task.run_id)
         kept, why_not = load_summary(bundle)
         if kept is not None:
-            return build_run_rows(kept, name, anew=False)
+            return build_run_rows(kept, task.name, anew=False)
         if why_not and not any(find_raw_files(bundle)):
-            return Failure(name, why_not)
-        return _analyze_bundle(bundle, name)
+            return Failure(task.name, why_not)
+        return _analyze_bundle(bundle, task.name)
 
 
 def _analyze_bundle(bundle: OpenBundle, name: str) -> RunRows:
@@ -91,10 +91,11 @@ def _analyze_bundle(bundle: OpenBundle, name: str) -> RunRows:
     return build_run_rows(analyze_files(bundle).result, name, anew=True)
 
 
-def _read_summary(path: Path, name: str, sizes: dict[str, int]) -> Outcome:
+def _read_summary(path: Path, task: ReadingTask) -> Outcome:
     """Read the summary of a remote run. The run's files are not compared, since that would mean fetching them."""
+    sizes = task.sizes or {}
     kept, _ = parse_summary(path.read_bytes(), list_raw_files(sizes), lambda source: sizes[source.path] == source.bytes)
-    return Fetch(name) if kept is None else build_run_rows(kept, name, anew=False)
+    return Fetch(task.name) if kept is None else build_run_rows(kept, task.name, anew=False)
 
 
 def _read_archive(path: Path, name: str, part: int, parts: int, *, inner: bool) -> Iterator[Outcome]:
@@ -113,8 +114,8 @@ def _read_archive(path: Path, name: str, part: int, parts: int, *, inner: bool) 
                 return
             files = group_files(runs, archive.names)
             for run in runs[part::parts]:
-                member = _ArchivedRun(archive, path, run, files[run], f"{name}/{run}" if run else name)
-                yield from _try_reading(member.name, path, member.read_run)
+                place = f"{name}/{run}" if run else name
+                yield from _try_reading(place, path, partial(_read_archived_run, archive, path, run, files[run], place))
             for each in archives[part::parts]:
                 yield from _read_inner_archive(archive, path, each, f"{name}/{each}", inner=inner)
     except Exception as error:  # noqa: BLE001 - as above
@@ -123,13 +124,12 @@ def _read_archive(path: Path, name: str, part: int, parts: int, *, inner: bool) 
 
 def _read_inner_archive(archive: BundleZip, path: Path, member: str, name: str, *, inner: bool) -> Iterator[Outcome]:
     """Read the archive `member` in the archive at `path`; archives within it are refused."""
+    yield Begun(name)
     if inner:
-        yield Begun(name)
         yield Failure(name, "is an archive in an archive in an archive: unpack one of them")
         return
     with tempfile.TemporaryDirectory(prefix="frx-fleet-") as folder:
         inside = Path(folder) / PurePosixPath(member).name
-        yield Begun(name)
         try:
             archive.extract_member(member, inside)
         except EvidenceError as error:
@@ -138,50 +138,32 @@ def _read_inner_archive(archive: BundleZip, path: Path, member: str, name: str, 
         yield from _read_archive(inside, name, 0, 1, inner=True)
 
 
-@dataclass(frozen=True, slots=True)
-class _ArchivedRun:
-    """A run in the folder `run` of an archive, "" for its root; `files` are the run's file names in the archive."""
+def _read_archived_run(archive: BundleZip, path: Path, run: str, files: Sequence[str], name: str) -> Outcome:
+    """Read the run in the folder `run` of an archive, "" for its root; `files` are its file names in the archive."""
+    above = f"{run}/" if run else ""
+    sizes = {file.removeprefix(above): archive.get_size(file) for file in files}
+    if len(sizes) > MOST_MEMBERS or sum(sizes.values()) > MOST_BYTES:
+        return Failure(name, f"has more than {MOST_MEMBERS} files, or {MOST_BYTES >> 30} GiB")
 
-    archive: BundleZip
-    path: Path
-    run: str
-    files: Sequence[str]
-    name: str
-
-    def read_run(self) -> Outcome:
-        sizes = {self._strip_run(file): self.archive.get_size(file) for file in self.files}
-        if len(sizes) > MOST_MEMBERS or sum(sizes.values()) > MOST_BYTES:
-            return Failure(self.name, f"has more than {MOST_MEMBERS} files, or {MOST_BYTES >> 30} GiB")
-        kept, why_not = self._load_summary(sizes)
-        if kept is not None:
-            return build_run_rows(kept, self.name, anew=False)
-        if why_not and not list_raw_files(sizes):
-            return Failure(self.name, why_not)
-        with extract_bundle(self.archive, PurePosixPath(self.run), self.path, self.files) as bundle:
-            return _analyze_bundle(bundle, self.name)
-
-    def _load_summary(self, sizes: dict[str, int]) -> tuple[RunResult | None, str]:
-        """Return the result of `load_summary` without unpacking anything."""
-        summary = str(bundle_layout.SUMMARY)
-        if summary not in sizes:
-            return None, ""
-        if sizes[summary] > LONGEST_SUMMARY:
-            return None, TOO_LONG
-        text = b"".join(self.archive.iterate_chunks(self._get_member_name(summary)))
-
-        def is_unchanged(source: SourcePart) -> bool:
-            return sizes[source.path] == source.bytes and self._compute_digest(source.path) == source.sha256
-
-        return parse_summary(text, list_raw_files(sizes), is_unchanged)
-
-    def _compute_digest(self, file: str) -> str:
+    def is_unchanged(source: SourcePart) -> bool:
+        if sizes[source.path] != source.bytes:
+            return False
         digest = hashlib.sha256()
-        for chunk in self.archive.iterate_chunks(self._get_member_name(file)):
+        for chunk in archive.iterate_chunks(above + source.path):
             digest.update(chunk)
-        return digest.hexdigest()
+        return digest.hexdigest() == source.sha256
 
-    def _get_member_name(self, file: str) -> str:
-        return f"{self.run}/{file}" if self.run else file
-
-    def _strip_run(self, file: str) -> str:
-        return file.removeprefix(f"{self.run}/") if self.run else file
+    # As `load_summary` does, without unpacking anything.
+    kept: RunResult | None = None
+    length, why_not = sizes.get(_SUMMARY), ""
+    if length is not None and length <= LONGEST_SUMMARY:
+        text = b"".join(archive.iterate_chunks(above + _SUMMARY))
+        kept, why_not = parse_summary(text, list_raw_files(sizes), is_unchanged)
+    elif length is not None:
+        why_not = TOO_LONG
+    if kept is not None:
+        return build_run_rows(kept, name, anew=False)
+    if why_not and not list_raw_files(sizes):
+        return Failure(name, why_not)
+    with extract_bundle(archive, PurePosixPath(run), path, files) as bundle:
+        return _analyze_bundle(bundle, name)

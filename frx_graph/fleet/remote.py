@@ -87,19 +87,16 @@ class RemoteStore:
         sizes = self._list_files()
         runs, archives = find_runs(sizes)
         for run, files in group_files(runs, sizes).items():
-            if not run:
-                yield RemoteRun(
-                    self._shown.hide(self._root.rpartition("/")[2]), self._root, _select_sizes(files, "", sizes)
-                )
-            elif _is_below(run):
-                yield RemoteRun(run, f"{self._root}/{run}", _select_sizes(files, f"{run}/", sizes))
-            else:
+            if run and not _is_below(run):
                 yield Failure(run, _NOT_BELOW)
+                continue
+            above = f"{run}/" if run else ""
+            own = {name.removeprefix(above): sizes[name] for name in files}
+            name = run or self._shown.hide(self._root.rpartition("/")[2])
+            yield RemoteRun(name, f"{self._root}/{run}" if run else self._root, own)
         for archive in archives:
-            if _is_below(archive):
-                yield RemoteArchive(archive, f"{self._root}/{archive}", sizes[archive])
-            else:
-                yield Failure(archive, _NOT_BELOW)
+            place = RemoteArchive(archive, f"{self._root}/{archive}", sizes[archive])
+            yield place if _is_below(archive) else Failure(archive, _NOT_BELOW)
 
     def read_place(self, place: RemotePlace, reader: Reader) -> Iterator[Answer]:
         """Fetch and read a place; one that cannot be read is its own answer."""
@@ -107,7 +104,9 @@ class RemoteStore:
             try:
                 match place:
                     case RemoteArchive():
-                        yield from self._read_archive(place, reader, Path(folder))
+                        local = Path(folder) / "runs.zip"
+                        self._fetch(place.path, local, place.size, _LARGEST_ARCHIVE)
+                        yield from reader.read_task(ReadingTask(kind="archive", path=str(local), name=place.name))
                     case RemoteRun():
                         yield from self._read_run(place, reader, Path(folder))
                     case Failure():
@@ -117,11 +116,6 @@ class RemoteStore:
             except (OSError, ValueError) as error:
                 # A store's names are any text: of what this machine cannot keep under its name the others are read.
                 yield Failure(place.name, f"cannot be kept here while it is read: {self._format_error(error)}")
-
-    def _read_archive(self, place: RemoteArchive, reader: Reader, folder: Path) -> Iterator[Answer]:
-        local = folder / "runs.zip"
-        self._fetch(place.path, local, place.size, _LARGEST_ARCHIVE)
-        yield from reader.read_task(ReadingTask(kind="archive", path=str(local), name=place.name))
 
     def _read_run(self, place: RemoteRun, reader: Reader, folder: Path) -> Iterator[Answer]:
         raw = list_raw_files(place.sizes)
@@ -138,8 +132,7 @@ class RemoteStore:
             yield Failure(place.name, "has no files but a summary that this version of frx has not written")
             return
         # Never under its own name, which belongs to the store. If it is analysed again, the name is its id.
-        bundle = folder / "run"
-        left = MOST_BYTES
+        bundle, left = folder / "run", MOST_BYTES
         for name in [name for _, name in raw] + [_SAMPLES] * (_SAMPLES in place.sizes):
             target = bundle / name
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -167,8 +160,7 @@ class RemoteStore:
             raise EvidenceError(f"{shown} has changed while it was fetched: it had {size} bytes")
 
     def _list_files(self) -> dict[str, int]:
-        """Return the bytes of all files, by their names below the root. If the root is itself a file, its folder counts
-        as the root."""
+        """Return the bytes of all files, by their names below the root, or below its folder if it is a file."""
         try:
             found: dict[str, dict[str, Any]] = self._files.find(self._root, detail=True)
         except Exception as error:  # noqa: BLE001 - as above
@@ -193,7 +185,3 @@ class RemoteStore:
 def _is_below(name: str) -> bool:
     """Return True for a name of nested folders. A key of an object store may be any text."""
     return not any(part in ("", ".", "..") for part in name.split("/"))
-
-
-def _select_sizes(files: list[str], above: str, sizes: dict[str, int]) -> dict[str, int]:
-    return {name.removeprefix(above): sizes[name] for name in files}

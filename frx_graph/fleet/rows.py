@@ -15,7 +15,7 @@ from frx_graph.analyzers.timeline.labels import REMOVABLE, Answer
 from frx_graph.errors import EvidenceError
 from frx_graph.reports.render.source_path import cut_path
 from frx_graph.reports.runs.run_document import RunResult, ScopePart, StrideChangePart
-from frx_graph.reports.runs.trace_document import LayoutPart, TraceResult
+from frx_graph.reports.runs.trace_document import TraceResult
 from frx_graph.support.plain_text import NAME_LIMIT, clean_line
 
 MOST_ROWS = 1000
@@ -102,8 +102,7 @@ class RunRows:
 
 
 def build_run_rows(result: RunResult, place: str, *, anew: bool) -> RunRows:
-    """Return the rows of a run, for the scope that `frx analyze` shows. Raises `EvidenceError` for an impossible number
-    of steps."""
+    """Return a run's rows, for the scope that `frx analyze` shows. Raises `EvidenceError` for an impossible count."""
     scope = result.get_scope(Scope.AUTO)
     if not 0 <= result.step_count < _LARGEST:
         raise EvidenceError(f"{place}: its summary counts {result.step_count} steps")
@@ -120,7 +119,7 @@ def build_run_rows(result: RunResult, place: str, *, anew: bool) -> RunRows:
             anew=anew,
             steps=result.step_count,
             seconds=_sum_seconds(result),
-            bottleneck=_shorten_name(diagnosis.user_facing_bottleneck),
+            bottleneck=diagnosis.user_facing_bottleneck and clean_line(diagnosis.user_facing_bottleneck, 80),
             confidence=_check_share(diagnosis.confidence),
             traced=result.trace is not None,
             rows_left_out=sum(max(0, len(rows) - MOST_ROWS) for rows in (labels, findings, advice)),
@@ -142,8 +141,7 @@ def _compute_digest(result: RunResult) -> str:
 def _sum_seconds(result: RunResult) -> float | None:
     """Return the time of all timed steps; None if no step is timed, or a process with steps has no time."""
     times = [_multiply_finite(process.steps, process.step_ms) for process in result.run.run_summary.processes]
-    known = [time for time in times if time is not None]
-    return math.fsum(known) / 1e3 if known and len(known) == len(times) else None
+    return math.fsum(filter(None, times)) / 1e3 if times and None not in times else None
 
 
 def _iterate_labels(scope: ScopePart) -> Iterator[LabelRow]:
@@ -172,42 +170,28 @@ def _iterate_advice(scope: ScopePart) -> Iterator[AdviceRow]:
 def _iterate_trace_findings(trace: TraceResult | None) -> Iterator[FindingRow]:
     if trace is None:
         return
-    steps, span = len(trace.window.steps), _multiply_finite(1, trace.window.span_ms)
-    devices = max(1, len(trace.devices))
+    steps, span_ms = len(trace.window.steps), _multiply_finite(max(1, len(trace.devices)), trace.window.span_ms)
     for work in trace.layout:
-        yield _build_conversion_row(work, steps, None if not span else span * devices)
-
-
-def _build_conversion_row(work: LayoutPart, steps: int, span_ms: float | None) -> FindingRow:
-    time, moved = _multiply_finite(1, work.total_ms), None if work.bytes is None else _multiply_finite(1, work.bytes)
-    site = work.site
-    return FindingRow(
-        rule=clean_line(work.rule, 20),
-        site=clean_line(work.fingerprint, 80),
-        file=None if site is None else clean_line(site.file),
-        line=None if site is None or not 0 < site.line < _LARGEST else site.line,
-        function=None if site is None else clean_line(site.function),
-        module_path=None if site is None else clean_line(site.module_path) or None,
-        subject=clean_line(work.operator),
-        title=clean_line(work.title),
-        share=None if time is None or span_ms is None else _check_share(time / span_ms),
-        bytes_per_step=moved / steps if moved is not None and steps else None,
-    )
+        time, moved, site = _multiply_finite(1, work.total_ms), _multiply_finite(1, work.bytes), work.site
+        yield FindingRow(
+            rule=clean_line(work.rule, 20),
+            site=clean_line(work.fingerprint, 80),
+            file=None if site is None else clean_line(site.file),
+            line=None if site is None or not 0 < site.line < _LARGEST else site.line,
+            function=None if site is None else clean_line(site.function),
+            module_path=None if site is None else clean_line(site.module_path) or None,
+            subject=clean_line(work.operator),
+            title=clean_line(work.title),
+            share=_check_share(time / span_ms) if time is not None and span_ms else None,
+            bytes_per_step=moved / steps if moved is not None and steps else None,
+        )
 
 
 def _build_stride_row(change: StrideChangePart) -> FindingRow:
     # The record does not show how much copying this causes.
     name = clean_line(change.tensor)
-    return FindingRow(
-        rule=change.rule,
-        site=f"{change.of} {name}",
-        subject=name,
-        title=f"The strides of {'input' if change.of == 'batch' else 'parameter'} `{name}` change between steps",
-    )
-
-
-def _shorten_name(label: str | None) -> str | None:
-    return None if label is None else clean_line(label, 80)
+    title = f"The strides of {'input' if change.of == 'batch' else 'parameter'} `{name}` change between steps"
+    return FindingRow(rule=change.rule, site=f"{change.of} {name}", subject=name, title=title)
 
 
 def _convert_speedup(faster_pct: float | None) -> float | None:

@@ -20,12 +20,10 @@ _FILE = re.compile(
     rf"|{re.escape(str(bundle_layout.PROFILER))}/[^/]+\.json(?:\.gz)?)",
     re.DOTALL,
 )
-_ZIP = ".zip"
 
 
 def find_run(name: str) -> str | None:
-    """Return the folder of the run that `name`, a relative name with `/`, belongs to; "" for the root. Returns None if
-    the file does not make a run."""
+    """Return the folder of the run that the relative `name` makes, "" for the root; None if it makes no run."""
     found = _FILE.fullmatch(name)
     return None if found is None else found["run"] or ""
 
@@ -36,7 +34,7 @@ def find_runs(names: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     for name in names:
         if (run := find_run(name)) is not None:
             runs.add(run)
-        elif name.lower().endswith(_ZIP):
+        elif name.lower().endswith(".zip"):
             archives.append(name)
     loose = (name for name in archives if not any(folder in runs for folder in _iterate_parents(name)))
     return tuple(sorted(runs)), tuple(sorted(loose))

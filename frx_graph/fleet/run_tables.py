@@ -9,12 +9,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
-import types
-import typing
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Final
 
 from frx_graph.errors import EvidenceError, OptionError, summarize_error
 from frx_graph.fleet.rows import AdviceRow, FindingRow, LabelRow, ProblemRow, RunRow
@@ -36,7 +34,7 @@ TABLES: Final = ("runs", "labels", "findings", "advice")
 _MEMORY: Final = "256MiB"
 _ROW_GROUP: Final = 8192
 """Rows in memory at once while a table is written: with the longest names that a row may have, about 30 MB."""
-_TYPES: Final = {str: "VARCHAR", int: "BIGINT", float: "DOUBLE", bool: "BOOLEAN"}
+_TYPES: Final = {"str": "VARCHAR", "int": "BIGINT", "float": "DOUBLE", "bool": "BOOLEAN"}
 
 
 class RowFiles:
@@ -73,14 +71,8 @@ class RowFiles:
 
 def list_columns(row: type) -> dict[str, str]:
     """Return the columns of a table with their SQL types."""
-    hints = typing.get_type_hints(row)
-    return {"run": "BIGINT", **{field.name: _get_sql_type(hints[field.name]) for field in dataclasses.fields(row)}}
-
-
-def _get_sql_type(hint: Any) -> str:
-    if isinstance(hint, types.UnionType):
-        (hint,) = (each for each in typing.get_args(hint) if each is not types.NoneType)
-    return _TYPES[hint]
+    types = {field.name: _TYPES[str(field.type).removesuffix(" | None")] for field in dataclasses.fields(row)}
+    return {"run": "BIGINT", **types}
 
 
 @contextmanager
@@ -111,8 +103,7 @@ def open_database(folder: Path) -> Iterator[DuckDBPyConnection]:
 
 
 def write_parquet(database: DuckDBPyConnection, folder: Path) -> None:
-    """Convert the lines of JSON in a folder to `runs.parquet` and the others next to them, and create views of these
-    names."""
+    """Convert the lines of JSON in a folder to `runs.parquet` and the others, and create views of these names."""
     for table, row in ROWS.items():
         lines, parquet = folder / f"{table}.jsonl", folder / f"{table}.parquet"
         database.read_json(str(lines), columns=list_columns(row), format="newline_delimited").write_parquet(

@@ -17,8 +17,7 @@ _HIDDEN: Final = "***"
 _CHAIN: Final = "::"
 """Separates nested URLs, which fsspec opens one in another, as in `zip://a.zip::ftp://host/b`."""
 _SHORTEST: Final = 6
-"""Fewest characters of a secret other than a password: a shorter option value, such as `1`, would be hidden in every
-number."""
+"""Fewest characters of a secret other than a password: a shorter one, such as `1`, would be hidden in every number."""
 _LONGEST: Final = 1000
 _URL = re.compile(
     r"(?P<scheme>[^:/?#]*://)"

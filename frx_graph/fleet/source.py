@@ -47,10 +47,7 @@ class LocalSource:
 
     def read_place(self, place: Place, reader: Reader) -> Iterator[Answer]:
         """Read a place; a place that cannot be read is its own answer."""
-        if isinstance(place, Failure):
-            yield place
-        else:
-            yield from reader.read_task(place)
+        yield from [place] if isinstance(place, Failure) else reader.read_task(place)
 
 
 def open_source(source: str) -> LocalSource | RemoteStore:
@@ -72,8 +69,7 @@ def _split_archive(path: Path, name: str) -> Iterator[Place]:
 
 
 def _iterate_files(folder: Path, problems: list[Failure]) -> Iterator[str]:
-    """Yield the files below a folder, by relative name. Links to folders are not followed, since they might form a
-    cycle."""
+    """Yield the files below a folder, by relative name. Links to folders, which may form a cycle, are not followed."""
     waiting = [""]
     while waiting:
         above = waiting.pop()

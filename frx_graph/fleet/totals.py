@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 LISTED: Final = 1000
-"""Limit for each of rules, call sites, labels, cards and bottlenecks: runs choose these names, and may have any number.
-"""
+"""Limit for each of rules, call sites, labels, cards and bottlenecks: runs may have any number of these."""
 PROBLEMS_LISTED: Final = 100
 _COUNTED: Final = """
     CREATE TEMP TABLE counted AS
@@ -47,10 +46,10 @@ _COST: Final = """
 """
 """Needs rows by run with the known `share`, the run's `seconds`, and `unpriced` if a part of the share is unknown."""
 _DEAREST: Final = "cost_seconds DESC NULLS LAST"
-_NEW: Final = "anew"  # The column for runs whose files were analysed again.
-_BUNDLES: Final = f"""
+_DEAREST_FINDINGS: Final = f"{_DEAREST}, bytes_per_step DESC NULLS LAST, runs DESC"
+_BUNDLES: Final = """
     SELECT count(*) AS read,
-        count(*) FILTER ({_NEW}) AS analysed_anew,
+        count(*) FILTER (anew) AS analysed_anew,
         count(*) - (SELECT count(*) FROM counted) AS twice,
         (SELECT count(*) FROM problems) AS problems,
         coalesce(sum(rows_left_out), 0) AS rows_left_out
@@ -72,22 +71,13 @@ _RUNS: Final = """
 
 @dataclass(frozen=True, slots=True)
 class _ReportSection:
-    """A part of the report. `groups` has one row for each item; the first in this `order` are listed.
-
-    Texts are looked up only for listed items (`texts`, by the columns `keys`). Unlike numbers and groups, the texts of
-    all items would have to stay in memory.
-    """
+    """A part of the report. `groups` has one row for each item; the first in this `order` are listed. The `texts`, by
+    the columns `keys`, are looked up only for listed items: those of all would have to stay in memory."""
 
     groups: str
     order: str
     keys: str = ""
     texts: str = ""
-
-    @property
-    def rows(self) -> str:
-        """Return the query for the listed rows, from the table `listed`."""
-        texts = f"JOIN ({self.texts}) USING ({self.keys})" if self.texts else ""
-        return f"SELECT * FROM listed {texts} ORDER BY {self.order}"
 
 
 _BOTTLENECKS: Final = _ReportSection(
@@ -132,13 +122,9 @@ def _build_findings_query(by: str) -> str:
     """
 
 
-def _build_findings_order(by: str) -> str:
-    return f"{_DEAREST}, bytes_per_step DESC NULLS LAST, runs DESC, {by}"
-
-
 _RULES: Final = _ReportSection(
     _build_findings_query("rule"),
-    order=_build_findings_order("rule"),
+    order=f"{_DEAREST_FINDINGS}, rule",
     keys="rule",
     texts="""
     SELECT rule, count(*) AS sites FROM (
@@ -149,7 +135,7 @@ _RULES: Final = _ReportSection(
 _SHOWN: Final = ("title", "file", "line", "function", "module_path", "subject")
 _SITES: Final = _ReportSection(
     _build_findings_query("rule, site"),
-    order=_build_findings_order("rule, site"),
+    order=f"{_DEAREST_FINDINGS}, rule, site",
     keys="rule, site",
     texts=f"""
     SELECT rule, site, arg_min(struct_pack({", ".join(_SHOWN)}), struct_pack(place, title)) AS shown
@@ -176,7 +162,7 @@ def build_fleet_document(database: DuckDBPyConnection, source: str) -> FleetDocu
     names = {card.code: card.name for card in load_all_cards()}
     (bundles,) = _query_rows(database, _BUNDLES)
     (runs,) = _query_rows(database, _RUNS, insufficient=INSUFFICIENT)
-    problems = tuple(ProblemPart(**row) for row in _query_rows(database, _PROBLEMS, limit=PROBLEMS_LISTED))
+    problems = _query_rows(database, _PROBLEMS, limit=PROBLEMS_LISTED)
     bottlenecks, more_bottlenecks = _query_section(database, _BOTTLENECKS)
     labels, more_labels = _query_section(database, _LABELS)
     rules, more_rules = _query_section(database, _RULES)
@@ -185,7 +171,7 @@ def build_fleet_document(database: DuckDBPyConnection, source: str) -> FleetDocu
     return FleetDocument(
         source=clean_line(source),
         frx_version=__version__,
-        bundles=BundlesPart(**bundles, problems_listed=problems),
+        bundles=BundlesPart(**bundles, problems_listed=tuple(ProblemPart(**row) for row in problems)),
         runs=RunsPart(**runs),
         bottlenecks=tuple(BottleneckPart(**row) for row in bottlenecks),
         bottlenecks_not_listed=more_bottlenecks,
@@ -208,7 +194,9 @@ def _query_section(database: DuckDBPyConnection, part: _ReportSection) -> tuple[
         f"CREATE OR REPLACE TEMP TABLE listed AS SELECT * FROM grouped ORDER BY {part.order} LIMIT {LISTED}"
     )
     database.execute("DROP TABLE grouped")
-    return list(_query_rows(database, part.rows)), max(0, groups["total"] - LISTED)
+    texts = f"JOIN ({part.texts}) USING ({part.keys})" if part.texts else ""
+    rows = _query_rows(database, f"SELECT * FROM listed {texts} ORDER BY {part.order}")
+    return list(rows), max(0, groups["total"] - LISTED)
 
 
 def _query_rows(database: DuckDBPyConnection, statement: str, **values: object) -> Iterator[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from frx_graph.analyzers.trace.operators import COPY, EXPLICIT, RESHAPES
@@ -19,8 +19,7 @@ _OF_OPERATORS = frozenset({"FRX004", "FRX008", "FRX010", "FRX015"})
 _CLONE = frozenset({"aten::clone"})
 """Operators that a compiler shows for any copy."""
 _PRODUCTS = frozenset(f"aten::{name}" for name in ("matmul", "linear", "einsum", "tensordot", "bilinear"))
-"""Operators that a program calls, and whose operands it folds; the graph has products of two or three dimensions
-instead."""
+"""Operators whose operands are folded: the graph has products of two or three dimensions instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +49,11 @@ def derive_claims(findings: Sequence[Finding], graphs: Mapping[str, GraphFacts])
         if facts is None:
             continue
         found.extend(_claim_copy(number, copy, facts) for copy in finding.copies if copy.node in facts.op_by_node)
-        if finding.rule in _OF_OPERATORS:
-            found.extend(_claim_operators(number, finding, facts))
+        nodes = finding.nodes if finding.rule in _OF_OPERATORS else ()
+        ops = [facts.op_by_node[node] for node in nodes if node in facts.op_by_node]
+        found.extend(
+            Claim(number, get_profiler_names([op.operator]), _list_operands(op, facts), op.site, op.phase) for op in ops
+        )
     return tuple(dict.fromkeys(found))
 
 
@@ -80,13 +82,6 @@ def _list_operator_names(copy: Copy, op: OpFacts) -> frozenset[str]:
     if copy.operator == "aten.matmul":
         return _PRODUCTS | _CLONE
     return get_profiler_names([copy.operator])
-
-
-def _claim_operators(number: int, finding: Finding, facts: GraphFacts) -> Iterator[Claim]:
-    for node in finding.nodes:
-        op = facts.op_by_node.get(node)
-        if op is not None:
-            yield Claim(number, get_profiler_names([op.operator]), _list_operands(op, facts), op.site, op.phase)
 
 
 def _list_operands(op: OpFacts, facts: GraphFacts) -> tuple[Operand, ...]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from frx_graph.analyzers.observations.claims import Claim, derive_claims
 from frx_graph.analyzers.observations.matching import FindingMatch, is_same_tensor, match_finding, match_operands
-from frx_graph.analyzers.observations.observation import Observation, ObservedCall, QuietCall, RunFile, RunSetting, Work
+from frx_graph.analyzers.observations.observation import Observation, QuietCall, RunFile, RunSetting, Work
 from frx_graph.analyzers.trace.kernel_names import extract_function_name
 from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.passes import confidence
@@ -37,6 +37,7 @@ def corroborate_findings(
     """Return the findings in order, adjusted by `files`, and a refusal for each piece of work without a finding.
     `setting` is the setting of the advice; `graphs` are by id."""
     claimed = derive_claims(findings, graphs)
+    compatible = [file for file in files if file.setting.is_compatible(setting)]
     seen: dict[int, list[_Match]] = defaultdict(list)
     possible: set[int] = set()
     refusals: list[Refusal] = []
@@ -48,17 +49,13 @@ def corroborate_findings(
                 refusals.append(_refuse_observation(file, observation, found))
             else:
                 seen[found.finding].append(_Match(file, observation, file.setting.is_compatible(setting)))
-    changed = []
+    changed = list(findings)
     for number, finding in enumerate(findings):
         if number in seen:
-            changed.append(_confirm_finding(finding, seen[number]))
-        elif number in possible:
-            changed.append(finding)
-        else:
+            changed[number] = _confirm_finding(finding, seen[number])
+        elif number not in possible:
             own = [claim for claim in claimed if claim.finding == number]
-            changed.append(
-                _contradict_finding(finding, own, [file for file in files if file.setting.is_compatible(setting)])
-            )
+            changed[number] = _contradict_finding(finding, own, compatible)
     return changed, refusals
 
 
@@ -67,7 +64,14 @@ def _confirm_finding(finding: Finding, seen: Sequence[_Match]) -> Finding:
     for one in seen:
         by_file[one.file.source].append(one)
     evidence = [fact for found in by_file.values() for fact in _describe_file_evidence(finding, found)]
-    itself = any(one.here and _is_conclusive(one.observation) for one in seen)
+    # Mere consequences of a layout, and kernels of unknown origin, conclude nothing: any program with a convolution, or
+    # a copy of that size, has the same.
+    itself = any(
+        one.here
+        and one.observation.work is not Work.UNCOALESCED
+        and bool(one.observation.calls or one.observation.ranges)
+        for one in seen
+    )
     return replace(
         finding,
         confidence=confidence.raise_confidence(finding.confidence, itself=itself),
@@ -75,43 +79,40 @@ def _confirm_finding(finding: Finding, seen: Sequence[_Match]) -> Finding:
     )
 
 
-def _is_conclusive(observation: Observation) -> bool:
-    """Return False for mere consequences of a layout, and for kernels of unknown origin. Any program with a
-    convolution, or a copy of that size, has the same."""
-    return observation.work is not Work.UNCOALESCED and bool(observation.calls or observation.ranges)
-
-
 def _describe_file_evidence(finding: Finding, seen: Sequence[_Match]) -> list[Evidence]:
     """Describe each kind of work in one file, the longest first."""
-    ordered = sorted(seen, key=lambda one: -(one.observation.seconds or 0.0))
-    facts = []
-    for one in ordered[:_SIGHTINGS]:
-        observation = one.observation
-        elsewhere = "" if one.here else f", in another setting than advised on ({_format_setting(one.file.setting)})"
-        text = f"{_format_work(observation)}, {_format_extent(observation)}{elsewhere}"
-        source = f"{one.file.source}, {observation.where}"
-        facts.append(Evidence(text, source, Basis.OBSERVED, observation.measurements))
+    file = seen[0].file
+    ordered = sorted((one.observation for one in seen), key=lambda one: -(one.seconds or 0.0))
+    elsewhere = "" if seen[0].here else f", in another setting than advised on ({_format_setting(file.setting)})"
+    facts = [
+        Evidence(_format_work(one) + elsewhere, f"{file.source}, {one.where}", Basis.OBSERVED, one.measurements)
+        for one in ordered[:_SIGHTINGS]
+    ]
     rest = ordered[_SIGHTINGS:]
     if rest:
-        count = sum(one.observation.count for one in rest)
-        measurements = tuple(fact for one in rest for fact in one.observation.measurements)
-        text = f"and {len(rest)} more kinds of such work, {count}× in all"
-        facts.append(Evidence(text, rest[0].file.source, Basis.OBSERVED, measurements))
-    per_step = {one.observation.steps is not None for one in seen} == {True}
-    if per_step and any(copy.kind in ordered[0].file.shows for copy in finding.copies):
-        steps = max(one.observation.steps or 1 for one in seen)
-        a_step = sum(one.observation.count for one in seen) / steps
-        predicted = sum(copy.count for copy in finding.copies if copy.kind in ordered[0].file.shows)
-        facts.append(
-            Evidence(f"seen {a_step:g}× a step, predicted {predicted}×", ordered[0].file.source, Basis.OBSERVED)
-        )
+        measurements = tuple(fact for one in rest for fact in one.measurements)
+        text = f"and {len(rest)} more kinds of such work, {sum(one.count for one in rest)}× in all"
+        facts.append(Evidence(text, file.source, Basis.OBSERVED, measurements))
+    steps = [one.steps for one in ordered if one.steps is not None]
+    predicted = [copy.count for copy in finding.copies if copy.kind in file.shows]
+    if len(steps) == len(ordered) and predicted:
+        text = f"seen {sum(one.count for one in ordered) / max(steps):g}× a step, predicted {sum(predicted)}×"
+        facts.append(Evidence(text, file.source, Basis.OBSERVED))
     return facts
 
 
 def _format_work(observation: Observation) -> str:
+    """Format the work with its count, time and bytes, per step if the file marks steps."""
     copied = f" of {observation.copied.shape}" if observation.copied is not None else ""
     detail = f" ({observation.detail})" if observation.detail else ""
-    return f"{observation.work} seen: {_format_kernels(observation)}{copied}{detail}"
+    steps = observation.steps or 1
+    unit = " a step" if observation.steps is not None else " in the file"
+    parts = [f"{_format_kernels(observation)}{copied}{detail}", f"{observation.count / steps:g}×{unit}"]
+    if observation.seconds is not None:
+        parts.append(format_seconds(observation.seconds / steps))
+    if observation.bytes is not None:
+        parts.append(format_bytes(round(observation.bytes / steps)))
+    return f"{observation.work} seen: {', '.join(parts)}"
 
 
 def _format_kernels(observation: Observation) -> str:
@@ -123,18 +124,6 @@ def _format_kernels(observation: Observation) -> str:
     )
     listed = ", ".join(list(names)[:_KERNELS]) + (", ..." if len(names) > _KERNELS else "")
     return f"{listed} under {operator}" if listed and operator else listed or operator
-
-
-def _format_extent(observation: Observation) -> str:
-    """Format count, time and bytes, per step if the file marks steps."""
-    steps = observation.steps or 1
-    unit = " a step" if observation.steps is not None else " in the file"
-    parts = [f"{observation.count / steps:g}×{unit}"]
-    if observation.seconds is not None:
-        parts.append(format_seconds(observation.seconds / steps))
-    if observation.bytes is not None:
-        parts.append(format_bytes(round(observation.bytes / steps)))
-    return ", ".join(parts)
 
 
 def _format_setting(setting: RunSetting) -> str:
@@ -152,20 +141,14 @@ def _contradict_finding(finding: Finding, own: Sequence[Claim], files: Sequence[
     evidence: list[Evidence] = []
     certain = False
     for file in files:
-        calls = [
-            (claim, quiet)
-            for claim in own
-            if _is_shown_in(claim, finding, file)
-            for quiet in file.quiet
-            if _is_claimed(quiet, claim)
-        ]
+        shown = [claim for claim in own if _is_shown_in(claim, finding, file)]
+        calls = list(dict.fromkeys(quiet for claim in shown for quiet in file.quiet if _is_claimed(quiet, claim)))
         if not calls or _has_similar_observation(own, file):
             continue
-        known = all(_has_known_strides(quiet.call) for _, quiet in calls)
+        known = all(operand.strides is not None for quiet in calls for operand in quiet.call.operands or ())
         certain = certain or known
-        distinct = {id(quiet): quiet for _, quiet in calls}.values()
-        count = sum(quiet.count for quiet in distinct)
-        names = ", ".join(dict.fromkeys(quiet.call.operator for quiet in distinct))
+        count = sum(quiet.count for quiet in calls)
+        names = ", ".join(dict.fromkeys(quiet.call.operator for quiet in calls))
         same = "shapes and strides" if known else "shapes; their strides were not recorded"
         evidence.append(
             Evidence(f"not seen: {names} ran {count}× without it on these {same}", file.source, Basis.OBSERVED)
@@ -177,8 +160,7 @@ def _contradict_finding(finding: Finding, own: Sequence[Claim], files: Sequence[
 
 
 def _is_shown_in(claim: Claim, finding: Finding, file: RunFile) -> bool:
-    """Return True if the file would show the claim. A layout that costs time shows in conversions, unless it was
-    measured."""
+    """Return True if the file would show the claim: a layout that costs time does in conversions, if not measured."""
     if claim.kind is None:
         return finding.saving.measured_pct is None and CopyKind.REORDER in file.shows
     return claim.kind in file.shows
@@ -207,7 +189,3 @@ def _has_similar_observation(own: Sequence[Claim], file: RunFile) -> bool:
         for call in observation.calls
         if claim.copied is None or observation.copied is None or is_same_tensor(observation.copied, claim.copied)
     )
-
-
-def _has_known_strides(call: ObservedCall) -> bool:
-    return all(operand.strides is not None for operand in call.operands or ())

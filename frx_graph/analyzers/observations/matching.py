@@ -6,12 +6,13 @@ them, and no other finding agrees equally well. An operator's name alone is not 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
 from frx_graph.analyzers.observations.claims import Claim
-from frx_graph.analyzers.observations.observation import Observation, ObservedCall, Work
+from frx_graph.analyzers.observations.observation import ElementCount, Observation, ObservedCall, Work
 from frx_graph.capture.call_site import CallSite
 from frx_graph.evidence.trace.events import Operand
 from frx_graph.facts.operator_families import CONVOLUTIONS, get_profiler_names
@@ -36,18 +37,17 @@ def match_finding(observation: Observation, claims: Sequence[Claim], findings: S
     if observation.calls:
         left, reason = _filter_by_call(observation, left)
     elif observation.ranges:
-        paths = _list_module_paths(observation)
+        # Findings prefix the root module.
+        paths = (observation.ranges[-1], f"model.{observation.ranges[-1]}")
         left = [claim for claim in left if claim.site.module_path in paths]
         reason = f"no finding covers what runs in the range {observation.ranges[-1]}"
     else:
         left, reason = _filter_by_kernel(observation, left)
-    for agrees, disagreement in _FACTS:
+    for agrees, covered in _FACTS:
         if not left:
-            break
-        kept = [claim for claim in left if agrees(observation, claim)]
-        if not kept:
-            reason = disagreement(observation)
-        left = kept
+            return FindingMatch(None, reason)
+        left = [claim for claim in left if agrees(observation, claim)]
+        reason = f"no finding covers {covered(observation)}"
     if not left:
         return FindingMatch(None, reason)
     return _pick_sole(_prefer_line(observation, _select_owners(left)), findings)
@@ -68,32 +68,15 @@ def _filter_by_call(observation: Observation, claims: Sequence[Claim]) -> tuple[
     if not left:
         return [], f"no finding covers {observation.calls[-1].operator}"
     told = observation.site is not None or observation.copied is not None or observation.elements is not None
-    if not told and all(call.operands is None for call in observation.calls if _is_claimed(call, left)):
+    operators = {operator for claim in left for operator in claim.operators}
+    if not told and all(call.operands is None for call in observation.calls if call.operator in operators):
         return [], "the file tells neither shapes nor lines (record_shapes=True, with_stack=True)"
     return left, ""
 
 
-def _is_claimed(call: ObservedCall, claims: Sequence[Claim]) -> bool:
-    return any(call.operator in claim.operators for claim in claims)
-
-
-def _list_module_paths(observation: Observation) -> frozenset[str]:
-    """Return the module paths of the innermost range; findings prefix the root module."""
-    return frozenset({observation.ranges[-1], f"model.{observation.ranges[-1]}"})
-
-
-def _is_same_operands(observation: Observation, claim: Claim) -> bool:
+def _compare_operands(observation: Observation, claim: Claim, same: Callable[[Operand, Operand], bool]) -> bool:
     calls = [call for call in observation.calls if call.operator in claim.operators]
-    return (
-        not calls or not claim.operands or any(match_operands(call, claim.operands, _is_same_shape) for call in calls)
-    )
-
-
-def _is_same_strides(observation: Observation, claim: Claim) -> bool:
-    calls = [call for call in observation.calls if call.operator in claim.operators]
-    return (
-        not calls or not claim.operands or any(match_operands(call, claim.operands, is_same_tensor) for call in calls)
-    )
+    return not calls or not claim.operands or any(match_operands(call, claim.operands, same) for call in calls)
 
 
 def match_operands(call: ObservedCall, operands: Sequence[Operand], same: Callable[[Operand, Operand], bool]) -> bool:
@@ -105,13 +88,8 @@ def match_operands(call: ObservedCall, operands: Sequence[Operand], same: Callab
     return len(call.operands) <= len(operands) and all(map(same, call.operands, operands))
 
 
-def _is_same_shape(seen: Operand, claimed: Operand) -> bool:
-    return seen.shape == claimed.shape
-
-
 def is_same_tensor(seen: Operand, claimed: Operand) -> bool:
-    """Return True for the same shape, and the same dtype and strides if known; strides of size-1 dimensions mean
-    nothing."""
+    """Return True for the same shape and, if known, dtype and strides, without those of size-1 dimensions."""
     if seen.shape != claimed.shape or (seen.dtype and claimed.dtype and seen.dtype != claimed.dtype):
         return False
     if seen.strides is None or claimed.strides is None:
@@ -120,22 +98,13 @@ def is_same_tensor(seen: Operand, claimed: Operand) -> bool:
 
 
 def _is_same_copy(observation: Observation, claim: Claim) -> bool:
-    if observation.copied is None or claim.copied is None:
-        return True
-    return is_same_tensor(observation.copied, claim.copied)
+    return observation.copied is None or claim.copied is None or is_same_tensor(observation.copied, claim.copied)
 
 
 def _is_same_size(observation: Observation, claim: Claim) -> bool:
     if observation.elements is None or claim.copied is None:
         return True
-    count = 1
-    for size in claim.copied.shape:
-        count *= size
-    return observation.elements.least <= count <= observation.elements.most
-
-
-def _is_same_phase(observation: Observation, claim: Claim) -> bool:
-    return observation.phase is None or observation.phase is claim.phase
+    return observation.elements.least <= math.prod(claim.copied.shape) <= observation.elements.most
 
 
 def _is_same_place(observation: Observation, claim: Claim) -> bool:
@@ -143,14 +112,10 @@ def _is_same_place(observation: Observation, claim: Claim) -> bool:
     site = observation.site
     if site is None or not claim.site.line:
         return True
-    return _is_same_file(site.file, claim.site.file) and site.function == claim.site.function
-
-
-def _is_same_file(one: str, other: str) -> bool:
-    """Compare the known names and folders: profilers cut paths, and they differ between machines."""
-    ours, theirs = PurePath(one).parts, PurePath(other).parts
-    shared = min(len(ours), len(theirs), 2)
-    return shared > 0 and ours[-shared:] == theirs[-shared:]
+    # The known names and folders: profilers cut paths, and they differ between machines.
+    ours, theirs = PurePath(site.file).parts[-2:], PurePath(claim.site.file).parts[-2:]
+    shared = min(len(ours), len(theirs))
+    return shared > 0 and ours[-shared:] == theirs[-shared:] and site.function == claim.site.function
 
 
 def _is_same_role(observation: Observation, claim: Claim) -> bool:
@@ -160,20 +125,25 @@ def _is_same_role(observation: Observation, claim: Claim) -> bool:
     return claim.role in observation.roles
 
 
-_Agrees = Callable[[Observation, Claim], bool]
-_FACTS: tuple[tuple[_Agrees, Callable[[Observation], str]], ...] = (
-    (_is_same_operands, lambda seen: f"no finding covers {_format_call(seen)} on operands of these shapes"),
+_FACTS: tuple[tuple[Callable[[Observation, Claim], bool], Callable[[Observation], str]], ...] = (
     (
-        _is_same_strides,
-        lambda seen: f"no finding covers {_format_call(seen)} on operands of this dtype in these strides",
+        lambda seen, claim: _compare_operands(seen, claim, lambda one, other: one.shape == other.shape),
+        lambda seen: f"{_format_call(seen)} on operands of these shapes",
     ),
-    (_is_same_copy, lambda seen: f"no finding covers a copy of {_format_copied(seen)}"),
-    (_is_same_size, lambda seen: f"no finding covers a copy of {_format_elements(seen)}"),
-    (_is_same_phase, lambda seen: f"no finding covers {_format_call(seen)} in the {seen.phase}"),
-    (_is_same_place, lambda seen: f"no finding covers {_format_call(seen)} in {_format_place(seen.site)}"),
-    (_is_same_role, lambda seen: f"no finding covers the {' or '.join(sorted(seen.roles))} of {_format_call(seen)}"),
+    (
+        lambda seen, claim: _compare_operands(seen, claim, is_same_tensor),
+        lambda seen: f"{_format_call(seen)} on operands of this dtype in these strides",
+    ),
+    (_is_same_copy, lambda seen: f"a copy of {_format_copied(seen.copied)}"),
+    (_is_same_size, lambda seen: f"a copy of {_format_elements(seen.elements)}"),
+    (
+        lambda seen, claim: seen.phase is None or seen.phase is claim.phase,
+        lambda seen: f"{_format_call(seen)} in the {seen.phase}",
+    ),
+    (_is_same_place, lambda seen: f"{_format_call(seen)} in {_format_place(seen.site)}"),
+    (_is_same_role, lambda seen: f"the {' or '.join(sorted(seen.roles))} of {_format_call(seen)}"),
 )
-"""Facts that must agree, in this order, and the message if none agrees."""
+"""Facts that must agree, in this order, and what no finding covers if none agrees."""
 
 
 def _select_owners(claims: Sequence[Claim]) -> list[Claim]:
@@ -194,31 +164,25 @@ def _pick_sole(claims: Sequence[Claim], findings: Sequence[Finding]) -> FindingM
     numbers = sorted({claim.finding for claim in claims})
     if len(numbers) == 1:
         return FindingMatch(numbers[0])
-    named = ", ".join(_format_finding(findings[number]) for number in numbers[:_NAMED])
+    sites = ((findings[number].rule, findings[number].site) for number in numbers[:_NAMED])
+    named = ", ".join(f"{rule} ({PurePath(site.file).name}:{site.line})" for rule, site in sites)
     more = f" and {len(numbers) - _NAMED} more" if len(numbers) > _NAMED else ""
     return FindingMatch(None, f"it may belong to any of {named}{more}", frozenset(numbers))
-
-
-def _format_finding(finding: Finding) -> str:
-    return f"{finding.rule} ({PurePath(finding.site.file).name}:{finding.site.line})"
 
 
 def _format_call(observation: Observation) -> str:
     return observation.calls[-1].operator if observation.calls else "what runs there"
 
 
-def _format_copied(observation: Observation) -> str:
-    copied = observation.copied
-    assert copied is not None
+def _format_copied(copied: Operand | None) -> str:
+    if copied is None:
+        return ""
     return f"{copied.shape}" if copied.strides is None else f"{copied.shape} in strides {copied.strides}"
 
 
-def _format_elements(observation: Observation) -> str:
-    elements = observation.elements
-    assert elements is not None
-    return f"{elements.least:,} to {elements.most:,} elements"
+def _format_elements(elements: ElementCount | None) -> str:
+    return f"{elements.least:,} to {elements.most:,} elements" if elements is not None else ""
 
 
 def _format_place(site: CallSite | None) -> str:
-    assert site is not None
-    return f"{site.function} of {PurePath(site.file).name}"
+    return f"{site.function} of {PurePath(site.file).name}" if site is not None else ""

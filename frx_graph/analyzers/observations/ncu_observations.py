@@ -8,33 +8,31 @@ the number of elements.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from frx_graph.analyzers.kernels.kernel_totals import KernelTotals
 from frx_graph.analyzers.kernels.labels import label_kernel
 from frx_graph.analyzers.observations.observation import (
     ANY_KIND,
-    ANY_ROLE,
     CONVERSIONS,
+    COPIES,
     ElementCount,
     Observation,
     ObservedCall,
     RunFile,
     RunSetting,
     Work,
+    derive_roles,
 )
+from frx_graph.analyzers.trace.analysis import sum_known
 from frx_graph.analyzers.trace.kernel_names import CONVERSIONS as CONVERSION_KERNELS
-from frx_graph.analyzers.trace.kernel_names import KernelClass, classify_kernel, is_compiled_copy
+from frx_graph.analyzers.trace.kernel_names import classify_kernel, is_compiled_copy
 from frx_graph.analyzers.trace.operators import COPY, EXPLICIT, RESHAPES, is_hot_name
 from frx_graph.capture.captured_graph import Phase
-from frx_graph.evidence.measurement import Measurement
 from frx_graph.evidence.ncu.launch import Dimensions, KernelLaunch
 from frx_graph.evidence.trace.events import Operand
-from frx_graph.records import CopyKind, OperandRole
+from frx_graph.records import CopyKind
 
-_UNCOALESCED = "uncoalesced_access"
 _TORCH_RANGE = re.compile(
     r"(?P<name>[A-Za-z_]\w*::\w+(?:\.\w+)?)(?:, seq = \d+)?(?:, op_id = \d+)?(?:, sizes = (?P<sizes>\[.*\]))?"
     r"(?:, input_op_ids = \[.*\])?"
@@ -55,86 +53,62 @@ _TOLD = frozenset(
     {"duration", "sectors_per_load", "load_sectors", "load_requests", "dram_bytes_read", "dram_throughput"}
 )
 """Metrics that become facts of a finding, if they were measured."""
-_COPIES: frozenset[CopyKind | None] = frozenset({CopyKind.EXPLICIT, CopyKind.RESHAPE, CopyKind.OPERATOR})
 
 _Alike: TypeAlias = tuple[
     str, tuple[ObservedCall, ...], tuple[str, ...], Phase | None, Dimensions | None, Dimensions | None
 ]
 
 
-@dataclass(slots=True)
-class _LaunchGroup:
-    first: KernelLaunch
-    totals: KernelTotals
-
-
 class NcuObserver:
     """Gathers launches as they are read; memory grows with kinds of launches, not with their number."""
 
     def __init__(self) -> None:
-        self._alike: dict[_Alike, _LaunchGroup] = {}
-        self._compiled = False
+        self._alike: dict[_Alike, tuple[KernelLaunch, KernelTotals]] = {}
 
     def add(self, launch: KernelLaunch) -> None:
         """Add a launch."""
         calls, ranges, phase = _split_ranges(launch.ranges)
         key = (launch.kernel, calls, ranges, phase, launch.grid, launch.block)
-        known = self._alike.get(key)
-        if known is None:
-            known = self._alike[key] = _LaunchGroup(launch, KernelTotals())
-        known.totals.add(launch)
-        self._compiled = self._compiled or launch.kernel.startswith("triton_")
+        if key not in self._alike:
+            self._alike[key] = launch, KernelTotals()
+        self._alike[key][1].add(launch)
 
     def build_run_file(self, source: str) -> RunFile:
         """Return all observations. An export may have left launches out, so silence in it proves nothing."""
-        found = [_observe_launches(key, launches) for key, launches in self._alike.items()]
+        found = [_observe_launches(key, *launches) for key, launches in self._alike.items()]
         seen = tuple(observation for observation in found if observation is not None)
-        return RunFile(source, RunSetting("cuda", True if self._compiled else None), seen)
+        compiled = any(kernel.startswith("triton_") for kernel, *_ in self._alike)
+        return RunFile(source, RunSetting("cuda", compiled or None), seen)
 
 
-def _observe_launches(key: _Alike, launches: _LaunchGroup) -> Observation | None:
+def _observe_launches(key: _Alike, first: KernelLaunch, totals: KernelTotals) -> Observation | None:
     kernel, calls, ranges, phase, grid, _ = key
-    (summary, *_) = launches.totals.summarize_kernels()
-    uncoalesced = next((label for label in label_kernel(summary) if label.label == _UNCOALESCED), None)
-    work = _classify_work(kernel, uncoalesced is not None)
-    if work is None:
+    summaries = totals.summarize_kernels()
+    uncoalesced = next((label for label in label_kernel(summaries[0]) if label.label == "uncoalesced_access"), None)
+    if classify_kernel(kernel) in CONVERSION_KERNELS:
+        work = Work.CONVERSION
+    elif "direct_copy_kernel" in kernel or is_compiled_copy(kernel):
+        work = Work.COPY
+    elif uncoalesced is not None:
+        work = Work.UNCOALESCED
+    else:
         return None
-    first = launches.first
     return Observation(
         work=work,
         kernels=(kernel,),
         where=f"line {first.line}" if first.line is not None else f"launch {first.number}",
-        count=sum(one.launches for one in launches.totals.summarize_kernels()),
+        count=sum(one.launches for one in summaries),
         calls=calls,
         ranges=ranges,
         copied=_find_copied(calls),
         elements=_count_elements(kernel, grid),
         kinds=_list_kinds(work, calls),
-        roles=_derive_roles(kernel, phase) if work is Work.CONVERSION else ANY_ROLE,
+        roles=derive_roles([kernel], phase),
         phase=phase,
-        seconds=_sum_seconds(launches),
-        measurements=tuple(_select_measurements(first)),
+        seconds=sum_known(one.seconds for one in summaries),
+        measurements=tuple(fact for fact in first.list_measurements() if fact.metric in _TOLD),
         detail="" if uncoalesced is None else uncoalesced.evidence,
     )
-
-
-def _classify_work(kernel: str, uncoalesced: bool) -> Work | None:
-    if classify_kernel(kernel) in CONVERSION_KERNELS:
-        return Work.CONVERSION
-    if "direct_copy_kernel" in kernel or is_compiled_copy(kernel):
-        return Work.COPY
-    return Work.UNCOALESCED if uncoalesced else None
-
-
-def _sum_seconds(launches: _LaunchGroup) -> float | None:
-    """Return the total time; None unless all launches were timed."""
-    times = [summary.seconds for summary in launches.totals.summarize_kernels()]
-    known = [time for time in times if time is not None]
-    return sum(known) if len(known) == len(times) else None
-
-
-def _select_measurements(launch: KernelLaunch) -> Iterator[Measurement]:
-    return (fact for fact in launch.list_measurements() if fact.metric in _TOLD)
 
 
 def _split_ranges(names: tuple[str, ...]) -> tuple[tuple[ObservedCall, ...], tuple[str, ...], Phase | None]:
@@ -143,11 +117,10 @@ def _split_ranges(names: tuple[str, ...]) -> tuple[tuple[ObservedCall, ...], tup
     ranges: list[str] = []
     backward = False
     for name in names:
-        if len(name) > _LONGEST:
-            ranges.append(name)
-        elif _BACKWARD.fullmatch(name):
+        short = len(name) <= _LONGEST
+        if short and _BACKWARD.fullmatch(name):
             backward = True
-        elif (found := _TORCH_RANGE.fullmatch(name)) is not None:
+        elif short and (found := _TORCH_RANGE.fullmatch(name)):
             calls.append(ObservedCall(found["name"], _parse_operands(found["sizes"])))
         else:
             ranges.append(name)
@@ -165,12 +138,11 @@ def _parse_operands(sizes: str | None) -> tuple[Operand, ...] | None:
 
 def _find_copied(calls: tuple[ObservedCall, ...]) -> Operand | None:
     """Return the tensor that the innermost operator copies, if it does nothing else."""
-    operands = calls[0].operands if calls else None
-    if operands is None or calls[0].operator not in EXPLICIT | {COPY}:
+    if not calls or calls[0].operator not in EXPLICIT | {COPY}:
         return None
+    operands = calls[0].operands or ()
     # `copy_` has the target first.
-    source = operands[1:2] if calls[0].operator == COPY else operands[:1]
-    return source[0] if source else None
+    return next(iter(operands[1:] if calls[0].operator == COPY else operands), None)
 
 
 def _count_elements(kernel: str, grid: Dimensions | None) -> ElementCount | None:
@@ -189,14 +161,4 @@ def _list_kinds(work: Work, calls: tuple[ObservedCall, ...]) -> frozenset[CopyKi
     for names, kind in ((RESHAPES, CopyKind.RESHAPE), (EXPLICIT, CopyKind.EXPLICIT)):
         if any(call.operator in names for call in calls):
             return frozenset({kind})
-    return _COPIES
-
-
-def _derive_roles(kernel: str, phase: Phase | None) -> frozenset[OperandRole]:
-    """Derive roles from a conversion's direction; a backward pass also converts gradients."""
-    kind = classify_kernel(kernel)
-    if phase is Phase.FORWARD and kind is KernelClass.TO_CHANNELS_LAST:
-        return frozenset({OperandRole.INPUT, OperandRole.WEIGHT})
-    if phase is Phase.FORWARD and kind is KernelClass.FROM_CHANNELS_LAST:
-        return frozenset({OperandRole.OUTPUT})
-    return ANY_ROLE
+    return COPIES

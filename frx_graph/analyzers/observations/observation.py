@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+from frx_graph.analyzers.trace.kernel_names import KernelClass, classify_kernel
 from frx_graph.capture.call_site import CallSite
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.evidence.measurement import Measurement
@@ -15,6 +17,8 @@ ANY_ROLE = frozenset(OperandRole)
 CONVERSIONS: frozenset[CopyKind | None] = frozenset({CopyKind.REORDER, CopyKind.OPERATOR, None})
 """Kinds that findings may give to a library's work inside its operator; None means the whole operator."""
 ANY_KIND: frozenset[CopyKind | None] = frozenset({*CopyKind, None})
+COPIES: frozenset[CopyKind | None] = frozenset({CopyKind.EXPLICIT, CopyKind.RESHAPE, CopyKind.OPERATOR})
+"""Kinds of copies that ATen and Inductor make; a library's conversions inside its operators are not among them."""
 
 
 class Work(enum.StrEnum):
@@ -90,6 +94,16 @@ class Observation:
     measurements: tuple[Measurement, ...] = ()
     detail: str = ""
     """Further remarks for people."""
+
+
+def derive_roles(kernels: Iterable[str], phase: Phase | None) -> frozenset[OperandRole]:
+    """Derive roles from the direction of conversion kernels; a backward pass also converts gradients."""
+    kinds = set(map(classify_kernel, kernels))
+    if phase is Phase.FORWARD and kinds == {KernelClass.TO_CHANNELS_LAST}:
+        return frozenset({OperandRole.INPUT, OperandRole.WEIGHT})
+    if phase is Phase.FORWARD and kinds == {KernelClass.FROM_CHANNELS_LAST}:
+        return frozenset({OperandRole.OUTPUT})
+    return ANY_ROLE
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,107 +4,91 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from typing import TypeAlias
+from itertools import takewhile
 
 from frx_graph.analyzers.observations.observation import (
     ANY_ROLE,
     CONVERSIONS,
+    COPIES,
     Observation,
     ObservedCall,
     QuietCall,
     RunFile,
     RunSetting,
     Work,
+    derive_roles,
 )
-from frx_graph.analyzers.trace.analysis import TraceAnalysis
+from frx_graph.analyzers.trace.analysis import TraceAnalysis, sum_known
 from frx_graph.analyzers.trace.copies import TraceCopy
-from frx_graph.analyzers.trace.kernel_names import KernelClass, classify_kernel, is_compiled_copy
-from frx_graph.analyzers.trace.operators import is_operator
+from frx_graph.analyzers.trace.kernel_names import is_compiled_copy
+from frx_graph.analyzers.trace.operators import get_phase, is_operator, iterate_upwards
 from frx_graph.capture.call_site import CallSite
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.evidence.measurement import Measurement, Provenance
-from frx_graph.evidence.trace.events import ActivityKind, Operand
+from frx_graph.evidence.trace.events import ActivityKind, Operator
 from frx_graph.evidence.trace.sites import has_stacks
-from frx_graph.evidence.trace.tree import NONE
+from frx_graph.evidence.trace.tree import NONE, TraceTree
 from frx_graph.records import CopyKind, OperandRole
 
 OUTSIDE = "what runs outside of operators"
 """Replaces the operator of a kernel without a launching operator, in a trace that has operators."""
-_Alike: TypeAlias = tuple[object, ...]
-_SHOWN_ON_HOST: frozenset[CopyKind | None] = frozenset({CopyKind.EXPLICIT, CopyKind.RESHAPE, CopyKind.OPERATOR})
-"""Work that no trace shows: conversions of a CPU's libraries inside their operators."""
 
 
 def observe_trace(analysis: TraceAnalysis) -> RunFile:
     """Observe all layout work within the steps of a trace, and the operators without any."""
-    alike: dict[_Alike, list[TraceCopy]] = defaultdict(list)
+    alike: dict[object, list[TraceCopy]] = defaultdict(list)
     for copy in analysis.copies:
-        alike[_make_key(analysis, copy)].append(copy)
+        site = _find_site(analysis, copy)
+        place = None if site is None else site.place
+        calls, roles = _list_calls(analysis, copy), _list_roles(analysis, copy)
+        alike[copy.kind, calls, copy.operand, copy.target, roles, place, copy.phase].append(copy)
     return RunFile(
         source=str(analysis.tree.trace.path),
         # torch also calls AMD devices "cuda".
         setting=RunSetting("cuda" if analysis.on_device else "cpu", analysis.compiled),
         observations=tuple(_observe_copies(analysis, copies) for copies in alike.values()),
         quiet=tuple(_find_quiet_calls(analysis)),
-        shows=_SHOWN_ON_HOST | ({CopyKind.REORDER} if analysis.on_device else frozenset()),
-    )
-
-
-def _make_key(analysis: TraceAnalysis, copy: TraceCopy) -> _Alike:
-    site = _find_site(analysis, copy)
-    place = None if site is None else site.place
-    return (
-        copy.kind,
-        _list_calls(analysis, copy),
-        copy.operand,
-        copy.target,
-        _list_roles(analysis, copy),
-        place,
-        copy.phase,
+        shows=COPIES | ({CopyKind.REORDER} if analysis.on_device else frozenset()),
     )
 
 
 def _observe_copies(analysis: TraceAnalysis, copies: Sequence[TraceCopy]) -> Observation:
-    first = copies[0]
-    sizes = [copy.bytes for copy in copies]
-    known = [size for size in sizes if size is not None]
+    tree, first = analysis.tree, copies[0]
     steps = len(analysis.steps) if analysis.steps.annotated else None
-    nanoseconds = sum(_measure_duration(analysis, copy) for copy in copies)
-    size = sum(known) if len(known) == len(sizes) else None
+    seconds = sum(_measure_duration(tree, copy) for copy in copies) / 1e9
+    size = sum_known(copy.bytes for copy in copies)
+    where = _locate_event(analysis, first)
+    operator = [] if first.maker == NONE else [tree.operators[first.maker].name]
+    subject = " under ".join((*_list_kernels(analysis, first)[:1], *operator))
+    extent, at = "in_trace" if steps is None else "per_step", Provenance(str(tree.trace.path), None, where)
+    facts = (("copies", len(copies), "count"), ("time", seconds, "s"), ("traffic", size, "byte"))
     kernels = Counter(name for copy in copies for name in _list_kernels(analysis, copy))
+    kinds = COPIES if any(map(is_compiled_copy, _list_kernels(analysis, first))) else frozenset({first.kind})
     return Observation(
-        work=_classify_work(first),
+        work=Work.CONVERSION if first.kind is CopyKind.REORDER else Work.COPY,
         kernels=tuple(name for name, _ in kernels.most_common()),
-        where=_locate_event(analysis, first),
+        where=where,
         count=len(copies),
         steps=steps,
         calls=_list_calls(analysis, first),
         copied=first.operand,
-        kinds=_list_kinds(analysis, first),
+        kinds=CONVERSIONS if first.kind is CopyKind.REORDER else kinds,
         roles=_list_roles(analysis, first),
         site=_find_site(analysis, first),
         phase=first.phase,
-        seconds=nanoseconds / 1e9,
+        seconds=seconds,
         bytes=size,
-        measurements=tuple(_list_measurements(analysis, first, len(copies), nanoseconds, size, steps)),
+        measurements=tuple(
+            Measurement(f"{name}_{extent}", value / (steps or 1), unit, subject, at)
+            for name, value, unit in facts
+            if value is not None
+        ),
     )
 
 
-def _list_measurements(
-    analysis: TraceAnalysis, first: TraceCopy, count: int, nanoseconds: int, size: int | None, steps: int | None
-) -> Iterator[Measurement]:
-    extent = "in_trace" if steps is None else "per_step"
-    operator = [] if first.maker == NONE else [analysis.tree.operators[first.maker].name]
-    subject = " under ".join((*_list_kernels(analysis, first)[:1], *operator))
-    at = Provenance(str(analysis.tree.trace.path), None, _locate_event(analysis, first))
-    yield Measurement(f"copies_{extent}", count / (steps or 1), "count", subject, at)
-    yield Measurement(f"time_{extent}", nanoseconds / 1e9 / (steps or 1), "s", subject, at)
-    if size is not None:
-        yield Measurement(f"traffic_{extent}", size / (steps or 1), "byte", subject, at)
-
-
-def _classify_work(copy: TraceCopy) -> Work:
-    return Work.CONVERSION if copy.kind is CopyKind.REORDER else Work.COPY
+def _measure_duration(tree: TraceTree, copy: TraceCopy) -> int:
+    activities = [tree.activities[index].duration_ns for index in copy.activities]
+    return sum(activities) if activities else tree.operators[copy.maker].duration_ns
 
 
 def _list_kernels(analysis: TraceAnalysis, copy: TraceCopy) -> tuple[str, ...]:
@@ -121,64 +105,33 @@ def _locate_event(analysis: TraceAnalysis, copy: TraceCopy) -> str:
     return f"External id {number}" if number is not None else f"ts {copy.start_ns / 1e3:.3f}"
 
 
-def _measure_duration(analysis: TraceAnalysis, copy: TraceCopy) -> int:
-    if copy.activities:
-        return sum(analysis.tree.activities[index].duration_ns for index in copy.activities)
-    return analysis.tree.operators[copy.maker].duration_ns
-
-
 def _list_calls(analysis: TraceAnalysis, copy: TraceCopy) -> tuple[ObservedCall, ...]:
     tree = analysis.tree
     calls: list[ObservedCall] = []
-    if any(is_compiled_copy(tree.activities[index].name) for index in copy.activities):
+    if any(map(is_compiled_copy, _list_kernels(analysis, copy))):
         # Inductor's copies are the clones of the program that it kept.
         calls.append(ObservedCall("aten::clone"))
-    operator = copy.maker
-    if operator == NONE and analysis.scanned:
+    if copy.maker == NONE and analysis.scanned:
         calls.append(ObservedCall(OUTSIDE))
-    while operator != NONE:
-        if is_operator(tree.operators[operator]):
-            calls.append(_describe_call(analysis, operator))
-        operator = tree.parents[operator]
-    return tuple(calls)
+    callers = (tree.operators[index] for index in iterate_upwards(tree, copy.maker))
+    return (*calls, *map(_describe_call, filter(is_operator, callers)))
 
 
-def _describe_call(analysis: TraceAnalysis, operator: int) -> ObservedCall:
-    call = analysis.tree.operators[operator]
-    return ObservedCall(call.name, _select_tensors(call.operands))
-
-
-def _select_tensors(operands: Sequence[Operand | None] | None) -> tuple[Operand, ...] | None:
-    """Return the tensors; None if none is known, since lists of tensors have no shapes in a trace."""
-    return tuple(one for one in operands or () if one is not None and one.shape) or None
-
-
-def _list_kinds(analysis: TraceAnalysis, copy: TraceCopy) -> frozenset[CopyKind | None]:
-    if copy.kind is CopyKind.REORDER:
-        return CONVERSIONS
-    compiled = any(is_compiled_copy(analysis.tree.activities[index].name) for index in copy.activities)
-    return _SHOWN_ON_HOST if compiled else frozenset({copy.kind})
+def _describe_call(operator: Operator) -> ObservedCall:
+    # Lists of tensors have no shapes in a trace, so without any tensor the operands are unknown.
+    tensors = tuple(one for one in operator.operands or () if one is not None and one.shape)
+    return ObservedCall(operator.name, tensors or None)
 
 
 def _list_roles(analysis: TraceAnalysis, copy: TraceCopy) -> frozenset[OperandRole]:
     """Return possible roles. A backward writes the gradients of image and weight."""
     if copy.kind is not CopyKind.REORDER:
         return ANY_ROLE
-    role = copy.role
-    if role is None:
-        return _derive_roles(analysis, copy)
-    if role is OperandRole.OUTPUT and copy.phase is Phase.BACKWARD:
+    if copy.role is None:
+        return derive_roles(_list_kernels(analysis, copy), copy.phase)
+    if copy.role is OperandRole.OUTPUT and copy.phase is Phase.BACKWARD:
         return frozenset({OperandRole.OUTPUT, OperandRole.WEIGHT})
-    return frozenset({role})
-
-
-def _derive_roles(analysis: TraceAnalysis, copy: TraceCopy) -> frozenset[OperandRole]:
-    kinds = {classify_kernel(analysis.tree.activities[index].name) for index in copy.activities}
-    if copy.phase is Phase.FORWARD and kinds == {KernelClass.TO_CHANNELS_LAST}:
-        return frozenset({OperandRole.INPUT, OperandRole.WEIGHT})
-    if copy.phase is Phase.FORWARD and kinds == {KernelClass.FROM_CHANNELS_LAST}:
-        return frozenset({OperandRole.OUTPUT})
-    return ANY_ROLE
+    return frozenset({copy.role})
 
 
 def _find_site(analysis: TraceAnalysis, copy: TraceCopy) -> CallSite | None:
@@ -191,43 +144,29 @@ def _find_site(analysis: TraceAnalysis, copy: TraceCopy) -> CallSite | None:
 
 
 def _find_quiet_calls(analysis: TraceAnalysis) -> Iterator[QuietCall]:
-    """Yield operators without layout work inside, above or below them. On a device, only operators that launched
-    kernels count."""
+    """Yield operators without layout work inside, above or below them; on a device, only launchers of kernels."""
     tree = analysis.tree
     makers = {copy.maker for copy in analysis.copies}
-    loud = {operator for maker in makers for operator in _iterate_upwards(analysis, maker)}
+    loud = {operator for maker in makers for operator in iterate_upwards(tree, maker)}
     for index, parent in enumerate(tree.parents):
         if parent in makers:
             makers.add(index)
-    launched = _find_kernel_launchers(analysis) if analysis.on_device else None
+    launchers: set[int] = set()
+    for index, activity in enumerate(tree.activities):
+        if activity.kind is ActivityKind.KERNEL:
+            callers = iterate_upwards(tree, tree.launcher[index])
+            launchers.update(takewhile(lambda operator: operator not in launchers, callers))
     counts: Counter[tuple[ObservedCall, Phase]] = Counter()
     noisy: set[tuple[ObservedCall, Phase]] = set()
     for index in analysis.scanned:
-        call = _describe_call(analysis, index)
+        call = _describe_call(tree.operators[index])
         if call.operands is None or not is_operator(tree.operators[index]):
             continue
-        phase = Phase.FORWARD if tree.backward_of[index] is None else Phase.BACKWARD
+        phase = get_phase(tree, index)
         if index in loud or index in makers:
             noisy.add((call, phase))
-        elif launched is None or index in launched:
+        elif not analysis.on_device or index in launchers:
             counts[call, phase] += 1
     for (call, phase), count in counts.items():
         if (call, phase) not in noisy:
             yield QuietCall(call, phase, count)
-
-
-def _iterate_upwards(analysis: TraceAnalysis, operator: int) -> Iterator[int]:
-    while operator != NONE:
-        yield operator
-        operator = analysis.tree.parents[operator]
-
-
-def _find_kernel_launchers(analysis: TraceAnalysis) -> set[int]:
-    found: set[int] = set()
-    for index, activity in enumerate(analysis.tree.activities):
-        if activity.kind is ActivityKind.KERNEL:
-            for operator in _iterate_upwards(analysis, analysis.tree.launcher[index]):
-                if operator in found:
-                    break
-                found.add(operator)
-    return found

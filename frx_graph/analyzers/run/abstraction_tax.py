@@ -68,13 +68,13 @@ def compute_abstraction_tax(figures: ScopeFigures) -> AbstractionTax | None:
             return None
         return _compute_tax(figures, 1 - busy, unexplained, launches.small / launches.kernels, sampled=False)
     busy_samples = figures.sampled_busy
-    if known is None or known.small is None or known.kernels is None or busy_samples is None:
+    if known is None or known.small_kernels is None or busy_samples is None or not figures.timed:
         return None
-    if known.kernels < FEWEST_KERNELS or not figures.timed:
+    if known.kernels is None or known.kernels < FEWEST_KERNELS:
         return None
     stalls = sum(figures.means.get(activity, 0.0) for activity in (Activity.LOADER, Activity.H2D, Activity.SYNC))
     idle = 1 - busy_samples
-    return _compute_tax(figures, idle, max(0.0, idle - stalls), known.small, sampled=True)
+    return _compute_tax(figures, idle, max(0.0, idle - stalls), known.small_kernels, sampled=True)
 
 
 def _compute_tax(
@@ -97,7 +97,7 @@ def _find_contributors(figures: ScopeFigures, fragmentation: float) -> Iterator[
     shapes = figures.shapes or trace.shapes
     if not captured and shapes is not None and not shapes.changes:
         yield Contributor("Missing graph capture", True, "shapes stay the same, and no graph is launched")
-    small = sum(count for family, (count, _) in trace.kernels.families.items() if family in _FUSIBLE)
-    if trace.kernels.count and small / trace.kernels.count >= UNFUSED:
-        share = small / trace.kernels.count
+    fusible = sum(count for family, (count, _) in trace.kernels.families.items() if family in _FUSIBLE)
+    share = fusible / max(1, trace.kernels.count)
+    if share >= UNFUSED:
         yield Contributor("Unfused elementwise operations", True, f"{share:.0%} of the kernels could be fused")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from frx_graph.analyzers.run.abstraction_tax import AbstractionTax, compute_abstraction_tax
@@ -13,7 +13,7 @@ from frx_graph.analyzers.run.batch_layouts import (
     find_stride_changes,
 )
 from frx_graph.analyzers.run.diagnosis import Diagnosis, determine_diagnosis
-from frx_graph.analyzers.run.figures import ScopeFigures, measure_devices, select_kernel_figures
+from frx_graph.analyzers.run.figures import ScopeFigures, measure_devices
 from frx_graph.analyzers.run.labels import label_run
 from frx_graph.analyzers.run.steps import (
     RunStep,
@@ -32,24 +32,21 @@ _PHASES = (Part.FORWARD, Part.BACKWARD, Part.OPTIMIZER, Part.ZERO_GRAD)
 
 
 def convert_trace(trace: Timeline) -> tuple[RunEvent, ...]:
-    """Return the events of a trace whose program wrote none, at the trace's times. Copies are left out, since the
-    program continues meanwhile."""
-    return tuple(sorted(_generate_events(trace), key=lambda event: event.at_ns))
-
-
-def _generate_events(trace: Timeline) -> Iterator[RunEvent]:
-    windows = trace.windows
-    for step in (*windows.left_out, *windows.used):
-        yield StepEnd(at_ns=step.end_ns, step=step.number, duration_ns=step.end_ns - step.start_ns)
-    if not windows.used:
-        return
-    for part in _PHASES:
-        for start, end in trace.host.part_spans.get(part, ()):
-            yield PhaseSpan(at_ns=end, phase=part.value, duration_ns=end - start)
-    for start, end in trace.host.loading or ():
-        yield LoaderWait(at_ns=end, duration_ns=end - start)
-    for start, end in trace.host.waiting or ():
-        yield SyncWait(at_ns=end, duration_ns=end - start)
+    """Return the events of a trace whose program wrote none, without copies: the program continues meanwhile."""
+    windows, host = trace.windows, trace.host
+    events: list[RunEvent] = [
+        StepEnd(at_ns=step.end_ns, step=step.number, duration_ns=step.end_ns - step.start_ns)
+        for step in (*windows.left_out, *windows.used)
+    ]
+    if windows.used:
+        events += [
+            PhaseSpan(at_ns=end, phase=part.value, duration_ns=end - start)
+            for part in _PHASES
+            for start, end in host.part_spans.get(part, ())
+        ]
+        events += [LoaderWait(at_ns=end, duration_ns=end - start) for start, end in host.loading or ()]
+        events += [SyncWait(at_ns=end, duration_ns=end - start) for start, end in host.waiting or ()]
+    return tuple(sorted(events, key=lambda event: event.at_ns))
 
 
 _ZONE_NS = 15 * 60 * 1_000_000_000
@@ -90,14 +87,17 @@ class RunRecord:
 def analyze_record(events: Sequence[RunEvent], samples: Sequence[GpuSample], trace: RunAnalysis | None) -> RunRecord:
     """Analyse `events` in writing order, `samples` of devices from outside, and the `trace` of a part of the run."""
     records = group_by_process(events)
-    from_trace = not records and trace is not None
     timeline = None if trace is None else trace.timeline
-    if from_trace and timeline is not None:
-        records = group_by_process(convert_trace(timeline))
+    profiled = timeline if not records else None
+    from_trace = profiled is not None
+    if profiled is not None:
+        records = group_by_process(convert_trace(profiled))
     steps = tuple(step for record in records for step in extract_steps(record))
     known = collect_layouts(events)
     sampled = (*samples, *(event for event in events if isinstance(event, GpuSample)))
-    kernels = select_kernel_figures([event for event in events if isinstance(event, ProfilerWindow)])
+    windows = [event for event in events if isinstance(event, ProfilerWindow)]
+    told = [one for one in windows if one.kernels or one.median_kernel_us is not None or one.small_kernels is not None]
+    kernels = told[-1] if told else None
     # A profiler's schedule has its own warm-up, and its window leaves out an unusual step.
     selector = Selector(skip_first_n=0) if from_trace else Selector()
 
@@ -120,7 +120,7 @@ def analyze_record(events: Sequence[RunEvent], samples: Sequence[GpuSample], tra
             stride_changes=find_stride_changes(known, chosen),
         )
 
-    left_out = {step.number for step in timeline.windows.left_out} if from_trace and timeline is not None else set()
+    left_out = {step.number for step in profiled.windows.left_out} if profiled is not None else set()
     steady = [step for step in selector.select(steps) if step.number not in left_out]
     return RunRecord(
         event_count=len(events),

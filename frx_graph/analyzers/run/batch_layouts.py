@@ -35,9 +35,9 @@ class StrideChange:
     @property
     def severity(self) -> Severity:
         """Return the severity by frequency."""
-        if self.count >= 2 and self.count >= OFTEN * self.among:
-            return Severity.HIGH
-        return Severity.MEDIUM if self.count >= 2 else Severity.LOW
+        if self.count < 2:
+            return Severity.LOW
+        return Severity.HIGH if self.count >= OFTEN * self.among else Severity.MEDIUM
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +72,8 @@ def collect_layouts(events: Sequence[RunEvent]) -> Layouts:
 
 def count_shape_changes(known: Layouts, steps: Sequence[RunStep]) -> ShapeChanges | None:
     """Count steps whose batch shapes differ from the step before. None if fewer than `FEWEST_STEPS` are known."""
-    pairs = [(one, other) for one, other, _ in _pair_neighbours(known, steps)]
-    if len(pairs) + 1 < FEWEST_STEPS:
-        return None
-    return ShapeChanges(len(pairs) + 1, sum(_list_shapes(one) != _list_shapes(other) for one, other in pairs))
+    changed = [_list_shapes(one) != _list_shapes(other) for one, other, _ in _pair_neighbours(known, steps)]
+    return None if len(changed) + 1 < FEWEST_STEPS else ShapeChanges(len(changed) + 1, sum(changed))
 
 
 def find_stride_changes(known: Layouts, steps: Sequence[RunStep]) -> tuple[StrideChange, ...]:
@@ -118,8 +116,7 @@ def _pair_neighbours(
     """Yield batches of consecutive steps of one kind in a process, with the second step."""
     chains: dict[tuple[int | None, int, str | None], list[tuple[ShapeSnapshot, RunStep]]] = defaultdict(list)
     for step in steps:
-        batch = known.find_batch(step)
-        if batch is not None:
+        if (batch := known.find_batch(step)) is not None:
             chains[step.process, step.clock, step.kind].append((batch, step))
     for chain in chains.values():
         for (one, _), (other, step) in pairwise(chain):
@@ -136,8 +133,6 @@ def _compare_strides(
 ) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     if before is None or before.shape != after.shape or before.strides is None or after.strides is None:
         return None
-    if all(
-        size <= 1 or one == other for size, one, other in zip(after.shape, before.strides, after.strides, strict=True)
-    ):
-        return None
-    return before.strides, after.strides
+    pairs = zip(after.shape, before.strides, after.strides, strict=True)
+    changed = any(size > 1 and one != other for size, one, other in pairs)
+    return (before.strides, after.strides) if changed else None

@@ -5,13 +5,13 @@ An idle device often has the highest score, but is a symptom: a known cause is r
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from frx_graph.analyzers.kernels.recommendations import Bottleneck, Recommendation, recommend_cards
+from frx_graph.analyzers.kernels.recommendations import Recommendation, recommend_cards
 from frx_graph.analyzers.run.figures import ScopeFigures
 from frx_graph.analyzers.run.steps import Activity
-from frx_graph.analyzers.timeline.labels import INPUT_WAIT, INSUFFICIENT, UNPRICED, Answer, RunLabel
+from frx_graph.analyzers.timeline.labels import INPUT_WAIT, INSUFFICIENT, UNPRICED, Answer, RunLabel, build_bottleneck
 from frx_graph.passes import confidence
 
 FEW_STEPS = 3
@@ -50,6 +50,7 @@ def determine_diagnosis(figures: ScopeFigures, labels: Sequence[RunLabel]) -> Di
     told = [label for label in present if label.label != INSUFFICIENT] or present
     primary = max(told, key=lambda label: label.score, default=None)
     user_facing = next(iter(told), None)
+    values, known = figures.collect_values(), any(not label.symptom for label in present)
     sure, reason = _explain_diagnosis(figures, user_facing, told[1:])
     return Diagnosis(
         primary=primary,
@@ -57,10 +58,11 @@ def determine_diagnosis(figures: ScopeFigures, labels: Sequence[RunLabel]) -> Di
         confidence=sure,
         reason=reason,
         evidence=() if user_facing is None else _collect_evidence(figures, user_facing, told),
-        why_not=tuple(
-            WhyNot(label.label, label.answer, _explain_rejection(label)) for label in labels if label is not user_facing
+        why_not=tuple(_explain_rejection(label) for label in labels if label is not user_facing),
+        # Advice on a symptom ranks behind advice on its known cause.
+        recommendations=recommend_cards(
+            [build_bottleneck(label, values, UNPRICED if label.symptom and known else 1.0) for label in present]
         ),
-        recommendations=_recommend_fixes(present, figures.collect_values()),
     )
 
 
@@ -102,35 +104,12 @@ def _suggest_recording(figures: ScopeFigures) -> str:
 
 
 def _collect_evidence(figures: ScopeFigures, found: RunLabel, told: Sequence[RunLabel]) -> tuple[str, ...]:
-    symptoms = [label.evidence for label in told if label.symptom and label is not found]
-    shares = (
-        ()
-        if figures.unexplained is None or not figures.means
-        else (f"{figures.unexplained:.1%} of the step time is in no recorded activity",)
-    )
-    return (found.evidence, *symptoms, *shares)
+    lines = [found.evidence, *(label.evidence for label in told if label.symptom and label is not found)]
+    if figures.unexplained is not None and figures.means:
+        lines.append(f"{figures.unexplained:.1%} of the step time is in no recorded activity")
+    return tuple(lines)
 
 
-def _explain_rejection(label: RunLabel) -> str:
-    if label.answer is Answer.PRESENT:
-        return f"{'a symptom' if label.symptom else 'costs less'}: {label.evidence}"
-    return label.evidence
-
-
-def _recommend_fixes(present: Sequence[RunLabel], values: Mapping[str, float]) -> tuple[Recommendation, ...]:
-    """Rank advice on a symptom behind advice on its known cause."""
-    cause = any(not label.symptom for label in present)
-    return recommend_cards(
-        [
-            Bottleneck(
-                label=label.label,
-                score=UNPRICED * label.score if label.symptom and cause else label.score,
-                evidence=(label.evidence,),
-                kernels=(),
-                values=values,
-                most_speedup_pct=label.most_speedup_pct,
-                confidence=label.confidence,
-            )
-            for label in present
-        ]
-    )
+def _explain_rejection(label: RunLabel) -> WhyNot:
+    why = "" if label.answer is not Answer.PRESENT else "a symptom: " if label.symptom else "costs less: "
+    return WhyNot(label.label, label.answer, f"{why}{label.evidence}")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import itemgetter
 
 from frx_graph.analyzers.run.steps import Activity, RunStep, group_steps
 from frx_graph.analyzers.timeline.analysis import Timeline
@@ -41,8 +42,8 @@ def measure_devices(samples: Sequence[GpuSample], begin_ns: int | None, end_ns: 
         DeviceUse(
             device=device,
             samples=len(here),
-            busy=_average_percent([sample.busy_pct for sample in here]),
-            memory_busy=_average_percent([sample.memory_busy_pct for sample in here]),
+            busy=_average_percent(sample.busy_pct for sample in here),
+            memory_busy=_average_percent(sample.memory_busy_pct for sample in here),
             peak_memory=max(
                 (
                     sample.memory_used / sample.memory_total
@@ -56,43 +57,31 @@ def measure_devices(samples: Sequence[GpuSample], begin_ns: int | None, end_ns: 
     )
 
 
-def _average_percent(percents: Sequence[float | None]) -> float | None:
-    known = [percent for percent in percents if percent is not None]
-    return statistics.fmean(known) / 100 if known else None
+def _average_percent(percents: Iterable[float | None]) -> float | None:
+    average = _average_known(percents)
+    return None if average is None else average / 100
 
 
-STALLS = (Activity.LOADER, Activity.H2D, Activity.SYNC)
+def _average_known(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if known else None
+
+
 STALL_LABELS = {Activity.LOADER: "input_bound", Activity.H2D: "copy_bound", Activity.SYNC: "sync_bound"}
 _FEW = 0.5
 """Processes with fewer steps than this part of the maximum do other work, such as evaluation, and delay none."""
 
 
-@dataclass(frozen=True, slots=True)
-class KernelFigures:
-    """Kernels in a profiler's window of the event stream. None: not recorded."""
-
-    kernels: int | None
-    median_us: float | None
-    small: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessShare:
-    """A share of the time of one process's steps, 0..1."""
-
-    process: int | None
-    share: float
-
-
 @dataclass(frozen=True)
 class ScopeFigures:
-    """The steps of a scope and their devices. `trace` is a profiler's record of a part of the run. Times and shares
-    cover complete steps that did not fail; None: not recorded."""
+    """The steps of a scope and their devices. `kernels` is the last window of a profiler that has figures, `trace` a
+    profiler's record of a part of the run. Times and shares cover complete steps that did not fail; None: not recorded.
+    """
 
     steps: tuple[RunStep, ...]
     devices: tuple[DeviceUse, ...]
     shapes: ShapeChanges | None
-    kernels: KernelFigures | None
+    kernels: ProfilerWindow | None
     trace: Timeline | None
 
     @cached_property
@@ -134,15 +123,15 @@ class ScopeFigures:
     def means(self) -> Mapping[Activity, float]:
         """Return shares of the steps' time, 0..1, for processes that recorded them. Without steps, they are shares of
         the profiler's record."""
-        found: dict[Activity, float] = {}
         if not self.steps and self.trace is not None:
             whole = {Activity.LOADER: self.trace.loading_share, Activity.SYNC: self.trace.waiting_share}
             return {activity: share for activity, share in whole.items() if share is not None}
-        for activity in Activity:
-            known = [step for step in self.timed if activity in step.times]
-            if known:
-                found[activity] = sum(step.times[activity] for step in known) / sum(step.wall_ns for step in known)
-        return found
+        known = {activity: [step for step in self.timed if activity in step.times] for activity in Activity}
+        return {
+            activity: sum(step.times[activity] for step in steps) / sum(step.wall_ns for step in steps)
+            for activity, steps in known.items()
+            if steps
+        }
 
     @property
     def unexplained(self) -> float | None:
@@ -157,27 +146,27 @@ class ScopeFigures:
             return None
         return sum(step.between_ns or 0 for step in known) / sum(step.wall_ns for step in known)
 
-    def find_worst(self, activity: Activity) -> ProcessShare | None:
-        """Return the share of the process with the largest one, since the others wait for it."""
+    def find_worst(self, activity: Activity) -> tuple[int | None, float] | None:
+        """Return the process with the largest share of its steps' time, and that share: the others wait for it."""
         parts = group_steps(self.timed)
         most = max(map(len, parts.values()), default=0)
         shares = [
-            ProcessShare(process, sum(step.times[activity] for step in steps) / sum(step.wall_ns for step in steps))
+            (process, sum(step.times[activity] for step in steps) / sum(step.wall_ns for step in steps))
             for process, steps in parts.items()
             if len(steps) >= _FEW * most and all(activity in step.times for step in steps)
         ]
-        return max(shares, key=lambda one: one.share, default=None)
+        return max(shares, key=itemgetter(1), default=None)
 
     @property
     def dominant_stall(self) -> str | None:
         """Return the longest of waiting, copying and synchronising; None if there is none."""
-        stalls = {activity: self.means[activity] for activity in STALLS if self.means.get(activity)}
-        return STALL_LABELS[max(stalls, key=lambda activity: stalls[activity])] if stalls else None
+        stalls = {label: self.means[activity] for activity, label in STALL_LABELS.items() if self.means.get(activity)}
+        return max(stalls, key=lambda label: stalls[label], default=None)
 
     @property
     def sampled_busy(self) -> float | None:
         """Return the busy share of devices by samples."""
-        return _average_known([device.busy for device in self.devices])
+        return _average_known(device.busy for device in self.devices)
 
     @property
     def busy(self) -> float | None:
@@ -188,7 +177,7 @@ class ScopeFigures:
     @property
     def memory_busy(self) -> float | None:
         """Return the memory-busy share of devices by samples."""
-        return _average_known([device.memory_busy for device in self.devices])
+        return _average_known(device.memory_busy for device in self.devices)
 
     @property
     def peak_memory(self) -> float | None:
@@ -211,14 +200,3 @@ class ScopeFigures:
         if self.step_ms is not None:
             found["step_ms"] = self.step_ms
         return found
-
-
-def select_kernel_figures(windows: Sequence[ProfilerWindow]) -> KernelFigures | None:
-    """Return the figures of the last window that has any."""
-    told = [one for one in windows if one.kernels or one.median_kernel_us is not None or one.small_kernels is not None]
-    return KernelFigures(told[-1].kernels, told[-1].median_kernel_us, told[-1].small_kernels) if told else None
-
-
-def _average_known(shares: Sequence[float | None]) -> float | None:
-    known = [share for share in shares if share is not None]
-    return statistics.fmean(known) if known else None

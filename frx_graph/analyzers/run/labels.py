@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from frx_graph.analyzers.run.figures import STALL_LABELS, ScopeFigures
+from frx_graph.analyzers.run.figures import ScopeFigures
 from frx_graph.analyzers.run.steps import Activity
 from frx_graph.analyzers.timeline.host_time import FEWEST_STEPS
 from frx_graph.analyzers.timeline.labels import (
@@ -42,22 +42,17 @@ _OF_TRACES = frozenset(
 
 
 def label_run(figures: ScopeFigures, of_trace: Sequence[RunLabel]) -> tuple[RunLabel, ...]:
-    """Return all labels: present ones first, by score; causes before symptoms. `of_trace` are a profiler's, if there is
-    one."""
+    """Return all labels in the order of `sort_labels`. `of_trace` are a profiler's, if there is one."""
     own: dict[str, RunLabel] = {}
-    for rule in _RULES:
-        found = rule(figures, own)
-        own[found.label] = found
+    for name, judge in _RULES.items():
+        own[name] = judge(name, figures, own)
     traced = {label.label: label for label in of_trace if label.label != INSUFFICIENT}
-    return sort_labels(_choose_label(own.get(name), traced.get(name)) for name in dict.fromkeys((*own, *traced)))
+    chosen = {name: _choose_label(own[name], label) if name in own else label for name, label in traced.items()}
+    return sort_labels((own | chosen).values())
 
 
-def _choose_label(own: RunLabel | None, traced: RunLabel | None) -> RunLabel:
+def _choose_label(own: RunLabel, traced: RunLabel) -> RunLabel:
     """Choose between the label of the whole run and that of a profiler, and mention the other."""
-    if own is None or traced is None:
-        found = own or traced
-        assert found is not None
-        return found
     if Answer.UNDECIDABLE in (own.answer, traced.answer):
         return own if own.answer is not Answer.UNDECIDABLE or traced.answer is Answer.UNDECIDABLE else traced
     first, second = (traced, own) if own.label in _OF_TRACES else (own, traced)
@@ -68,36 +63,23 @@ def _choose_label(own: RunLabel | None, traced: RunLabel | None) -> RunLabel:
     return replace(first, confidence=sure, evidence=f"{first.evidence} ({whose} says otherwise: {second.evidence})")
 
 
-def _judge_input_bound(run: ScopeFigures, _: Mapping[str, RunLabel]) -> RunLabel:
-    between = "" if not run.between else f"; {run.between:.1%} of the time passes between steps"
-    said = "the program waits for its DataLoader during {share} of the step time"
-    return _judge_stall(run, Activity.LOADER, INPUT_WAIT, said, f"no wait for a DataLoader was recorded{between}")
-
-
-def _judge_copy_bound(run: ScopeFigures, _: Mapping[str, RunLabel]) -> RunLabel:
-    said = "copies from the host take {share} of the step time"
-    return _judge_stall(run, Activity.H2D, COPY_TIME, said, "no copy from the host was recorded")
-
-
-def _judge_sync_bound(run: ScopeFigures, _: Mapping[str, RunLabel]) -> RunLabel:
-    said = "the program waits for devices during {share} of the step time"
-    return _judge_stall(run, Activity.SYNC, SYNC_WAIT, said, "no wait for a device was recorded")
-
-
-def _judge_stall(run: ScopeFigures, activity: Activity, line: float, text: str, unknown: str) -> RunLabel:
-    name, worst = STALL_LABELS[activity], run.find_worst(activity)
+def _judge_stall(name: str, run: ScopeFigures, _: Mapping[str, RunLabel]) -> RunLabel:
+    activity, line, text, unknown = _STALLS[name]
+    worst = run.find_worst(activity)
     if worst is None:
+        if name == "input_bound" and run.between:
+            unknown += f"; {run.between:.1%} of the time passes between steps"
         return make_undecidable(name, unknown if run.timed else "no step was timed")
+    process, share = worst
     several = len({step.process for step in run.timed}) > 1
-    who = f", in process {worst.process}, the one that does most" if several else ""
-    said = text.format(share=f"{worst.share:.1%}") + who
-    if worst.share >= line and run.busy is not None and run.busy > 1 - IDLE:
+    who = f", in process {process}, the one that does most" if several else ""
+    said = f"{text} {share:.1%} of the step time{who}"
+    if share >= line and run.busy is not None and run.busy > 1 - IDLE:
         return make_absent(name, f"{said}, but devices are busy {run.busy:.1%} of the time: they have work meanwhile")
-    return judge_share(name, worst.share, line, said)
+    return judge_share(name, share, line, said)
 
 
-def _judge_memory_pressure(run: ScopeFigures, _: Mapping[str, RunLabel]) -> RunLabel:
-    name = "memory_pressure"
+def _judge_memory_pressure(name: str, run: ScopeFigures, _: Mapping[str, RunLabel]) -> RunLabel:
     share = run.peak_memory
     if share is None:
         return make_undecidable(name, "no sample says how much of a device's memory was taken")
@@ -105,8 +87,7 @@ def _judge_memory_pressure(run: ScopeFigures, _: Mapping[str, RunLabel]) -> RunL
     return judge_share(name, share, MEMORY, said, price=UNPRICED)
 
 
-def _judge_shape_instability(run: ScopeFigures, _: Mapping[str, RunLabel]) -> RunLabel:
-    name = "shape_instability"
+def _judge_shape_instability(name: str, run: ScopeFigures, _: Mapping[str, RunLabel]) -> RunLabel:
     shapes = run.shapes
     if shapes is None:
         return make_undecidable(name, f"shapes of batches were not recorded in {FEWEST_STEPS} steps")
@@ -116,8 +97,7 @@ def _judge_shape_instability(run: ScopeFigures, _: Mapping[str, RunLabel]) -> Ru
     return judge_share(name, shapes.share, CHANGES, said, price=UNPRICED)
 
 
-def _judge_gpu_utilization(run: ScopeFigures, _: Mapping[str, RunLabel]) -> RunLabel:
-    name = "underutilized_gpu"
+def _judge_gpu_utilization(name: str, run: ScopeFigures, _: Mapping[str, RunLabel]) -> RunLabel:
     busy = run.sampled_busy
     if busy is None:
         return make_undecidable(name, "no sample says how busy a device was")
@@ -127,19 +107,18 @@ def _judge_gpu_utilization(run: ScopeFigures, _: Mapping[str, RunLabel]) -> RunL
     return RunLabel(name, Answer.PRESENT, 1 - busy, confidence.MEASURED, said, symptom=True)
 
 
-def _judge_launch_bound(run: ScopeFigures, others: Mapping[str, RunLabel]) -> RunLabel:
+def _judge_launch_bound(name: str, run: ScopeFigures, others: Mapping[str, RunLabel]) -> RunLabel:
     """Conclude from an idle device without another explanation: only a trace shows why kernels waited."""
-    name = "launch_bound"
     known = run.kernels
-    if known is None or known.kernels is None or known.median_us is None or known.small is None:
+    if known is None or known.kernels is None or known.median_kernel_us is None or known.small_kernels is None:
         return make_undecidable(name, "no profiler recorded kernels")
     if known.kernels < FEWEST_KERNELS:
         return make_undecidable(name, f"{known.kernels} kernels are too few to tell")
     said = (
-        f"a profiler saw {known.kernels:,} kernels, half of them shorter than {known.median_us:.3g} us; "
-        f"{known.small:.0%} take less than {SMALL_KERNEL_US:g} us"
+        f"a profiler saw {known.kernels:,} kernels, half of them shorter than {known.median_kernel_us:.3g} us; "
+        f"{known.small_kernels:.0%} take less than {SMALL_KERNEL_US:g} us"
     )
-    if known.median_us >= SMALL_KERNEL_US or known.small < SMALL_KERNELS:
+    if known.median_kernel_us >= SMALL_KERNEL_US or known.small_kernels < SMALL_KERNELS:
         return make_absent(name, f"{said}: they are not small")
     if others["shape_instability"].answer is Answer.PRESENT:
         return make_absent(name, f"{said}, but shapes change, which costs time by itself")
@@ -154,25 +133,37 @@ def _judge_launch_bound(run: ScopeFigures, others: Mapping[str, RunLabel]) -> Ru
     stable = others["shape_instability"].answer is Answer.ABSENT
     said += f"; devices are busy {busy:.1%} of the time, and nothing else explains that"
     sure = confidence.MODELLED if stable else confidence.ASSUMED
-    return RunLabel(name, Answer.PRESENT, (1 - busy) * known.small, sure, said)
+    return RunLabel(name, Answer.PRESENT, (1 - busy) * known.small_kernels, sure, said)
 
 
-def _judge_telemetry(run: ScopeFigures, _: Mapping[str, RunLabel]) -> RunLabel:
+def _judge_telemetry(name: str, run: ScopeFigures, _: Mapping[str, RunLabel]) -> RunLabel:
     if run.timed or run.trace is not None or run.sampled_busy is not None:
-        return make_absent(INSUFFICIENT, "steps were timed, or devices observed")
+        return make_absent(name, "steps were timed, or devices observed")
     said = "no step was timed, and no sample says how busy a device was"
-    return RunLabel(INSUFFICIENT, Answer.PRESENT, 1.0, confidence.MEASURED, said, symptom=True)
+    return RunLabel(name, Answer.PRESENT, 1.0, confidence.MEASURED, said, symptom=True)
 
 
-_STALLS = ("input_bound", "copy_bound", "sync_bound")
-_RULES: tuple[Callable[[ScopeFigures, Mapping[str, RunLabel]], RunLabel], ...] = (
-    _judge_input_bound,
-    _judge_copy_bound,
-    _judge_sync_bound,
-    _judge_memory_pressure,
-    _judge_shape_instability,
-    _judge_gpu_utilization,
-    _judge_launch_bound,
-    _judge_telemetry,
-)
+_STALLS = {
+    "input_bound": (
+        Activity.LOADER,
+        INPUT_WAIT,
+        "the program waits for its DataLoader during",
+        "no wait for a DataLoader was recorded",
+    ),
+    "copy_bound": (Activity.H2D, COPY_TIME, "copies from the host take", "no copy from the host was recorded"),
+    "sync_bound": (
+        Activity.SYNC,
+        SYNC_WAIT,
+        "the program waits for devices during",
+        "no wait for a device was recorded",
+    ),
+}
+_RULES: Mapping[str, Callable[[str, ScopeFigures, Mapping[str, RunLabel]], RunLabel]] = {
+    **dict.fromkeys(_STALLS, _judge_stall),
+    "memory_pressure": _judge_memory_pressure,
+    "shape_instability": _judge_shape_instability,
+    "underutilized_gpu": _judge_gpu_utilization,
+    "launch_bound": _judge_launch_bound,
+    INSUFFICIENT: _judge_telemetry,
+}
 """Judges in this order: small kernels are concluded only from time that the other labels do not explain."""

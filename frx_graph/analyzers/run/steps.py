@@ -7,10 +7,12 @@ step would miss it. Processes do not share steps, and a clock that was set back 
 from __future__ import annotations
 
 import enum
+from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import itemgetter
 from types import MappingProxyType
 
 from frx_graph.evidence.run.events import (
@@ -27,8 +29,6 @@ from frx_graph.evidence.run.events import (
 )
 from frx_graph.evidence.trace.intervals import Span, merge_spans, subtract_spans
 
-_OF_NO_PROCESS = (GpuSample, SystemInfo)
-
 
 @dataclass(frozen=True, slots=True)
 class ProcessEvents:
@@ -43,7 +43,7 @@ def group_by_process(events: Sequence[RunEvent]) -> tuple[ProcessEvents, ...]:
     """Group the events of processes that end steps, in order of appearance. `events` are in writing order."""
     written: dict[int | None, list[RunEvent]] = defaultdict(list)
     for event in events:
-        if not isinstance(event, _OF_NO_PROCESS):
+        if not isinstance(event, (GpuSample, SystemInfo)):
             written[event.process].append(event)
     return tuple(
         ProcessEvents(process, clock, tuple(sorted(part, key=lambda event: event.at_ns)))
@@ -54,8 +54,7 @@ def group_by_process(events: Sequence[RunEvent]) -> tuple[ProcessEvents, ...]:
 
 
 def _split_clocks(events: list[RunEvent]) -> list[list[RunEvent]]:
-    """Split events where the clock was set back: steps are numbered in writing order, not in order of time. Threads may
-    write out of order."""
+    """Split events where the clock was set back: steps are numbered in writing order, though threads may write late."""
     ends = [(index, event) for index, event in enumerate(events) if isinstance(event, StepEnd)]
     numbers = [event.step for _, event in ends]
     sorted_numbers = [event.step for _, event in sorted(ends, key=lambda end: end[1].at_ns)]
@@ -99,11 +98,11 @@ class Selector:
 
     def select(self, steps: Sequence[RunStep]) -> tuple[RunStep, ...]:
         """Return the steady-state steps from steps in order of time."""
-        found: list[RunStep] = []
-        for here in group_steps(steps).values():
-            skipped = min(self.skip_first_n, len(here) // SKIP_AT_MOST)
-            found.extend(here[skipped:][-self.last_k :])
-        return tuple(found)
+        return tuple(
+            step
+            for here in group_steps(steps).values()
+            for step in here[min(self.skip_first_n, len(here) // SKIP_AT_MOST) :][-self.last_k :]
+        )
 
 
 def group_steps(steps: Sequence[RunStep]) -> dict[int | None, list[RunStep]]:
@@ -111,7 +110,7 @@ def group_steps(steps: Sequence[RunStep]) -> dict[int | None, list[RunStep]]:
     found: dict[int | None, list[RunStep]] = defaultdict(list)
     for step in steps:
         found[step.process].append(step)
-    return dict(found)
+    return found
 
 
 class Activity(enum.StrEnum):
@@ -188,7 +187,8 @@ def extract_steps(record: ProcessEvents) -> tuple[RunStep, ...]:
             number=end.step,
             kind=end.kind,
             failed=end.failed,
-            whole=not any(gap.is_within(begin, end.at_ns) for gap in gaps),
+            # A missing event may belong to the step.
+            whole=not any(since < end.at_ns and (since >= begin or until > begin) for since, until in gaps),
             begin_ns=begin,
             start_ns=start,
             end_ns=end.at_ns,
@@ -203,9 +203,8 @@ def extract_steps(record: ProcessEvents) -> tuple[RunStep, ...]:
 
 
 def count_unfinished_steps(record: ProcessEvents) -> int:
-    """Count steps that began but did not end. Numbers may restart in every epoch, and a dropped event may have been the
-    end."""
-    lost = max((gap.until_ns for gap in _find_gaps(record.events)), default=-1)
+    """Count steps that began but did not end. Numbers may restart; a dropped event may have been the end."""
+    lost = max((until for _, until in _find_gaps(record.events)), default=-1)
     marks = {event for event in record.events if isinstance(event, (StepStart, StepEnd)) and event.at_ns >= lost}
     begun = Counter(event.step for event in marks if isinstance(event, StepStart))
     ended = Counter(event.step for event in marks if isinstance(event, StepEnd))
@@ -215,33 +214,18 @@ def count_unfinished_steps(record: ProcessEvents) -> int:
 def measure_within(windows: Sequence[Span], spans: Sequence[Span]) -> list[int]:
     """Return the time of the merged spans in each of the windows, which are in order and do not overlap."""
     found = []
-    first = 0
     for begin, end in windows:
-        while first < len(spans) and spans[first][1] <= begin:
-            first += 1
-        length, index = 0, first
-        while index < len(spans) and spans[index][0] < end:
-            length += min(end, spans[index][1]) - max(begin, spans[index][0])
-            index += 1
-        found.append(length)
+        # The spans that end within the window or later, up to the last that begins in it.
+        first = bisect_right(spans, begin, key=itemgetter(1))
+        last = bisect_left(spans, end, first, key=itemgetter(0))
+        found.append(sum(min(end, stop) - max(begin, start) for start, stop in spans[first:last]))
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _EventGap:
-    """A time with missing events: from the first of them to the last, if known."""
-
-    since_ns: int
-    until_ns: int
-
-    def is_within(self, begin_ns: int, end_ns: int) -> bool:
-        """Return True if a missing event may belong between `begin_ns` and `end_ns`."""
-        return self.since_ns < end_ns and (self.since_ns >= begin_ns or self.until_ns > begin_ns)
-
-
-def _find_gaps(events: Iterable[RunEvent]) -> list[_EventGap]:
+def _find_gaps(events: Iterable[RunEvent]) -> list[Span]:
+    """Return the times with missing events, from the first of them to the last, if known."""
     return [
-        _EventGap(event.at_ns, max(event.at_ns, event.until_ns or 0))
+        (event.at_ns, max(event.at_ns, event.until_ns or 0))
         for event in events
         if isinstance(event, RunWarning) and event.dropped is not None
     ]
@@ -276,19 +260,17 @@ def _find_starts(events: Iterable[RunEvent], ends: Sequence[StepEnd]) -> list[in
     for event in events:
         if isinstance(event, StepStart):
             marked[event.step].append(event.at_ns)
-    found: list[int | None] = []
-    for end in ends:
-        if end.duration_ns is not None:
-            found.append(end.at_ns - end.duration_ns)
-        else:
-            found.append(max((at for at in marked.get(end.step, ()) if at <= end.at_ns), default=None))
-    return found
+    return [
+        max((at for at in marked.get(end.step, ()) if at <= end.at_ns), default=None)
+        if end.duration_ns is None
+        else end.at_ns - end.duration_ns
+        for end in ends
+    ]
 
 
 def _find_first_begin(end: StepEnd, start: int | None, spans: Mapping[Activity, Sequence[Span]]) -> int:
-    """Return the start of the first step: at the wait before it, or at its mark. If neither is known, it takes no time
-    and does not count."""
+    """Return the start of the first step: at the wait before it, or at its mark; its end if neither is known."""
     if start is None:
         return end.at_ns
-    before = [span for span in spans.get(Activity.LOADER, ()) if span[1] <= start]
-    return min(start, before[-1][0]) if before else min(start, end.at_ns)
+    before = [begin for begin, until in spans.get(Activity.LOADER, ()) if until <= start]
+    return before[-1] if before else min(start, end.at_ns)

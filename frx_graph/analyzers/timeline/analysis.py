@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from frx_graph.analyzers.kernels.recommendations import Bottleneck, Recommendation, recommend_cards
+from frx_graph.analyzers.kernels.recommendations import Recommendation, recommend_cards
 from frx_graph.analyzers.timeline.device_time import (
     DeviceTime,
     LayoutTotals,
@@ -23,12 +23,11 @@ from frx_graph.analyzers.timeline.host_time import (
     measure_host,
 )
 from frx_graph.analyzers.timeline.kernel_table import KernelTable, tabulate_kernels
-from frx_graph.analyzers.timeline.labels import INSUFFICIENT, Answer, RunLabel, label_timeline
+from frx_graph.analyzers.timeline.labels import INSUFFICIENT, Answer, RunLabel, build_bottleneck, label_timeline
 from frx_graph.analyzers.timeline.launches import Launches, measure_launches
 from frx_graph.analyzers.timeline.windows import Windows, find_windows
 from frx_graph.analyzers.trace.analysis import TraceAnalysis
 from frx_graph.evidence.trace.intervals import intersect_spans, is_covered, subtract_spans, sum_spans
-from frx_graph.evidence.trace.torch_trace import TorchTrace
 from frx_graph.records import Finding
 
 
@@ -75,8 +74,7 @@ class Timeline:
 
     @property
     def exposed_communication_share(self) -> float | None:
-        """Return the time of communication without simultaneous computation: on devices, or on the host without
-        devices."""
+        """Return the time of communication without simultaneous computation: on devices, or else on the host."""
         if self.devices:
             return self._divide_by_devices([device.exposed_communication_ns for device in self.devices])
         return self._divide_by_steps(sum_spans(subtract_spans(self.host.collectives, self.host.computing)))
@@ -102,11 +100,8 @@ class Timeline:
         if self.host.waiting is None:
             return None
         loading, waiting = self.host.loading or (), self.host.waiting
-        found = []
-        for device in self.devices:
-            after = [gap for gap in device.gaps if is_covered(waiting, gap[0])]
-            found.append(sum_spans(subtract_spans(after, loading)))
-        return self._divide_by_devices(found)
+        after = ([gap for gap in device.gaps if is_covered(waiting, gap[0])] for device in self.devices)
+        return self._divide_by_devices([sum_spans(subtract_spans(gaps, loading)) for gaps in after])
 
     @property
     def layout_share(self) -> float | None:
@@ -148,30 +143,6 @@ class Timeline:
         return found
 
 
-def measure_timeline(analysis: TraceAnalysis, findings: Sequence[Finding]) -> Timeline:
-    """Measure a trace; `findings` is the ordered result of `find_layout_copies` for it."""
-    windows = find_windows(analysis)
-    parts = classify_operators(analysis.tree)
-    devices = measure_devices(analysis, windows)
-    return Timeline(
-        windows=windows,
-        devices=devices,
-        transfers=sum_transfers(analysis, windows),
-        kernels=tabulate_kernels(analysis, windows, parts),
-        launches=measure_launches(analysis, windows, devices),
-        host=measure_host(analysis, windows, parts),
-        layout=measure_layout_work(analysis, windows, findings),
-        shapes=count_shape_changes(analysis, windows, parts),
-        memory_share=_compute_memory_share(analysis.tree.trace),
-    )
-
-
-def _compute_memory_share(trace: TorchTrace) -> float | None:
-    whole = trace.device_bytes
-    shares = [peak / whole[device] for device, peak in trace.peak_allocated.items() if device in whole]
-    return max(shares, default=None)
-
-
 _NAMED = 5
 """Limit on the kernels named for a bottleneck."""
 
@@ -202,26 +173,29 @@ class RunAnalysis:
 
 def analyze_timeline(analysis: TraceAnalysis, findings: Sequence[Finding]) -> RunAnalysis:
     """Analyse a trace; `findings` is the ordered result of `find_layout_copies` for it."""
-    run = measure_timeline(analysis, findings)
+    windows, trace = find_windows(analysis), analysis.tree.trace
+    parts = classify_operators(analysis.tree)
+    devices = measure_devices(analysis, windows)
+    whole = trace.device_bytes
+    run = Timeline(
+        windows=windows,
+        devices=devices,
+        transfers=sum_transfers(analysis, windows),
+        kernels=tabulate_kernels(analysis, windows, parts),
+        launches=measure_launches(analysis, windows, devices),
+        host=measure_host(analysis, windows, parts),
+        layout=measure_layout_work(analysis, windows, findings),
+        shapes=count_shape_changes(analysis, windows, parts),
+        memory_share=max(
+            (peak / whole[device] for device, peak in trace.peak_allocated.items() if device in whole), default=None
+        ),
+    )
     labels = label_timeline(run)
     values = run.collect_values()
+    converting = tuple(dict.fromkeys(name for work in run.layout.work for name in work.kernels))[:_NAMED]
     bottlenecks = [
-        Bottleneck(
-            label=label.label,
-            score=label.score,
-            evidence=(label.evidence,),
-            kernels=_list_kernels(run, label),
-            values=values,
-            most_speedup_pct=label.most_speedup_pct,
-            confidence=label.confidence,
-        )
+        build_bottleneck(label, values, kernels=converting if label.label == "layout_churn" else ())
         for label in labels
         if label.answer is Answer.PRESENT
     ]
     return RunAnalysis(run, labels, recommend_cards(bottlenecks))
-
-
-def _list_kernels(run: Timeline, label: RunLabel) -> tuple[str, ...]:
-    if label.label != "layout_churn":
-        return ()
-    return tuple(dict.fromkeys(name for work in run.layout.work for name in work.kernels))[:_NAMED]

@@ -6,13 +6,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from frx_graph.analyzers.timeline.windows import Windows
-from frx_graph.analyzers.trace.analysis import TraceAnalysis
+from frx_graph.analyzers.timeline.windows import Windows, clip_events
+from frx_graph.analyzers.trace.analysis import TraceAnalysis, sum_known
 from frx_graph.analyzers.trace.copies import TraceCopy
 from frx_graph.analyzers.trace.findings import get_operator_name, group_copies
 from frx_graph.analyzers.trace.kernel_names import KernelFamily, classify_kernel_family
 from frx_graph.evidence.trace.events import ActivityKind, DeviceActivity, parse_transfer
-from frx_graph.evidence.trace.intervals import Span, intersect_spans, is_covered, merge_spans, subtract_spans, sum_spans
+from frx_graph.evidence.trace.intervals import Span, is_covered, measure_union, subtract_spans, sum_spans
 from frx_graph.records import Finding
 
 
@@ -57,10 +57,7 @@ class DeviceTime:
     @property
     def gaps(self) -> tuple[Span, ...]:
         """Return idle spans between two activities."""
-        if not self.busy:
-            return ()
-        first, last = self.busy[0][0], self.busy[-1][1]
-        return tuple(span for span in self.idle if first <= span[0] and span[1] <= last)
+        return tuple(gap for gap in self.idle if self.busy and self.busy[0][0] <= gap[0] and gap[1] <= self.busy[-1][1])
 
     @property
     def idle_ns(self) -> int:
@@ -95,16 +92,13 @@ def _measure_device(
     device: int | None, name: str | None, activities: Sequence[DeviceActivity], windows: Windows
 ) -> DeviceTime:
     spans = windows.spans
-    kernels = [one for one in activities if one.kind is ActivityKind.KERNEL]
-    copies = [one for one in activities if one.kind is ActivityKind.MEMCPY]
-    talking = [one for one in kernels if classify_kernel_family(one.name) is KernelFamily.COMMUNICATION]
-    compute = _clip_activities(
-        [one for one in kernels if classify_kernel_family(one.name) is not KernelFamily.COMMUNICATION], spans
-    )
-    communication = _clip_activities(talking, spans)
-    running = _clip_activities(kernels, spans)
-    from_host = _clip_activities([one for one in copies if parse_transfer(one.name).direction == "HtoD"], spans)
-    busy = _clip_activities(activities, spans)
+    by_kind = {kind: [one for one in activities if one.kind is kind] for kind in ActivityKind}
+    kernels, copies = by_kind[ActivityKind.KERNEL], by_kind[ActivityKind.MEMCPY]
+    communication = clip_events(filter(_communicates, kernels), spans)
+    compute = clip_events((one for one in kernels if not _communicates(one)), spans)
+    running = clip_events(kernels, spans)
+    from_host = clip_events((one for one in copies if parse_transfer(one.name).direction == "HtoD"), spans)
+    busy = clip_events(activities, spans)
     return DeviceTime(
         device=device,
         name=name,
@@ -113,8 +107,8 @@ def _measure_device(
         busy=busy,
         idle=subtract_spans(spans, busy),
         kernel_ns=sum_spans(running),
-        memcpy_ns=sum_spans(_clip_activities(copies, spans)),
-        memset_ns=sum_spans(_clip_activities([one for one in activities if one.kind is ActivityKind.MEMSET], spans)),
+        memcpy_ns=sum_spans(clip_events(copies, spans)),
+        memset_ns=sum_spans(clip_events(by_kind[ActivityKind.MEMSET], spans)),
         compute_ns=sum_spans(compute),
         communication_ns=sum_spans(communication),
         exposed_communication_ns=sum_spans(subtract_spans(communication, compute)),
@@ -123,30 +117,25 @@ def _measure_device(
     )
 
 
-def _clip_activities(activities: Iterable[DeviceActivity], spans: Sequence[Span]) -> tuple[Span, ...]:
-    return intersect_spans(merge_spans((one.start_ns, one.end_ns) for one in activities), spans)
+def _communicates(activity: DeviceActivity) -> bool:
+    return classify_kernel_family(activity.name) is KernelFamily.COMMUNICATION
 
 
 def _measure_streams(activities: Iterable[DeviceActivity], spans: Sequence[Span]) -> tuple[StreamTime, ...]:
     by_stream: dict[str, list[DeviceActivity]] = defaultdict(list)
     for activity in activities:
-        by_stream[activity.stream].append(activity)
-    found = []
-    for stream, here in by_stream.items():
-        inside = [one for one in here if is_covered(spans, one.start_ns)]
-        kernels = [one for one in inside if one.kind is ActivityKind.KERNEL]
-        if inside:
-            found.append(
-                StreamTime(
-                    stream=stream,
-                    kernels=len(kernels),
-                    copies=sum(one.kind is ActivityKind.MEMCPY for one in inside),
-                    communication=sum(
-                        classify_kernel_family(one.name) is KernelFamily.COMMUNICATION for one in kernels
-                    ),
-                    busy_ns=sum_spans(_clip_activities(inside, spans)),
-                )
-            )
+        if is_covered(spans, activity.start_ns):
+            by_stream[activity.stream].append(activity)
+    found = [
+        StreamTime(
+            stream=stream,
+            kernels=sum(one.kind is ActivityKind.KERNEL for one in inside),
+            copies=sum(one.kind is ActivityKind.MEMCPY for one in inside),
+            communication=sum(one.kind is ActivityKind.KERNEL and _communicates(one) for one in inside),
+            busy_ns=sum_spans(clip_events(inside, spans)),
+        )
+        for stream, inside in by_stream.items()
+    ]
     return tuple(sorted(found, key=lambda one: (-one.busy_ns, one.stream)))
 
 
@@ -160,19 +149,16 @@ def sum_transfers(analysis: TraceAnalysis, windows: Windows) -> tuple[TransferTo
         if activity.kind is ActivityKind.MEMCPY:
             kind = parse_transfer(activity.name)
             gathered[kind.direction, kind.host_memory].append(activity)
-    totals = []
-    for (direction, host_memory), copies in gathered.items():
-        sizes = [asked.get(one.correlation) if one.bytes is None else one.bytes for one in copies]
-        known = [size for size in sizes if size is not None]
-        totals.append(
-            TransferTotal(
-                direction=direction,
-                host_memory=host_memory,
-                count=len(copies),
-                bytes=sum(known) if len(known) == len(sizes) else None,
-                total_ns=sum(one.duration_ns for one in copies),
-            )
+    totals = [
+        TransferTotal(
+            direction=direction,
+            host_memory=host_memory,
+            count=len(copies),
+            bytes=sum_known(asked.get(one.correlation) if one.bytes is None else one.bytes for one in copies),
+            total_ns=sum(one.duration_ns for one in copies),
         )
+        for (direction, host_memory), copies in gathered.items()
+    ]
     return tuple(sorted(totals, key=lambda one: -one.total_ns))
 
 
@@ -212,17 +198,16 @@ def measure_layout_work(analysis: TraceAnalysis, windows: Windows, findings: Seq
             activities = [analysis.tree.activities[index] for copy in copies for index in copy.activities]
             for activity in activities:
                 spans[activity.device].append((activity.start_ns, activity.end_ns))
-            sizes = [copy.bytes for copy in copies]
-            known = [size for size in sizes if size is not None]
             rows.append(
                 LayoutWork(
                     operator=operator,
                     finding=finding,
                     copies=len(copies),
                     kernels=tuple(dict.fromkeys(activity.name for activity in activities)),
-                    bytes=sum(known) if len(known) == len(sizes) else None,
+                    bytes=sum_known(copy.bytes for copy in copies),
                     total_ns=sum(activity.duration_ns for activity in activities),
                 )
             )
-    device_ns = sum(sum_spans(merge_spans(here)) for here in spans.values())
-    return LayoutTotals(tuple(sorted(rows, key=lambda row: -row.total_ns)), device_ns)
+    return LayoutTotals(
+        tuple(sorted(rows, key=lambda row: -row.total_ns)), device_ns=sum(map(measure_union, spans.values()))
+    )

@@ -5,16 +5,16 @@ from __future__ import annotations
 import enum
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from frx_graph.analyzers.timeline.windows import Windows
+from frx_graph.analyzers.timeline.windows import Windows, clip_events
 from frx_graph.analyzers.trace.analysis import TraceAnalysis
-from frx_graph.analyzers.trace.operators import is_operator
+from frx_graph.analyzers.trace.operators import is_operator, iterate_upwards
 from frx_graph.capture.call_site import CallSite
-from frx_graph.evidence.trace.events import Operand, RuntimeCall
-from frx_graph.evidence.trace.intervals import Span, intersect_spans, is_covered, merge_spans, sum_spans
+from frx_graph.evidence.trace.events import HostSpan, Operand, RuntimeCall
+from frx_graph.evidence.trace.intervals import Span, is_covered, sum_spans
 from frx_graph.evidence.trace.steps import Steps
 from frx_graph.evidence.trace.tree import NONE, TraceTree, find_innermost
 
@@ -44,20 +44,13 @@ def classify_operators(tree: TraceTree) -> tuple[Part, ...]:
     found: list[Part] = []
     for index, (operator, parent) in enumerate(zip(tree.operators, tree.parents, strict=True)):
         above = found[parent] if parent != NONE else Part.OTHER
-        if above in _CLOSED:
-            found.append(above)
-        else:
-            found.append(_classify_part(operator.name, operator.annotation, tree.backward_of[index] is not None))
+        backward = tree.backward_of[index] is not None
+        found.append(above if above in _CLOSED else _classify_part(operator.name, operator.annotation, backward))
     return tuple(found)
 
 
-def is_loading(name: str) -> bool:
-    """Return True for the range in which a program waits for a batch."""
-    return _LOADER.fullmatch(name) is not None
-
-
 def _classify_part(name: str, annotation: bool, backward: bool) -> Part:
-    if is_loading(name):
+    if _LOADER.fullmatch(name):
         return Part.LOADING
     if name.startswith("Optimizer.step"):
         return Part.OPTIMIZER
@@ -144,46 +137,32 @@ class HostTime:
 def measure_host(analysis: TraceAnalysis, windows: Windows, parts: Sequence[Part]) -> HostTime:
     """Measure the host's threads within the used steps; `parts` is by operator."""
     tree, trace, spans = analysis.tree, analysis.tree.trace, windows.host_spans
-    entered: dict[Part, list[Span]] = defaultdict(list)
-    computing: list[Span] = []
+    entered: dict[Part, list[HostSpan]] = defaultdict(list)
+    computing: list[HostSpan] = []
     for operator, parent, part in zip(tree.operators, tree.parents, parts, strict=True):
         above = parts[parent] if parent != NONE else None
         if part is not above:
-            entered[part].append((operator.start_ns, operator.end_ns))
+            entered[part].append(operator)
         if part is not Part.LOADING and above is not part and is_operator(operator):
-            computing.append((operator.start_ns, operator.end_ns))
-    loading = entered.get(Part.LOADING) or [
-        (frame.start_ns, frame.end_ns) for frame in trace.frames if _LOADER_FRAME.fullmatch(frame.name)
-    ]
+            computing.append(operator)
+    loading = entered.get(Part.LOADING) or [frame for frame in trace.frames if _LOADER_FRAME.fullmatch(frame.name)]
     waiting = [call for call in trace.calls if _WAITS.fullmatch(call.name)]
-    allocating = [call for call in trace.calls if _ALLOCATIONS.fullmatch(call.name)]
-    inside = [call for call in waiting if is_covered(spans, call.start_ns)]
-    return HostTime(
-        loading=intersect_spans(merge_spans(loading), spans) if loading else None,
-        waiting=intersect_spans(merge_spans(_list_spans(waiting)), spans) if trace.calls else None,
-        waits=_group_waits(analysis, inside),
-        allocating_ns=sum_spans(intersect_spans(merge_spans(_list_spans(allocating)), spans)) if trace.calls else None,
-        calls=_sum_calls(call for call in trace.calls if is_covered(spans, call.start_ns)),
-        collectives=intersect_spans(
-            merge_spans((one.start_ns, one.end_ns) for one in tree.operators if _COLLECTIVE.fullmatch(one.name)), spans
-        ),
-        computing=intersect_spans(merge_spans(computing), spans),
-        part_spans={
-            part: intersect_spans(merge_spans(here), spans) for part, here in entered.items() if part is not Part.OTHER
-        },
-    )
-
-
-def _sum_calls(calls: Iterable[RuntimeCall]) -> tuple[CallTotal, ...]:
+    allocating = (call for call in trace.calls if _ALLOCATIONS.fullmatch(call.name))
     times: dict[str, list[int]] = defaultdict(list)
-    for call in calls:
-        times[call.name].append(call.duration_ns)
-    found = [CallTotal(name, len(same), sum(same)) for name, same in times.items()]
-    return tuple(sorted(found, key=lambda one: (-one.total_ns, one.name)))
-
-
-def _list_spans(calls: Sequence[RuntimeCall]) -> list[Span]:
-    return [(call.start_ns, call.end_ns) for call in calls]
+    for call in trace.calls:
+        if is_covered(spans, call.start_ns):
+            times[call.name].append(call.duration_ns)
+    calls = [CallTotal(name, len(same), sum(same)) for name, same in times.items()]
+    return HostTime(
+        loading=clip_events(loading, spans) if loading else None,
+        waiting=clip_events(waiting, spans) if trace.calls else None,
+        waits=_group_waits(analysis, [call for call in waiting if is_covered(spans, call.start_ns)]),
+        allocating_ns=sum_spans(clip_events(allocating, spans)) if trace.calls else None,
+        calls=tuple(sorted(calls, key=lambda one: (-one.total_ns, one.name))),
+        collectives=clip_events((one for one in tree.operators if _COLLECTIVE.fullmatch(one.name)), spans),
+        computing=clip_events(computing, spans),
+        part_spans={part: clip_events(here, spans) for part, here in entered.items() if part is not Part.OTHER},
+    )
 
 
 def _group_waits(analysis: TraceAnalysis, calls: Sequence[RuntimeCall]) -> tuple[Waits, ...]:
@@ -193,10 +172,8 @@ def _group_waits(analysis: TraceAnalysis, calls: Sequence[RuntimeCall]) -> tuple
     first: dict[tuple[str, str], int] = {}
     for call, operator in zip(calls, around, strict=True):
         outer = NONE
-        while operator != NONE:
-            if is_operator(tree.operators[operator]):
-                outer = operator
-            operator = tree.parents[operator]
+        for index in iterate_upwards(tree, operator):
+            outer = index if is_operator(tree.operators[index]) else outer
         # The first operator of a name and place represents all.
         name = tree.operators[outer].name if outer != NONE else ""
         place = str(analysis.find_site(outer)) if outer != NONE else ""
@@ -237,9 +214,7 @@ def count_shape_changes(analysis: TraceAnalysis, windows: Windows, parts: Sequen
     for operator, part in zip(analysis.tree.operators, parts, strict=True):
         if operator.operands is None or part is Part.LOADING:
             continue
-        step = steps.find_position(operator.start_ns)
-        if step is not None:
+        if (step := steps.find_position(operator.start_ns)) is not None:
             calls[step][operator.name, operator.operands] += 1
-    if not all(calls):
-        return None
-    return ShapeChanges(len(calls), sum(one != before for before, one in pairwise(calls)))
+    changes = sum(one != before for before, one in pairwise(calls))
+    return ShapeChanges(len(calls), changes) if all(calls) else None

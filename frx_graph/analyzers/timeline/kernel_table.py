@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from frx_graph.analyzers.timeline.host_time import Part
 from frx_graph.analyzers.timeline.windows import Windows
 from frx_graph.analyzers.trace.analysis import TraceAnalysis
 from frx_graph.analyzers.trace.kernel_names import KernelFamily, classify_kernel_family, is_on_tensor_cores
-from frx_graph.analyzers.trace.operators import is_operator
+from frx_graph.analyzers.trace.operators import is_operator, iterate_upwards
 from frx_graph.capture.call_site import CallSite
 from frx_graph.evidence.trace.events import ActivityKind
 from frx_graph.evidence.trace.tree import NONE, TraceTree
@@ -76,29 +77,22 @@ def tabulate_kernels(analysis: TraceAnalysis, windows: Windows, parts: Sequence[
     """Tabulate the kernels of the steps; `parts` is by operator."""
     tree = analysis.tree
     kernels = [index for index in windows.launched if tree.activities[index].kind is ActivityKind.KERNEL]
-    launchers: dict[int, Launcher | None] = {}
+    find_launcher = functools.cache(functools.partial(_find_launcher, tree))
     durations: dict[str, list[int]] = defaultdict(list)
     by_kernel: dict[str, Counter[Launcher]] = defaultdict(Counter)
     by_operator: dict[tuple[Launcher, Part], list[int]] = defaultdict(list)
     by_part: Counter[Part] = Counter()
-    attributed = attributed_ns = 0
     for index in kernels:
-        kernel = tree.activities[index]
-        operator = tree.launcher[index]
+        kernel, operator = tree.activities[index], tree.launcher[index]
         durations[kernel.name].append(kernel.duration_ns)
         by_part[parts[operator] if operator != NONE else Part.OTHER] += kernel.duration_ns
-        if operator not in launchers:
-            launchers[operator] = _find_launcher(tree, operator)
-        launcher = launchers[operator]
-        if launcher is not None:
-            attributed += 1
-            attributed_ns += kernel.duration_ns
+        if (launcher := find_launcher(operator)) is not None:
             by_kernel[kernel.name][launcher] += kernel.duration_ns
             by_operator[launcher, parts[operator]].append(index)
-    families: dict[KernelFamily, tuple[int, int]] = {}
+    by_family: dict[KernelFamily, list[int]] = defaultdict(list)
     for name, times in durations.items():
-        count, total = families.get(classify_kernel_family(name), (0, 0))
-        families[classify_kernel_family(name)] = (count + len(times), total + sum(times))
+        by_family[classify_kernel_family(name)] += times
+    families = [(family, (len(times), sum(times))) for family, times in by_family.items()]
     totals = [
         KernelTotal(
             name=name,
@@ -115,22 +109,18 @@ def tabulate_kernels(analysis: TraceAnalysis, windows: Windows, parts: Sequence[
     return KernelTable(
         kernels=tuple(sorted(totals, key=lambda one: (-one.total_ns, one.name))),
         operators=tuple(sorted(operators, key=lambda one: (-one.total_ns, one.launcher.outer, one.launcher.inner))),
-        families=dict(sorted(families.items(), key=lambda item: -item[1][1])),
+        families=dict(sorted(families, key=lambda item: -item[1][1])),
         parts=dict(by_part),
         count=len(kernels),
         total_ns=sum(map(sum, durations.values())),
-        attributed=attributed,
-        attributed_ns=attributed_ns,
+        attributed=sum(map(len, by_operator.values())),
+        attributed_ns=sum(times.total() for times in by_kernel.values()),
     )
 
 
 def _find_launcher(tree: TraceTree, operator: int) -> Launcher | None:
-    """Return the dispatched operators around an operator, or else autograd's nodes; None if only a range that the
-    program named is around it."""
-    above = []
-    while operator != NONE:
-        above.append(tree.operators[operator])
-        operator = tree.parents[operator]
+    """Return the dispatched operators around an operator, or else autograd's nodes; None if there are only ranges."""
+    above = (tree.operators[index] for index in iterate_upwards(tree, operator))
     # In older traces, only torch's names distinguish ranges from operators.
     called = [one for one in above if not one.annotation and "#" not in one.name]
     dispatched = [one for one in called if is_operator(one)] or called

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from frx_graph.analyzers.kernels.recommendations import Bottleneck
 from frx_graph.analyzers.timeline.host_time import FEWEST_STEPS
 from frx_graph.evidence.trace.intervals import sum_spans
 from frx_graph.passes import confidence
@@ -86,9 +87,24 @@ class RunLabel:
         return 100.0 * (1 / (1 - self.score) - 1) if self.label in REMOVABLE and self.score < 1 else None
 
 
+def build_bottleneck(
+    label: RunLabel, values: Mapping[str, float], price: float = 1.0, kernels: tuple[str, ...] = ()
+) -> Bottleneck:
+    """Return a label as a bottleneck that calls for advice, at `price` times its score."""
+    return Bottleneck(
+        label=label.label,
+        score=price * label.score,
+        evidence=(label.evidence,),
+        kernels=kernels,
+        values=values,
+        most_speedup_pct=label.most_speedup_pct,
+        confidence=label.confidence,
+    )
+
+
 def label_timeline(run: Timeline) -> tuple[RunLabel, ...]:
     """Return all labels: present ones first, by score; causes before symptoms."""
-    return sort_labels(rule(run) for rule in _RULES)
+    return sort_labels(judge(name, run) for name, judge in _RULES.items())
 
 
 def sort_labels(labels: Iterable[RunLabel]) -> tuple[RunLabel, ...]:
@@ -114,25 +130,21 @@ def make_undecidable(label: str, said: str) -> RunLabel:
     return RunLabel(label, Answer.UNDECIDABLE, 0.0, 0.0, said)
 
 
-def _judge_input_bound(run: Timeline) -> RunLabel:
-    name = "input_bound"
-    share = run.loading_share
+def _judge_input_bound(name: str, run: Timeline) -> RunLabel:
+    share, busy, idle = run.loading_share, run.busy_share, run.idle_while_loading_share
     if share is None:
-        if run.busy_share is not None and run.busy_share > 1 - INPUT_WAIT:
-            return make_absent(
-                name, f"no DataLoader is in the trace, and devices are busy {run.busy_share:.1%} of the time"
-            )
+        if busy is not None and busy > 1 - INPUT_WAIT:
+            return make_absent(name, f"no DataLoader is in the trace, and devices are busy {busy:.1%} of the time")
         return make_undecidable(name, "no DataLoader is in the trace: input that comes in another way is not seen")
     said = f"the program waits for its DataLoader {share:.1%} of the steps"
-    if run.idle_while_loading_share is not None:
-        said += f", and a device is idle meanwhile {run.idle_while_loading_share:.1%} of the time"
-    if share >= INPUT_WAIT and run.idle_while_loading_share is not None and run.idle_while_loading_share < IDLE:
-        return make_absent(name, f"{said}: they have work meanwhile")
+    if idle is not None:
+        said += f", and a device is idle meanwhile {idle:.1%} of the time"
+        if share >= INPUT_WAIT and idle < IDLE:
+            return make_absent(name, f"{said}: they have work meanwhile")
     return judge_share(name, share, INPUT_WAIT, said)
 
 
-def _judge_copy_bound(run: Timeline) -> RunLabel:
-    name = "copy_bound"
+def _judge_copy_bound(name: str, run: Timeline) -> RunLabel:
     share = run.exposed_copy_share
     if share is None:
         return make_undecidable(name, "no device did anything in this trace")
@@ -140,8 +152,7 @@ def _judge_copy_bound(run: Timeline) -> RunLabel:
     return judge_share(name, share, COPY_TIME, said)
 
 
-def _judge_sync_bound(run: Timeline) -> RunLabel:
-    name = "sync_bound"
+def _judge_sync_bound(name: str, run: Timeline) -> RunLabel:
     waiting, after = run.waiting_share, run.idle_after_waits_share
     if waiting is None:
         return make_undecidable(name, "no call of a device runtime is in the trace")
@@ -155,8 +166,7 @@ def _judge_sync_bound(run: Timeline) -> RunLabel:
     return _make_present(name, after, said)
 
 
-def _judge_communication_bound(run: Timeline) -> RunLabel:
-    name = "communication_bound"
+def _judge_communication_bound(name: str, run: Timeline) -> RunLabel:
     share = run.exposed_communication_share
     if share is None or (not run.devices and not run.host.collectives):
         return make_undecidable(name, "neither a device nor a collective is in the trace")
@@ -171,8 +181,7 @@ def _judge_communication_bound(run: Timeline) -> RunLabel:
     return judge_share(name, share, COMMUNICATION, said)
 
 
-def _judge_launch_bound(run: Timeline) -> RunLabel:
-    name = "launch_bound"
+def _judge_launch_bound(name: str, run: Timeline) -> RunLabel:
     known, idle = run.launches, run.host_bound_share
     if known is None or idle is None:
         return make_undecidable(name, "no kernel is in the trace")
@@ -181,8 +190,9 @@ def _judge_launch_bound(run: Timeline) -> RunLabel:
     if not known.judged:
         return make_undecidable(name, "no launch is in the trace, so what kernels waited for is not known")
     small, starved, median_us = known.small / known.kernels, known.starved / known.judged, known.median_ns / 1e3
+    count = f"{known.kernels} kernels" if known.per_step is None else f"{known.per_step:,.0f} kernels a step"
     said = (
-        f"{_format_count(run)}, half of them shorter than {median_us:.3g} us; {small:.0%} take less than "
+        f"{count}, half of them shorter than {median_us:.3g} us; {small:.0%} take less than "
         f"{SMALL_KERNEL_US:g} us, {starved:.0%} were launched onto a stream that had run dry; a device is idle "
         f"{idle:.1%} of the time with no wait for input"
     )
@@ -195,8 +205,7 @@ def _judge_launch_bound(run: Timeline) -> RunLabel:
     return _make_present(name, idle, said)
 
 
-def _judge_layout_churn(run: Timeline) -> RunLabel:
-    name = "layout_churn"
+def _judge_layout_churn(name: str, run: Timeline) -> RunLabel:
     share = run.layout_share
     if share is None:
         return make_undecidable(name, "no kernel is in the trace, and host libraries convert without saying so")
@@ -205,8 +214,7 @@ def _judge_layout_churn(run: Timeline) -> RunLabel:
     return judge_share(name, whole, LAYOUT, said)
 
 
-def _judge_memory_pressure(run: Timeline) -> RunLabel:
-    name = "memory_pressure"
+def _judge_memory_pressure(name: str, run: Timeline) -> RunLabel:
     share = run.memory_share
     if share is None:
         return make_undecidable(name, "the trace does not say how much of a device's memory was allocated")
@@ -214,8 +222,7 @@ def _judge_memory_pressure(run: Timeline) -> RunLabel:
     return judge_share(name, share, MEMORY, said, price=UNPRICED)
 
 
-def _judge_shape_instability(run: Timeline) -> RunLabel:
-    name = "shape_instability"
+def _judge_shape_instability(name: str, run: Timeline) -> RunLabel:
     shapes = run.shapes
     if shapes is None:
         return make_undecidable(name, f"shapes were not recorded in each of {FEWEST_STEPS} steps")
@@ -225,8 +232,7 @@ def _judge_shape_instability(run: Timeline) -> RunLabel:
     return _make_present(name, UNPRICED * shapes.share, said)
 
 
-def _judge_gpu_utilization(run: Timeline) -> RunLabel:
-    name = "underutilized_gpu"
+def _judge_gpu_utilization(name: str, run: Timeline) -> RunLabel:
     busy = run.busy_share
     if busy is None:
         return make_undecidable(name, "no device did anything in this trace")
@@ -241,32 +247,26 @@ def _judge_gpu_utilization(run: Timeline) -> RunLabel:
     return RunLabel(name, Answer.PRESENT, 1 - busy, confidence.MEASURED, said, symptom=True)
 
 
-def _judge_telemetry(run: Timeline) -> RunLabel:
+def _judge_telemetry(name: str, run: Timeline) -> RunLabel:
     if run.devices:
-        return make_absent(INSUFFICIENT, "the trace holds what devices did")
+        return make_absent(name, "the trace holds what devices did")
     said = "no device did anything in this trace, so no device bottleneck can show"
-    return RunLabel(INSUFFICIENT, Answer.PRESENT, 1.0, confidence.MEASURED, said, symptom=True)
-
-
-def _format_count(run: Timeline) -> str:
-    known = run.launches
-    assert known is not None
-    return f"{known.kernels} kernels" if known.per_step is None else f"{known.per_step:,.0f} kernels a step"
+    return RunLabel(name, Answer.PRESENT, 1.0, confidence.MEASURED, said, symptom=True)
 
 
 def _make_present(label: str, score: float, said: str) -> RunLabel:
     return RunLabel(label, Answer.PRESENT, min(1.0, score), confidence.MEASURED, said)
 
 
-_RULES: tuple[Callable[[Timeline], RunLabel], ...] = (
-    _judge_input_bound,
-    _judge_copy_bound,
-    _judge_sync_bound,
-    _judge_communication_bound,
-    _judge_launch_bound,
-    _judge_layout_churn,
-    _judge_memory_pressure,
-    _judge_shape_instability,
-    _judge_gpu_utilization,
-    _judge_telemetry,
-)
+_RULES: Mapping[str, Callable[[str, Timeline], RunLabel]] = {
+    "input_bound": _judge_input_bound,
+    "copy_bound": _judge_copy_bound,
+    "sync_bound": _judge_sync_bound,
+    "communication_bound": _judge_communication_bound,
+    "launch_bound": _judge_launch_bound,
+    "layout_churn": _judge_layout_churn,
+    "memory_pressure": _judge_memory_pressure,
+    "shape_instability": _judge_shape_instability,
+    "underutilized_gpu": _judge_gpu_utilization,
+    INSUFFICIENT: _judge_telemetry,
+}

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from frx_graph.analyzers.trace.analysis import TraceAnalysis
-from frx_graph.evidence.trace.intervals import Span, merge_spans, sum_spans
+from frx_graph.evidence.trace.events import Span as Event
+from frx_graph.evidence.trace.intervals import Span, intersect_spans, merge_spans, sum_spans
 from frx_graph.evidence.trace.steps import Step, Steps
 
 WARM_UP_FACTOR = 2.0
@@ -14,6 +16,11 @@ WARM_UP_FACTOR = 2.0
 Steps of the traces at hand differ by less than 1.4 times, except one that found empty queues and was shorter."""
 _FEWEST = 3
 """Fewest steps for one to count as unusual."""
+
+
+def clip_events(events: Iterable[Event], spans: Sequence[Span]) -> tuple[Span, ...]:
+    """Return the times within merged spans at which any of the events runs."""
+    return intersect_spans(merge_spans((one.start_ns, one.end_ns) for one in events), spans)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +56,15 @@ def find_windows(analysis: TraceAnalysis) -> Windows:
     """Return the steady part of a trace."""
     tree, trace = analysis.tree, analysis.tree.trace
     if not analysis.steps.annotated:
-        events = [
-            *((one.start_ns, one.end_ns) for one in tree.operators),
-            *((one.start_ns, one.end_ns) for one in trace.calls),
-            *((one.start_ns, one.end_ns) for one in trace.activities),
-        ]
-        whole = merge_spans([(min(start for start, _ in events), max(end for _, end in events))])
+        events: list[Event] = [*tree.operators, *trace.calls, *trace.activities]
+        whole = merge_spans([(min(one.start_ns for one in events), max(one.end_ns for one in events))])
         return Windows((), (), whole, whole, tuple(range(len(tree.activities))))
-    used, left_out = _split_steady(analysis.steps.steps)
+    used: tuple[Step, ...] = analysis.steps.steps
+    left_out: tuple[Step, ...] = ()
+    if len(used) >= _FEWEST:
+        first, *others = (step.end_ns - step.start_ns for step in used)
+        if first > WARM_UP_FACTOR * statistics.median(others):
+            used, left_out = used[1:], used[:1]
     steps = Steps(used)
     launched = tuple(index for index, time in enumerate(tree.launch_ns) if steps.find_position(time) is not None)
     last = max((tree.activities[index].end_ns for index in launched), default=0)
@@ -65,12 +73,3 @@ def find_windows(analysis: TraceAnalysis) -> Windows:
     return Windows(
         used, left_out, merge_spans(host_spans), merge_spans([*host_spans, (start, max(end, last))]), launched
     )
-
-
-def _split_steady(steps: tuple[Step, ...]) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
-    if len(steps) < _FEWEST:
-        return steps, ()
-    first, *others = (step.end_ns - step.start_ns for step in steps)
-    if first > WARM_UP_FACTOR * statistics.median(others):
-        return steps[1:], steps[:1]
-    return steps, ()

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TypeVar
 
 from frx_graph.analyzers.trace.copies import TraceCopy, find_copies
 from frx_graph.analyzers.trace.operators import is_operator
-from frx_graph.capture.call_site import CallSite
+from frx_graph.capture.call_site import CallSite, merge_module_paths
 from frx_graph.evidence.trace.intervals import measure_exclusive, measure_union
 from frx_graph.evidence.trace.sites import CallSites
 from frx_graph.evidence.trace.steps import Steps, find_steps
 from frx_graph.evidence.trace.torch_trace import TorchTrace
 from frx_graph.evidence.trace.tree import NONE, TraceTree, build_tree
+
+_Number = TypeVar("_Number", int, float)
 
 
 @dataclass(frozen=True)
@@ -42,11 +45,9 @@ class TraceAnalysis:
                 for operator in self.tree.operators
                 if not operator.annotation and self.steps.find_position(operator.start_ns) is not None
             )
-        spans: dict[int | None, list[tuple[int, int]]] = defaultdict(list)
-        for index in self.work:
-            activity = self.tree.activities[index]
-            spans[activity.device].append((activity.start_ns, activity.end_ns))
-        return sum(measure_union(device) for device in spans.values())
+        return sum(
+            measure_union((start, end) for start, end, _ in spans) for spans in self._list_spans_by_device({}).values()
+        )
 
     @cached_property
     def wall_ns(self) -> int:
@@ -76,23 +77,29 @@ class TraceAnalysis:
             return CallSite(str(self.tree.trace.path), 0, "no operator")
         return self.sites.find_site(operator)
 
+    def merge_sites(self, operators: Sequence[int]) -> CallSite:
+        """Return one site for operators at one line."""
+        sites = list(map(self.find_site, operators))
+        return replace(sites[0], module_path=merge_module_paths(site.module_path for site in sites))
+
     def measure_busy_alone(self, owners: Mapping[int, int]) -> dict[int, int]:
-        """Return, by owner, the busy time in which only its activities ran. `owners` is by activity; unowned activities
-        count, too."""
+        """Return, by owner, the busy time in which only its activities ran; `owners` is by owned activity."""
+        total: Counter[int] = Counter()
+        for spans in self._list_spans_by_device(owners).values():
+            total.update(measure_exclusive(spans))
+        return total
+
+    def _list_spans_by_device(self, owners: Mapping[int, int]) -> dict[int | None, list[tuple[int, int, int]]]:
         spans: dict[int | None, list[tuple[int, int, int]]] = defaultdict(list)
         for index in self.work:
             activity = self.tree.activities[index]
             spans[activity.device].append((activity.start_ns, activity.end_ns, owners.get(index, NONE)))
-        total: dict[int, int] = defaultdict(int)
-        for device in spans.values():
-            for owner, time in measure_exclusive(device).items():
-                total[owner] += time
-        return total
+        return spans
 
     def measure_host_copies(self, copies: Iterable[TraceCopy]) -> int:
         """Return the CPU time of operators that made copies without a device."""
-        spans = [self.tree.operators[copy.maker] for copy in copies if not copy.activities]
-        return measure_union((operator.start_ns, operator.end_ns) for operator in spans)
+        makers = (self.tree.operators[copy.maker] for copy in copies if not copy.activities)
+        return measure_union((maker.start_ns, maker.end_ns) for maker in makers)
 
 
 def prepare_trace(trace: TorchTrace) -> TraceAnalysis:
@@ -106,6 +113,12 @@ def prepare_trace(trace: TorchTrace) -> TraceAnalysis:
     )
     copies = tuple(copy for copy in find_copies(tree) if steps.find_position(copy.start_ns) is not None)
     return TraceAnalysis(tree, steps, CallSites(tree), copies, work)
+
+
+def sum_known(values: Iterable[_Number | None]) -> _Number | None:
+    """Return the sum; None if a value is unknown."""
+    listed = list(values)
+    return None if None in listed else sum(filter(None, listed))
 
 
 def average_per_step(total: int, steps: Steps) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from frx_graph.analyzers.trace.kernel_names import KernelClass, classify_kernel
+from frx_graph.analyzers.trace.operators import iterate_upwards
 from frx_graph.evidence.trace.events import DeviceActivity, Operand
 from frx_graph.evidence.trace.tree import NONE, TraceTree
 from frx_graph.facts.layout import is_channels_last
@@ -29,19 +30,21 @@ class Converted:
 
 
 def find_converted_tensors(tree: TraceTree, operator: int, kernels: Sequence[DeviceActivity]) -> list[Converted]:
-    """Return the tensors that `kernels`, the ordered conversions that `operator` launched, convert.
+    """Return the tensors that `kernels`, the ordered conversions that `operator` (or `NONE`) launched, convert.
 
     cuDNN converts the operands in order, then the results. A tensor is identified only if the kernels of a direction
     are as many as the tensors that need it.
     """
-    found = [Converted() for _ in kernels]
+    found = [Converted()] * len(kernels)
     reads, writes = _list_convertible(tree, operator)
     for kind, tensors in ((KernelClass.TO_CHANNELS_LAST, reads), (KernelClass.FROM_CHANNELS_LAST, writes)):
         positions = [i for i, kernel in enumerate(kernels) if classify_kernel(kernel.name) is kind]
         if len(positions) != len(tensors):
             continue
-        durations = [kernels[i].duration_ns for i in positions]
-        certain = _is_time_plausible([tensor.operand for tensor in tensors], durations)
+        sizes = [math.prod(tensor.operand.shape) for tensor in tensors if tensor.operand is not None]
+        times = list(zip(sizes, (kernels[i].duration_ns for i in positions), strict=True))
+        # A clearly larger tensor is not converted in less time than a smaller one.
+        certain = not any(size > _SIMILAR * other and time < less for size, time in times for other, less in times)
         for position, tensor in zip(positions, tensors, strict=True):
             found[position] = tensor if certain else replace(tensor, role=None)
     return found
@@ -49,23 +52,21 @@ def find_converted_tensors(tree: TraceTree, operator: int, kernels: Sequence[Dev
 
 def _list_convertible(tree: TraceTree, operator: int) -> tuple[list[Converted], list[Converted]]:
     """Return the tensors that a convolution in plain layout converts to channels-last, and back."""
+    if operator == NONE:
+        return [], []
     call = tree.operators[operator]
     operands = [operand for operand in call.operands or () if operand is not None and len(operand.shape) >= 3]
+    results: list[Operand | None] = []
     if call.name == _BACKWARD and len(operands) == 3:
-        gradient, image, weight = operands
-        reads = [Converted(OperandRole.INPUT, gradient), Converted(OperandRole.INPUT, image)]
-        reads.append(Converted(OperandRole.WEIGHT, weight))
-        writes = [Converted(OperandRole.OUTPUT, image), Converted(OperandRole.OUTPUT, weight)]
+        results = [*operands[1:]]
     elif _FORWARD.fullmatch(call.name) and len(operands) == 2:
-        image, weight = operands
-        reads = [Converted(OperandRole.INPUT, image), Converted(OperandRole.WEIGHT, weight)]
-        result = infer_convolution_output(tree, operator)
-        writes = [Converted(OperandRole.OUTPUT, result)] if result is not None else []
+        results = [infer_convolution_output(tree, operator)]
     else:
-        return [], []
+        operands = []
+    roles = [*[OperandRole.INPUT] * (len(operands) - 1), OperandRole.WEIGHT]
     return (
-        [tensor for tensor in reads if tensor.operand is not None and _is_convertible(tensor.operand)],
-        [tensor for tensor in writes if tensor.operand is not None and _is_convertible(tensor.operand)],
+        [Converted(role, one) for role, one in zip(roles, operands, strict=False) if _is_convertible(one)],
+        [Converted(OperandRole.OUTPUT, one) for one in results if one is not None and _is_convertible(one)],
     )
 
 
@@ -74,16 +75,6 @@ def _is_convertible(operand: Operand) -> bool:
     if operand.shape[1] == 1 or math.prod(operand.shape[2:]) == 1:
         return False
     return operand.strides is None or not is_channels_last(operand.shape, operand.strides)
-
-
-def _is_time_plausible(operands: Sequence[Operand | None], durations: Sequence[int]) -> bool:
-    """Return False if a clearly larger tensor would have been converted in less time than a smaller one."""
-    sizes = [math.prod(operand.shape) if operand is not None else 0 for operand in operands]
-    return all(
-        not (size > _SIMILAR * other and time < other_time)
-        for size, time in zip(sizes, durations, strict=True)
-        for other, other_time in zip(sizes, durations, strict=True)
-    )
 
 
 def infer_convolution_output(tree: TraceTree, operator: int) -> Operand | None:
@@ -96,14 +87,12 @@ def infer_convolution_output(tree: TraceTree, operator: int) -> Operand | None:
     tensors = [operand for operand in call.operands or () if operand is not None]
     if len(tensors) < 2:
         return None
-    image, weight = tensors[0], tensors[1]
+    image, weight = tensors[:2]
     gradient = _find_gradient(tree, operator)
     if gradient is not None:
         return replace(image, shape=gradient.shape, strides=None)
-    above = operator
-    while above != NONE and tree.operators[above].name != "aten::convolution":
-        above = tree.parents[above]
-    concrete = tree.operators[above].concrete if above != NONE else ()
+    callers = (tree.operators[index] for index in iterate_upwards(tree, operator))
+    concrete = next((caller.concrete for caller in callers if caller.name == "aten::convolution"), ())
     if len(concrete) < 7 or concrete[6] != "False":
         return None
     stride, padding, dilation = (tuple(int(n) for n in _INTEGERS.findall(text)) for text in concrete[3:6])
@@ -119,11 +108,9 @@ def infer_convolution_output(tree: TraceTree, operator: int) -> Operand | None:
 
 def _find_gradient(tree: TraceTree, operator: int) -> Operand | None:
     """Return the gradient of a convolution's result, from the autograd node that the convolution recorded."""
-    above = operator
-    while above != NONE and tree.operators[above].sequence is None and _FORWARD.fullmatch(tree.operators[above].name):
-        above = tree.parents[above]
-    sequence = tree.operators[above].sequence if above != NONE else None
-    backward = tree.backward_node.get(sequence) if sequence is not None else None
+    callers = (tree.operators[index] for index in iterate_upwards(tree, operator))
+    owner = next((one for one in callers if one.sequence is not None or not _FORWARD.fullmatch(one.name)), None)
+    backward = tree.backward_node.get(owner.sequence) if owner is not None and owner.sequence is not None else None
     if backward is None or "Convolution" not in tree.operators[backward].name:
         return None
     operands = tree.operators[backward].operands

@@ -10,11 +10,11 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from frx_graph.analyzers.trace.convolutions import Converted, find_converted_tensors
+from frx_graph.analyzers.trace.convolutions import find_converted_tensors
 from frx_graph.analyzers.trace.kernel_names import CONVERSIONS, classify_kernel, is_compiled_copy
-from frx_graph.analyzers.trace.operators import COPY, Blame, blame_copies, classify_copy
+from frx_graph.analyzers.trace.operators import COPY, RESHAPES, Blame, blame_copies, get_phase
 from frx_graph.capture.captured_graph import Phase
-from frx_graph.evidence.trace.events import ActivityKind, DeviceActivity, Operand
+from frx_graph.evidence.trace.events import ActivityKind, Operand
 from frx_graph.evidence.trace.tree import NONE, TraceTree
 from frx_graph.records import CopyKind, OperandRole
 
@@ -48,8 +48,7 @@ class TraceCopy:
 def find_copies(tree: TraceTree) -> tuple[TraceCopy, ...]:
     """Return all layout copies, conversions first; start times are the host's."""
     culprits = blame_copies(tree)
-    conversions = list(_find_conversions(tree, culprits))
-    return (*conversions, *_find_compiled_copies(tree), *_find_aten_copies(tree, culprits))
+    return (*_find_conversions(tree, culprits), *_find_compiled_copies(tree), *_find_aten_copies(tree, culprits))
 
 
 def _find_conversions(tree: TraceTree, culprits: Blame) -> Iterator[TraceCopy]:
@@ -60,21 +59,19 @@ def _find_conversions(tree: TraceTree, culprits: Blame) -> Iterator[TraceCopy]:
             by_launcher[tree.launcher[index]].append(index)
     for launcher, indices in by_launcher.items():
         indices.sort(key=lambda index: tree.launch_ns[index])
-        if launcher == NONE:
-            tensors = [Converted() for _ in indices]
-        else:
-            tensors = find_converted_tensors(tree, launcher, [tree.activities[index] for index in indices])
+        culprit = launcher if launcher == NONE or culprits.hot[launcher] == NONE else culprits.hot[launcher]
+        tensors = find_converted_tensors(tree, launcher, [tree.activities[index] for index in indices])
         for index, tensor in zip(indices, tensors, strict=True):
             yield TraceCopy(
                 rule="FRX007" if tensor.role is OperandRole.WEIGHT else "FRX004",
                 kind=CopyKind.REORDER,
-                operator=_find_culprit(culprits, launcher),
+                operator=culprit,
                 maker=launcher,
                 activities=(index,),
                 role=tensor.role,
                 operand=tensor.operand,
                 target=None,
-                phase=_get_phase(tree, launcher),
+                phase=get_phase(tree, launcher),
                 start_ns=tree.launch_ns[index],
             )
 
@@ -97,7 +94,7 @@ def _find_compiled_copies(tree: TraceTree) -> Iterator[TraceCopy]:
             role=OperandRole.INPUT,
             operand=tensors[0] if known else None,
             target=tensors[1].strides if known else None,
-            phase=_get_phase(tree, launcher),
+            phase=get_phase(tree, launcher),
             start_ns=tree.launch_ns[index],
         )
 
@@ -108,53 +105,29 @@ def _find_aten_copies(tree: TraceTree, culprits: Blame) -> Iterator[TraceCopy]:
         asker, hot = culprits.asker[index], culprits.hot[index]
         if operator.name != COPY or asker == NONE or (hot == NONE and culprits.other[asker]):
             continue
-        activities = [tree.activities[activity] for activity in tree.launched[index]]
-        target, source = _split_operands(operator.operands)
-        if not _is_layout_copy(tree, asker, activities, target, source):
+        asked = tree.operators[asker].name
+        # A source that is broadcast has the target's shape, with unknown strides.
+        operands = operator.operands or ()
+        target, source = operands[:2] if len(operands) > 1 else (None, None)
+        if target is not None and source is not None and source.shape != target.shape:
+            source = replace(source, shape=target.shape, strides=None)
+        if target is not None and source is not None:
+            keeps = target.dtype == source.dtype and bool(target.shape)
+        else:
+            # Only `to` may change the dtype, and without recorded types that is unknown.
+            keeps = asked not in ("aten::to", "aten::_to_copy")
+        if not keeps or any(tree.activities[activity].leaves_device for activity in tree.launched[index]):
             continue
+        requested = CopyKind.RESHAPE if asked in RESHAPES else CopyKind.EXPLICIT
         yield TraceCopy(
             rule="FRX002" if hot == NONE else "FRX001",
-            kind=classify_copy(tree.operators[asker]) if hot == NONE else CopyKind.OPERATOR,
+            kind=requested if hot == NONE else CopyKind.OPERATOR,
             operator=asker if hot == NONE else hot,
             maker=asker,
             activities=tree.launched[index],
             role=OperandRole.INPUT,
             operand=source,
             target=target.strides if target is not None else None,
-            phase=_get_phase(tree, index),
+            phase=get_phase(tree, index),
             start_ns=operator.start_ns,
         )
-
-
-def _split_operands(operands: tuple[Operand | None, ...] | None) -> tuple[Operand | None, Operand | None]:
-    """Return the target and source of an `aten::copy_`. A source that is broadcast has the target's shape, with unknown
-    strides."""
-    if operands is None or len(operands) < 2:
-        return None, None
-    target, source = operands[0], operands[1]
-    if target is not None and source is not None and source.shape != target.shape:
-        source = replace(source, shape=target.shape, strides=None)
-    return target, source
-
-
-def _is_layout_copy(
-    tree: TraceTree, asker: int, activities: list[DeviceActivity], target: Operand | None, source: Operand | None
-) -> bool:
-    """Return False for a copy that changes, or may change, the dtype or the device."""
-    if any(activity.leaves_device for activity in activities):
-        return False
-    if target is not None and source is not None:
-        return target.dtype == source.dtype and bool(target.shape)
-    # Only `to` may change the dtype, and without recorded types that is unknown.
-    return tree.operators[asker].name not in ("aten::to", "aten::_to_copy")
-
-
-def _find_culprit(culprits: Blame, operator: int) -> int:
-    if operator == NONE:
-        return NONE
-    return culprits.hot[operator] if culprits.hot[operator] != NONE else operator
-
-
-def _get_phase(tree: TraceTree, operator: int) -> Phase:
-    backward = operator != NONE and tree.backward_of[operator] is not None
-    return Phase.BACKWARD if backward else Phase.FORWARD

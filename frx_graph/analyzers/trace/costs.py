@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from frx_graph.analyzers.trace.convolutions import infer_convolution_output
 from frx_graph.evidence.dtype import DType
@@ -123,8 +124,9 @@ def is_memory_bound_operator(name: str) -> bool:
 def _count_cost(
     name: str, operands: tuple[Operand | None, ...], concrete: tuple[str, ...], result: Operand | None
 ) -> CallCost | None:
-    # A trace writes keyword arguments, `out` among them, like positional ones.
-    tensors = [operand for operand in operands[: _count_arguments(name)] if operand is not None]
+    # A trace writes keyword arguments, `out` among them, like positional ones. Only the tensors of products count.
+    counted = 2 if name in _CONVOLUTIONS else (_PRODUCTS | _LIKE_FIRST).get(name) or POINTWISE_ARGUMENTS.get(name)
+    tensors = [operand for operand in operands[:counted] if operand is not None]
     if name not in _CONVOLUTIONS:
         result = _infer_result(name, tensors)
     if not tensors or result is None or result.dtype is None or not _is_countable(result):
@@ -134,13 +136,6 @@ def _count_cost(
     read = sum(map(_count_distinct_bytes, tensors[1:] if name == "copy_" else tensors))
     traffic = read + (written.bytes or 0)
     return CallCost(traffic, flops, result.dtype) if flops is not None and traffic else None
-
-
-def _count_arguments(name: str) -> int | None:
-    """Return the arguments that count: all but `out`, and for a product or convolution only its tensors."""
-    if name in _CONVOLUTIONS:
-        return 2
-    return _PRODUCTS.get(name) or _LIKE_FIRST.get(name) or POINTWISE_ARGUMENTS.get(name)
 
 
 def _is_countable(operand: Operand | None) -> bool:
@@ -156,8 +151,11 @@ def _infer_result(name: str, tensors: list[Operand]) -> Operand | None:
     if name in _LIKE_FIRST:
         return first
     if name in _PRODUCTS:
-        shape = _infer_product_shape(tensors[-2].shape, tensors[-1].shape) if len(tensors) == _PRODUCTS[name] else None
-        return None if shape is None else Operand(shape, first.dtype)
+        if len(tensors) != _PRODUCTS[name]:
+            return None
+        left, right = tensors[-2].shape, tensors[-1].shape
+        fits = len(left) == len(right) >= 2 and left[:-2] == right[:-2] and left[-1] == right[-2]
+        return Operand((*left[:-1], right[-1]), first.dtype) if fits else None
     floating = first.dtype is not None and first.dtype.is_floating_point
     mixed = len({tensor.dtype for tensor in tensors if tensor.shape}) > 1
     if not floating or mixed or name in _COMPARISONS or name not in POINTWISE_ARGUMENTS:
@@ -166,22 +164,11 @@ def _infer_result(name: str, tensors: list[Operand]) -> Operand | None:
     return None if shape is None else Operand(shape, first.dtype)
 
 
-def _infer_product_shape(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, ...] | None:
-    if not len(left) == len(right) >= 2 or left[:-2] != right[:-2] or left[-1] != right[-2]:
-        return None
-    return (*left[:-1], right[-1])
-
-
 def _infer_broadcast_shape(shapes: list[tuple[int, ...]]) -> tuple[int, ...] | None:
     """Return the shape of a pointwise result by torch's rules; None for shapes that do not fit."""
-    rank = max(map(len, shapes))
-    found = []
-    for sizes in zip(*((1,) * (rank - len(shape)) + shape for shape in shapes), strict=True):
-        distinct = set(sizes) - {1}
-        if len(distinct) > 1:
-            return None
-        found.append(distinct.pop() if distinct else 1)
-    return tuple(found)
+    aligned = zip_longest(*map(reversed, shapes), fillvalue=1)
+    distinct = [set(sizes) - {1} or {1} for sizes in aligned][::-1]
+    return tuple(size for sizes in distinct for size in sizes) if all(len(sizes) == 1 for sizes in distinct) else None
 
 
 def _count_flops(name: str, tensors: list[Operand], concrete: tuple[str, ...], result: Operand) -> int | None:

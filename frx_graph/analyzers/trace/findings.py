@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from frx_graph.analyzers.trace.analysis import TraceAnalysis, average_per_step, count_steps_with
+from frx_graph.analyzers.trace.analysis import TraceAnalysis, average_per_step, count_steps_with, sum_known
 from frx_graph.analyzers.trace.copies import TraceCopy
 from frx_graph.analyzers.trace.kernel_names import extract_function_name
-from frx_graph.capture.call_site import CallSite, merge_module_paths
+from frx_graph.capture.call_site import CallSite
 from frx_graph.capture.captured_graph import Phase
-from frx_graph.evidence.trace.events import Operand
 from frx_graph.evidence.trace.tree import NONE
 from frx_graph.passes import confidence
 from frx_graph.passes.severity import grade_share
@@ -29,50 +28,42 @@ _LISTED = 3
 """Kinds of copies that the evidence names."""
 
 
-@dataclass(frozen=True, slots=True)
-class _FindingText:
-    title: str
-    fix: str
-    effort: Effort
-    risk: Risk
-
-
 _WORDINGS = {
-    "FRX001": _FindingText(
+    "FRX001": (
         "{names} {copy} an operand inside",
         "give the operator strides that it takes as they are: store the producer's result that way, or reorder the "
         "dimensions after the operator and not before it",
         Effort.LOCAL,
         Risk.LOW,
     ),
-    "FRX002": _FindingText(
+    "FRX002": (
         "{names} {copy}",
         "make the copy once upstream, or have the producer write the layout that is wanted here; drop it where "
         "the consumer takes the strides as they are",
         Effort.LOCAL,
         Risk.LOW,
     ),
-    "FRX004": _FindingText(
+    "FRX004": (
         "{names} {convert} tensors between plain and channels-last",
         "run the whole region in channels-last, so that nothing is left to convert: "
         "`model.to(memory_format={format})` and `x = x.to(memory_format={format})`",
         Effort.ONE_LINE,
         Risk.LOW,
     ),
-    "FRX007": _FindingText(
+    "FRX007": (
         "The weights of {names} are converted on every call",
         "convert them once, before training or inference: `model.to(memory_format={format})`",
         Effort.ONE_LINE,
         Risk.LOW,
     ),
 }
-_NEEDLESS = _FindingText(
+_NEEDLESS = (
     "{names} {copy} into the layout that the value has",
     "drop it, unless the value or the copy is written to afterwards",
     Effort.ONE_LINE,
     Risk.MEDIUM,
 )
-"""Used for copies of FRX002 that change no strides."""
+"""Title, fix, effort and risk by rule, and those of copies of FRX002 that change no strides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,59 +90,53 @@ def group_copies(analysis: TraceAnalysis) -> list[CopiesAtSite]:
     gathered: dict[tuple[str, object], list[TraceCopy]] = defaultdict(list)
     for copy in analysis.copies:
         gathered[copy.rule, analysis.find_site(copy.operator).place].append(copy)
-    groups: list[CopiesAtSite] = []
-    for (rule, _), copies in gathered.items():
-        site = analysis.find_site(copies[0].operator)
-        groups.append(
-            CopiesAtSite(
-                rule, replace(site, module_path=merge_module_paths(_list_modules(analysis, copies))), tuple(copies)
-            )
-        )
-    return groups
-
-
-def _list_modules(analysis: TraceAnalysis, copies: Iterable[TraceCopy]) -> tuple[str, ...]:
-    paths = (analysis.find_site(copy.operator).module_path for copy in copies)
-    return tuple(dict.fromkeys(path for path in paths if path))
+    return [
+        CopiesAtSite(rule, analysis.merge_sites([copy.operator for copy in copies]), tuple(copies))
+        for (rule, _), copies in gathered.items()
+    ]
 
 
 def _make_finding(analysis: TraceAnalysis, group: CopiesAtSite, alone_ns: int) -> Finding:
-    copies = group.copies
-    steps = analysis.steps
-    sizes = [copy.bytes for copy in copies]
-    known = sum(size for size in sizes if size is not None)
+    copies, steps = group.copies, analysis.steps
+    size = sum_known(copy.bytes for copy in copies)
     on_device = any(copy.activities for copy in copies)
     time_ns = alone_ns if on_device else analysis.measure_host_copies(copies)
     # Only without a device's work can CPU time be saved.
     share = time_ns / analysis.busy_ns if analysis.busy_ns and on_device == analysis.on_device else None
     operators = tuple(dict.fromkeys(get_operator_name(analysis, copy.operator) for copy in copies))
-    needless = group.rule == "FRX002" and all(map(_is_layout_kept, copies))
-    wording = _NEEDLESS if needless else _WORDINGS[group.rule]
-    names = ", ".join(name.removeprefix("aten::") for name in operators[:3])
+    sources = [copy.operand.strides if copy.operand is not None else None for copy in copies]
+    kept = None not in sources and sources == [copy.target for copy in copies]
+    title, fix, effort, risk = _NEEDLESS if group.rule == "FRX002" and kept else _WORDINGS[group.rule]
+    # A conversion kernel's name is certain; the tensor of FRX007 follows from order and times. Without operands, only
+    # operators' names suggest a copy.
+    certain = group.rule == "FRX004" or all(copy.operand is not None for copy in copies)
+    sure = confidence.MEASURED if certain else confidence.MODELLED
     several = len(operators) > 1
+    # Channels-last has another name for volumes.
+    volumes = {len(copy.operand.shape) for copy in copies if copy.operand is not None} == {5}
     words = {
-        "names": names,
+        "names": ", ".join(name.removeprefix("aten::") for name in operators[:3]),
         "copy": "copy" if several else "copies",
         "convert": "convert their" if several else "converts its",
-        "format": _choose_memory_format(copies),
+        "format": "torch.channels_last_3d" if volumes else "torch.channels_last",
     }
     return Finding(
         rule=group.rule,
-        title=wording.title.format_map(words),
+        title=title.format_map(words),
         severity=grade_share(share),
         site=group.site,
         nodes=tuple(dict.fromkeys(_format_label(analysis, copy) for copy in copies)),
         count_per_step=average_per_step(len(copies), steps),
-        bytes_per_step=known // len(steps) if None not in sizes else None,
+        bytes_per_step=None if size is None else size // len(steps),
         saving=Saving(measured_pct=100.0 * share if share is not None else None),
-        effort=wording.effort,
-        risk=wording.risk,
-        fix=wording.fix.format_map(words),
-        confidence=_grade_confidence(group),
+        effort=effort,
+        risk=risk,
+        fix=fix.format_map(words),
+        confidence=confidence.INFERRED if group.rule == "FRX007" else sure,
         basis=Basis.OBSERVED,
-        evidence=tuple(_collect_evidence(analysis, group, time_ns, share)),
+        evidence=_collect_evidence(analysis, group, time_ns, share),
         copies=record_copies(analysis, copies),
-        modules=_list_modules(analysis, copies),
+        modules=tuple(dict.fromkeys(filter(None, (analysis.find_site(copy.operator).module_path for copy in copies)))),
         graph_id=GRAPH_ID,
     )
 
@@ -164,25 +149,22 @@ def record_copies(analysis: TraceAnalysis, copies: Sequence[TraceCopy]) -> tuple
         if copy.bytes is not None and copy.role is not None:
             place = analysis.find_site(copy.operator).place
             gathered[place, _format_label(analysis, copy), copy.kind, copy.role, copy.phase].append(copy)
-    records: list[Copy] = []
-    for (_, label, _, role, phase), same in gathered.items():
-        first = same[0]
-        records.append(
-            Copy(
-                node=label,
-                site=analysis.find_site(first.operator),
-                operator=get_operator_name(analysis, first.operator),
-                kind=first.kind,
-                role=role,
-                value="",
-                bytes=sum(copy.bytes or 0 for copy in same) // len(analysis.steps),
-                count=average_per_step(len(same), analysis.steps),
-                phase=phase,
-                basis=Basis.OBSERVED,
-                cause=_format_change(first),
-            )
+    return tuple(
+        Copy(
+            node=label,
+            site=analysis.find_site(same[0].operator),
+            operator=get_operator_name(analysis, same[0].operator),
+            kind=same[0].kind,
+            role=role,
+            value="",
+            bytes=sum(copy.bytes or 0 for copy in same) // len(analysis.steps),
+            count=average_per_step(len(same), analysis.steps),
+            phase=phase,
+            basis=Basis.OBSERVED,
+            cause=_format_change(same[0]),
         )
-    return tuple(records)
+        for (_, label, _, role, phase), same in gathered.items()
+    )
 
 
 def get_operator_name(analysis: TraceAnalysis, operator: int) -> str:
@@ -190,19 +172,9 @@ def get_operator_name(analysis: TraceAnalysis, operator: int) -> str:
     return analysis.tree.operators[operator].name if operator != NONE else "no operator"
 
 
-def _grade_confidence(group: CopiesAtSite) -> float:
-    """Grade a group. A conversion kernel's name is certain, and the converted tensor follows from order and times.
-    Without operands, only operators' names suggest a copy."""
-    if group.rule == "FRX004":
-        return confidence.MEASURED
-    if group.rule == "FRX007":
-        return confidence.INFERRED
-    return confidence.MEASURED if all(copy.operand is not None for copy in group.copies) else confidence.MODELLED
-
-
 def _collect_evidence(
     analysis: TraceAnalysis, group: CopiesAtSite, time_ns: int, share: float | None
-) -> list[Evidence]:
+) -> tuple[Evidence, ...]:
     copies, steps = group.copies, analysis.steps
     extent = f"in {count_steps_with(copies, steps)} of {len(steps)} steps" if steps.annotated else "in the whole trace"
     backward = sum(copy.phase is Phase.BACKWARD for copy in copies)
@@ -222,7 +194,12 @@ def _collect_evidence(
     largest = max(copies, key=lambda copy: copy.bytes or 0)
     if largest.bytes is not None:
         lines.append(f"the largest: {_format_change(largest)}, {format_bytes(largest.bytes)}")
-    return [Evidence(line, SOURCE, Basis.OBSERVED) for line in lines]
+    return make_evidence(lines)
+
+
+def make_evidence(lines: Iterable[str]) -> tuple[Evidence, ...]:
+    """Return a fact of the trace for each line."""
+    return tuple(Evidence(line, SOURCE, Basis.OBSERVED) for line in lines)
 
 
 def _format_kinds(analysis: TraceAnalysis, copies: Sequence[TraceCopy]) -> str:
@@ -250,31 +227,14 @@ def _format_time(analysis: TraceAnalysis, copies: Sequence[TraceCopy], time_ns: 
     return f"{text}, {part:.2f} % of the steps' {wall}; the device may hide it"
 
 
-def _choose_memory_format(copies: Sequence[TraceCopy]) -> str:
-    # Channels-last has another name for volumes.
-    ranks = {len(copy.operand.shape) for copy in copies if copy.operand is not None}
-    return "torch.channels_last_3d" if ranks == {5} else "torch.channels_last"
-
-
-def _is_layout_kept(copy: TraceCopy) -> bool:
-    """Return True if the copy is known to keep the strides of the source."""
-    return copy.operand is not None and copy.target is not None and copy.operand.strides == copy.target
-
-
 def _format_change(copy: TraceCopy) -> str:
     """Describe a copy and its strides before and after."""
     if copy.operand is None:
         return "a tensor of unknown shape"
-    text = format_tensor(copy.operand)
-    if copy.operand.strides is None or copy.target is None:
-        return text
-    return f"{text} from strides {copy.operand.strides} to {copy.target}"
-
-
-def format_tensor(operand: Operand) -> str:
-    """Format a tensor: `(32, 256, 28, 28) float32`."""
-    dtype = operand.dtype.value if operand.dtype is not None else "of unknown dtype"
-    return f"{operand.shape} {dtype}"
+    dtype = copy.operand.dtype.value if copy.operand.dtype is not None else "of unknown dtype"
+    known = copy.operand.strides is not None and copy.target is not None
+    change = f" from strides {copy.operand.strides} to {copy.target}" if known else ""
+    return f"{copy.operand.shape} {dtype}{change}"
 
 
 def _format_label(analysis: TraceAnalysis, copy: TraceCopy) -> str:

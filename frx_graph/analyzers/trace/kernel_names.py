@@ -37,24 +37,22 @@ MEMORY_BOUND = frozenset(
 """Kernels with a handful of operations for each element that they read or write."""
 
 _PLAIN, _LAST = "nc(?:d?hw|w)", "n(?:d?hw|w)c"
-_PATTERNS: tuple[tuple[re.Pattern[str], KernelClass], ...] = tuple(
-    (re.compile(pattern), kind)
-    for pattern, kind in (
-        (rf"{_PLAIN}_?(?:to|2)_?(?:folded)?{_LAST}", KernelClass.TO_CHANNELS_LAST),
-        (rf"(?:folded)?{_LAST}_?(?:to|2)_?{_PLAIN}", KernelClass.FROM_CHANNELS_LAST),
-        (r"^batched_transpose_\d+x\d+", KernelClass.TRANSPOSE),
-        (r"^general_4d_reorder_", KernelClass.TRANSPOSE),
-        (r"^transpose_(?:nchw2cnhw|cnhw2nchw)", KernelClass.TRANSPOSE),
-        (r"^(?:tensortransformgeneric|generictranspose_kernel)", KernelClass.TRANSPOSE),
-        (r"^(?:nhwctofoldednhwc|foldednhwctonhwc)", KernelClass.TRANSPOSE),
-        (r"^catarraybatchedcopy", KernelClass.COPY),
-        (r"^(?:bn_|batch_?norm|miopenbatchnorm)", KernelClass.NORMALIZATION),
-        (r"^(?:(?:vectorized_|cu)?layer_?norm|rowwisemoments|(?:cunn_)?softmax)", KernelClass.NORMALIZATION),
-        (r"^(?:max_pool|avg_pool|adaptive_|pooling_)", KernelClass.POOLING),
-        (r"^(?:reduce_kernel|triton_(?:red|per)_)", KernelClass.REDUCTION),
-        (r"elementwise_kernel|^multi_tensor_apply|^fused_dropout|^triton_poi_", KernelClass.POINTWISE),
-    )
-)
+_PATTERNS = {
+    KernelClass.TO_CHANNELS_LAST: re.compile(rf"{_PLAIN}_?(?:to|2)_?(?:folded)?{_LAST}"),
+    KernelClass.FROM_CHANNELS_LAST: re.compile(rf"(?:folded)?{_LAST}_?(?:to|2)_?{_PLAIN}"),
+    KernelClass.TRANSPOSE: re.compile(
+        r"^(?:batched_transpose_\d+x\d+|general_4d_reorder_|transpose_(?:nchw2cnhw|cnhw2nchw)"
+        r"|tensortransformgeneric|generictranspose_kernel|nhwctofoldednhwc|foldednhwctonhwc)"
+    ),
+    KernelClass.COPY: re.compile(r"^catarraybatchedcopy"),
+    KernelClass.NORMALIZATION: re.compile(
+        r"^(?:bn_|batch_?norm|miopenbatchnorm|(?:vectorized_|cu)?layer_?norm|rowwisemoments|(?:cunn_)?softmax)"
+    ),
+    KernelClass.POOLING: re.compile(r"^(?:max_pool|avg_pool|adaptive_|pooling_)"),
+    KernelClass.REDUCTION: re.compile(r"^(?:reduce_kernel|triton_(?:red|per)_)"),
+    KernelClass.POINTWISE: re.compile(r"elementwise_kernel|^multi_tensor_apply|^fused_dropout|^triton_poi_"),
+}
+"""Patterns of a function's name in lower case; the first that matches decides."""
 
 
 @functools.lru_cache(maxsize=4096)
@@ -64,7 +62,7 @@ def classify_kernel(name: str) -> KernelClass:
     # ATen's copies are elementwise kernels with a functor, a template argument, that copies.
     if "direct_copy_kernel" in name or is_compiled_copy(name):
         return KernelClass.COPY
-    return next((kind for pattern, kind in _PATTERNS if pattern.search(function)), KernelClass.OTHER)
+    return next((kind for kind, pattern in _PATTERNS.items() if pattern.search(function)), KernelClass.OTHER)
 
 
 def is_compiled_copy(name: str) -> bool:
@@ -105,21 +103,14 @@ _BY_CLASS = {
 _COMMUNICATION = re.compile(r"nccl|rccl|cross_device_reduce|(?:one|two)_shot_all_?reduce|nvshmem", re.IGNORECASE)
 _GENERIC = frozenset({"kernel", "kernel2", "device_kernel", "kernel_entry"})
 """Functions of CUTLASS and of libraries made with it: the first template argument gives their purpose."""
-_FAMILIES = tuple(
-    (re.compile(pattern), family)
-    for pattern, family in (
-        (r"fmha|flash_(?:fwd|bwd|attn)|attention|sdpa|flashattn|_mha_", KernelFamily.ATTENTION),
-        (
-            r"[sdh]cudnn|convolve|fprop|dgrad|wgrad|winograd|conv(?:olution)?_|conv\dd|naive_conv",
-            KernelFamily.CONVOLUTION,
-        ),
-        (
-            r"igemm_(?:fwd|bwd|wrw)|miopensp3|im2col|col2im|^fft2d_|compute\w*offsets|^scalepacked",
-            KernelFamily.CONVOLUTION,
-        ),
-        (r"gemm|gemv|^cijk_|splitkreduce|^dot_kernel|_(?:add|b)?mm_|matmul|^globalkernel", KernelFamily.GEMM),
-    )
-)
+_FAMILIES = {
+    KernelFamily.ATTENTION: re.compile(r"fmha|flash_(?:fwd|bwd|attn)|attention|sdpa|flashattn|_mha_"),
+    KernelFamily.CONVOLUTION: re.compile(
+        r"[sdh]cudnn|convolve|fprop|dgrad|wgrad|winograd|conv(?:olution)?_|conv\dd|naive_conv"
+        r"|igemm_(?:fwd|bwd|wrw)|miopensp3|im2col|col2im|^fft2d_|compute\w*offsets|^scalepacked"
+    ),
+    KernelFamily.GEMM: re.compile(r"gemm|gemv|^cijk_|splitkreduce|^dot_kernel|_(?:add|b)?mm_|matmul|^globalkernel"),
+}
 _TENSOR_CORES = re.compile(
     r"tensorop|tensor\d+x\d+x\d+|(?<!\d)(?:884|1688|16816|16832|8816|8832)(?!\d)|wgmma|[hi]mma|utcmma|tcgen05|_mi\d+x\d+x\d+",
     re.IGNORECASE,
@@ -138,7 +129,7 @@ def classify_kernel_family(name: str) -> KernelFamily:
     if known in (KernelFamily.LAYOUT_CONVERSION, KernelFamily.COPY):
         return known
     said = _extract_purpose(name)
-    found = next((family for pattern, family in _FAMILIES if pattern.search(said)), None)
+    found = next((family for family, pattern in _FAMILIES.items() if pattern.search(said)), None)
     return found or known or KernelFamily.OTHER
 
 

@@ -11,13 +11,13 @@ from collections import Counter
 from collections.abc import Sequence
 
 from frx_graph.analyzers.trace.analysis import TraceAnalysis, average_per_step
-from frx_graph.analyzers.trace.findings import GRAPH_ID, SOURCE, format_ms, get_operator_name
-from frx_graph.analyzers.trace.roofline import Work, is_memory_bound, merge_sites
+from frx_graph.analyzers.trace.findings import GRAPH_ID, format_ms, get_operator_name, make_evidence
+from frx_graph.analyzers.trace.roofline import Work, is_memory_bound
 from frx_graph.evidence.trace.tree import NONE
 from frx_graph.passes import confidence
 from frx_graph.passes.call_groups import group_by_place
 from frx_graph.passes.severity import HIGH_SHARE, MEDIUM_SHARE
-from frx_graph.records import Basis, Effort, Evidence, Finding, Risk, Saving, Severity
+from frx_graph.records import Basis, Effort, Finding, Risk, Saving, Severity
 from frx_graph.rules.gpu_profile import GpuPeaks
 from frx_graph.support.plain_text import format_bytes
 
@@ -41,13 +41,12 @@ def _make_finding(analysis: TraceAnalysis, items: Sequence[Work], peaks: GpuPeak
     names: Counter[str] = Counter()
     for item in items:
         names[get_operator_name(analysis, item.operator)] += item.time_ns
-    slowest = [name for name, _ in names.most_common(_LISTED)]
-    title = ", ".join(name.removeprefix("aten::") for name in slowest)
+    slowest = [name.removeprefix("aten::") for name, _ in names.most_common(_LISTED)]
     known = [item for item in items if item.bytes is not None]
-    site = merge_sites([analysis.find_site(item.caller) for item in items])
+    site = analysis.merge_sites([item.caller for item in items])
     return Finding(
         rule=RULE,
-        title=f"{title} {'wait' if len(slowest) > 1 else 'waits'} for memory",
+        title=f"{', '.join(slowest)} {'wait' if len(slowest) > 1 else 'waits'} for memory",
         # The time that a fusion would save is unknown, so this is never HIGH.
         severity=Severity.MEDIUM if share >= HIGH_SHARE else Severity.LOW,
         site=site,
@@ -62,9 +61,7 @@ def _make_finding(analysis: TraceAnalysis, items: Sequence[Work], peaks: GpuPeak
         # Without recorded traffic, only the kinds of the kernels suggest it.
         confidence=confidence.MEASURED if len(known) == len(items) else confidence.MODELLED,
         basis=Basis.OBSERVED,
-        evidence=tuple(
-            Evidence(line, SOURCE, Basis.OBSERVED) for line in _format_evidence(analysis, items, known, share, peaks)
-        ),
+        evidence=make_evidence(_format_evidence(analysis, items, known, share, peaks)),
         graph_id=GRAPH_ID,
         modules=(site.module_path,) if site.module_path else (),
     )
@@ -73,8 +70,7 @@ def _make_finding(analysis: TraceAnalysis, items: Sequence[Work], peaks: GpuPeak
 def _format_evidence(
     analysis: TraceAnalysis, items: Sequence[Work], known: Sequence[Work], share: float, peaks: GpuPeaks | None
 ) -> list[str]:
-    time_ns = sum(item.time_ns for item in items)
-    steps = len(analysis.steps)
+    time_ns, steps = sum(item.time_ns for item in items), len(analysis.steps)
     unit = "the device was busy" if analysis.on_device else "operators ran"
     lines = [f"{format_ms(time_ns / steps)} a step, {100 * share:.1f} % of the time that {unit}"]
     if not known:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+from frx_graph.capture.captured_graph import Phase
 from frx_graph.evidence.trace.events import Operator
 from frx_graph.evidence.trace.tree import NONE, TraceTree
 from frx_graph.facts.operator_families import LAYOUT_COPIES, get_profiler_names
-from frx_graph.records import CopyKind
 
 COPY = "aten::copy_"
 EXPLICIT = get_profiler_names(LAYOUT_COPIES) | {"aten::to"}
@@ -63,11 +64,10 @@ def blame_copies(tree: TraceTree) -> Blame:
     asker: list[int] = []
     other: list[bool] = []
     for index, (operator, parent) in enumerate(zip(tree.operators, tree.parents, strict=True)):
-        hot_above = hot[parent] if parent != NONE else NONE
-        asker_above = asker[parent] if parent != NONE else NONE
-        other_above = other[parent] if parent != NONE else False
+        above = (hot[parent], asker[parent], other[parent]) if parent != NONE else (NONE, NONE, False)
+        hot_above, asker_above, other_above = above
         asks = operator.name in EXPLICIT or operator.name in RESHAPES
-        begins_hot = hot_above == NONE and is_hot(operator)
+        begins_hot = hot_above == NONE and not operator.annotation and is_hot_name(operator.name)
         hot.append(index if begins_hot else hot_above)
         asker.append(index if asks and asker_above == NONE else asker_above)
         unrelated = not asks and not begins_hot and hot_above == NONE and asker_above == NONE
@@ -91,23 +91,24 @@ def is_operator(operator: Operator) -> bool:
     return not operator.annotation and _parse_namespace(operator.name) is not None
 
 
-def is_hot(operator: Operator) -> bool:
-    """Return True for operators whose inner copies are worth a finding, custom ones included."""
-    return not operator.annotation and is_hot_name(operator.name)
-
-
 def is_hot_name(name: str) -> bool:
-    """Return the same for an operator's name."""
+    """Return True for operators whose inner copies are worth a finding, custom ones included."""
     namespace = _parse_namespace(name)
     return name in _HOT or (namespace is not None and namespace not in _LIBRARY_NAMESPACES)
 
 
 @functools.lru_cache(maxsize=4096)
 def _parse_namespace(name: str) -> str | None:
-    match = _OPERATOR.fullmatch(name)
-    return None if match is None else match["namespace"]
+    return match["namespace"] if (match := _OPERATOR.fullmatch(name)) else None
 
 
-def classify_copy(asker: Operator) -> CopyKind:
-    """Return the kind of a copy that `asker` requested."""
-    return CopyKind.RESHAPE if asker.name in RESHAPES else CopyKind.EXPLICIT
+def iterate_upwards(tree: TraceTree, operator: int) -> Iterator[int]:
+    """Yield the operator and those that called it, the innermost first; nothing for `NONE`."""
+    while operator != NONE:
+        yield operator
+        operator = tree.parents[operator]
+
+
+def get_phase(tree: TraceTree, operator: int) -> Phase:
+    """Return the phase of an operator; the forward for `NONE`."""
+    return Phase.BACKWARD if operator != NONE and tree.backward_of[operator] is not None else Phase.FORWARD

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from frx_graph.analyzers.trace.analysis import TraceAnalysis, average_per_step, count_steps_with
+from frx_graph.analyzers.trace.analysis import TraceAnalysis, average_per_step, count_steps_with, sum_known
 from frx_graph.analyzers.trace.copies import TraceCopy
-from frx_graph.analyzers.trace.findings import GRAPH_ID, SOURCE, get_operator_name
+from frx_graph.analyzers.trace.findings import GRAPH_ID, get_operator_name, make_evidence
 from frx_graph.analyzers.trace.operators import VIEWS
-from frx_graph.evidence.trace.events import HostThread, Operand, Operator
+from frx_graph.evidence.trace.events import HostThread, Operator
 from frx_graph.evidence.trace.tree import NONE, TraceTree
 from frx_graph.passes import confidence
 from frx_graph.passes.call_groups import group_by_place
-from frx_graph.records import Basis, Effort, Evidence, Finding, Risk, Saving, Severity
+from frx_graph.records import Basis, Effort, Finding, Risk, Saving, Severity
 from frx_graph.support.plain_text import format_bytes
 
 RULE = "FRX003"
@@ -32,7 +32,10 @@ def find_permutes(analysis: TraceAnalysis) -> list[Finding]:
         if copy.rule not in ("FRX001", "FRX002") or copy.maker == NONE or before[copy.maker] == NONE:
             continue
         view = analysis.tree.operators[before[copy.maker]]
-        if view.name in VIEWS and _is_same_sizes(view.operands, copy.operand):
+        viewed = view.operands[0] if view.operands else None
+        # Recorded shapes may show that the copy is of another tensor.
+        fits = viewed is None or copy.operand is None or sorted(viewed.shape) == sorted(copy.operand.shape)
+        if view.name in VIEWS and fits:
             found.append((copy, view))
     return [
         _make_finding(analysis, pairs)
@@ -52,22 +55,14 @@ def _find_previous(tree: TraceTree) -> list[int]:
     return previous
 
 
-def _is_same_sizes(operands: tuple[Operand | None, ...] | None, copied: Operand | None) -> bool:
-    """Return True unless recorded shapes show that the copy is of another tensor."""
-    if not operands or operands[0] is None or copied is None:
-        return True
-    return sorted(operands[0].shape) == sorted(copied.shape)
-
-
 def _make_finding(analysis: TraceAnalysis, pairs: Sequence[tuple[TraceCopy, Operator]]) -> Finding:
     copies = [copy for copy, _ in pairs]
     views = ", ".join(dict.fromkeys(view.name.removeprefix("aten::") for _, view in pairs))
     makers = ", ".join(dict.fromkeys(get_operator_name(analysis, copy.maker).removeprefix("aten::") for copy in copies))
     owners = " and ".join(sorted({copy.rule for copy in copies}))
-    known = [copy.bytes for copy in copies if copy.bytes is not None]
-    size = sum(known) // len(analysis.steps) if len(known) == len(copies) else None
+    steps, total = analysis.steps, sum_known(copy.bytes for copy in copies)
+    size = None if total is None else total // len(steps)
     first = analysis.find_site(copies[0].operator)
-    steps = analysis.steps
     lines = [f"{len(pairs)} times in {count_steps_with(copies, steps)} of {len(steps)} steps: {views}, then {makers}"]
     if size is not None:
         lines.append(f"{format_bytes(size)} a step, which {owners} counts")
@@ -87,7 +82,7 @@ def _make_finding(analysis: TraceAnalysis, pairs: Sequence[tuple[TraceCopy, Oper
         # Order and sizes match, but a trace does not show that the copy reads that view.
         confidence=confidence.MODELLED,
         basis=Basis.OBSERVED,
-        evidence=tuple(Evidence(line, SOURCE, Basis.OBSERVED) for line in lines),
+        evidence=make_evidence(lines),
         graph_id=GRAPH_ID,
         modules=(first.module_path,) if first.module_path else (),
     )

@@ -7,17 +7,17 @@ callees. Work that a layout copy claims is left out.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
 
 from frx_graph.advice import RooflinePoint
-from frx_graph.analyzers.trace.analysis import TraceAnalysis, average_per_step
+from frx_graph.analyzers.trace.analysis import TraceAnalysis, average_per_step, sum_known
 from frx_graph.analyzers.trace.costs import CallCost, CallCosts, is_memory_bound_operator
 from frx_graph.analyzers.trace.kernel_names import MEMORY_BOUND, classify_kernel, is_on_tensor_cores
-from frx_graph.analyzers.trace.operators import find_outermost, is_operator
-from frx_graph.capture.call_site import CallSite, merge_module_paths
+from frx_graph.analyzers.trace.operators import find_outermost, get_phase, is_operator
 from frx_graph.capture.captured_graph import Phase
-from frx_graph.evidence.trace.events import ActivityKind
+from frx_graph.evidence.trace.events import ActivityKind, DeviceActivity
 from frx_graph.evidence.trace.tree import NONE
 from frx_graph.rules.gpu_profile import GpuPeaks
 
@@ -52,59 +52,46 @@ class Work:
 
 def measure_work(analysis: TraceAnalysis) -> tuple[Work, ...]:
     """Return the work of every operator call within the steps, in order of operators."""
-    claimed_activities = {activity for copy in analysis.copies for activity in copy.activities}
-    claimed_operators = {copy.maker for copy in analysis.copies}
-    costs = CallCosts(analysis.tree)
-    callers = find_outermost(analysis.tree)
-    if analysis.on_device:
-        return _measure_device_work(analysis, costs, callers, claimed_activities)
-    return _measure_host_work(analysis, costs, callers, claimed_operators)
+    measure = _measure_device_work if analysis.on_device else _measure_host_work
+    return tuple(measure(analysis, CallCosts(analysis.tree), find_outermost(analysis.tree)))
 
 
-def _measure_device_work(
-    analysis: TraceAnalysis, costs: CallCosts, callers: Sequence[int], claimed: Collection[int]
-) -> tuple[Work, ...]:
-    by_operator: dict[int, list[int]] = defaultdict(list)
+def _measure_device_work(analysis: TraceAnalysis, costs: CallCosts, callers: Sequence[int]) -> Iterator[Work]:
+    claimed = {activity for copy in analysis.copies for activity in copy.activities}
+    by_operator: dict[int, list[DeviceActivity]] = defaultdict(list)
     for index in analysis.work:
         if index not in claimed:
-            by_operator[analysis.tree.launcher[index]].append(index)
-    work: list[Work] = []
-    for operator, indices in sorted(by_operator.items()):
-        activities = [analysis.tree.activities[index] for index in indices]
-        kernels = [activity for activity in activities if activity.kind is ActivityKind.KERNEL]
-        moved = [
-            activity.bytes * (2 if activity.kind is ActivityKind.MEMCPY else 1)
-            for activity in activities
-            if activity.kind is not ActivityKind.KERNEL and activity.bytes is not None
-        ]
-        work.append(
-            Work(
-                operator=operator,
-                caller=callers[operator] if operator != NONE else NONE,
-                time_ns=sum(activity.duration_ns for activity in activities),
-                kernels=len(activities),
-                named_memory_bound=all(classify_kernel(kernel.name) in MEMORY_BOUND for kernel in kernels),
-                tensor_cores=any(is_on_tensor_cores(kernel.name) for kernel in kernels),
-                cost=costs.count_call(operator) if operator != NONE else None,
-                moved_bytes=sum(moved) if len(moved) == len(activities) else None,
-            )
+            by_operator[analysis.tree.launcher[index]].append(analysis.tree.activities[index])
+    for operator, activities in sorted(by_operator.items(), key=itemgetter(0)):
+        kernels = [activity.name for activity in activities if activity.kind is ActivityKind.KERNEL]
+        yield Work(
+            operator=operator,
+            caller=callers[operator] if operator != NONE else NONE,
+            time_ns=sum(activity.duration_ns for activity in activities),
+            kernels=len(activities),
+            named_memory_bound=all(classify_kernel(name) in MEMORY_BOUND for name in kernels),
+            tensor_cores=any(map(is_on_tensor_cores, kernels)),
+            cost=costs.count_call(operator) if operator != NONE else None,
+            moved_bytes=sum_known(map(_count_moved_bytes, activities)),
         )
-    return tuple(work)
 
 
-def _measure_host_work(
-    analysis: TraceAnalysis, costs: CallCosts, callers: Sequence[int], claimed: Collection[int]
-) -> tuple[Work, ...]:
+def _count_moved_bytes(activity: DeviceActivity) -> int | None:
+    if activity.kind is ActivityKind.KERNEL or activity.bytes is None:
+        return None
+    return activity.bytes * (2 if activity.kind is ActivityKind.MEMCPY else 1)
+
+
+def _measure_host_work(analysis: TraceAnalysis, costs: CallCosts, callers: Sequence[int]) -> Iterator[Work]:
     tree = analysis.tree
+    claimed = {copy.maker for copy in analysis.copies}
     inside = [False] * len(tree.operators)
-    work: list[Work] = []
     for index, (operator, parent) in enumerate(zip(tree.operators, tree.parents, strict=True)):
         inside[index] = index in claimed or (parent != NONE and inside[parent])
         if inside[index] or not is_operator(operator) or analysis.steps.find_position(operator.start_ns) is None:
             continue
         bound = is_memory_bound_operator(operator.name)
-        work.append(Work(index, callers[index], tree.self_ns[index], 1, bound, False, costs.count_call(index), None))
-    return tuple(work)
+        yield Work(index, callers[index], tree.self_ns[index], 1, bound, False, costs.count_call(index), None)
 
 
 def is_memory_bound(work: Work, peaks: GpuPeaks | None) -> bool:
@@ -114,23 +101,16 @@ def is_memory_bound(work: Work, peaks: GpuPeaks | None) -> bool:
     """
     if work.time_ns < LATENCY_NS * work.kernels:
         return False
-    if peaks is not None and work.bytes is not None:
-        rate = work.bytes * 1e9 / work.time_ns
-        if rate < LATENCY_RATE * peaks.bandwidth_bytes_per_s:
-            return False
-    if work.named_memory_bound:
-        return True
-    if work.cost is None or peaks is None or not work.cost.dtype.is_floating_point:
+    if peaks is None:
+        return work.named_memory_bound
+    if work.bytes is not None and work.bytes * 1e9 / work.time_ns < LATENCY_RATE * peaks.bandwidth_bytes_per_s:
         return False
-    arithmetic = _choose_peak(work, work.cost.dtype.itemsize, peaks)
+    if work.named_memory_bound or work.cost is None or not work.cost.dtype.is_floating_point:
+        return work.named_memory_bound
+    # Float32 on tensor cores is rounded to TF32.
+    float32 = peaks.tf32_flops if work.tensor_cores else peaks.float32_flops
+    arithmetic = peaks.tensor_flops if work.cost.dtype.itemsize < 4 else float32
     return arithmetic is not None and work.cost.intensity < arithmetic / peaks.bandwidth_bytes_per_s
-
-
-def _choose_peak(work: Work, itemsize: int, peaks: GpuPeaks) -> float | None:
-    """Return the peak of the computing units: float32 on tensor cores is rounded to TF32."""
-    if itemsize < 4:
-        return peaks.tensor_flops
-    return peaks.tf32_flops if work.tensor_cores else peaks.float32_flops
 
 
 def compute_roofline_points(analysis: TraceAnalysis, work: Sequence[Work]) -> tuple[RooflinePoint, ...]:
@@ -138,29 +118,19 @@ def compute_roofline_points(analysis: TraceAnalysis, work: Sequence[Work]) -> tu
     groups: dict[tuple[str, object, Phase, str], list[Work]] = defaultdict(list)
     for item in work:
         if item.cost is not None and item.time_ns:
-            backward = analysis.tree.backward_of[item.operator] is not None
-            phase = Phase.BACKWARD if backward else Phase.FORWARD
-            dtype = item.cost.dtype.value
-            name = analysis.tree.operators[item.operator].name
-            groups[name, analysis.find_site(item.caller).place, phase, dtype].append(item)
+            name, place = analysis.tree.operators[item.operator].name, analysis.find_site(item.caller).place
+            groups[name, place, get_phase(analysis.tree, item.operator), item.cost.dtype.value].append(item)
     steps = len(analysis.steps)
-    points: list[RooflinePoint] = []
-    for (name, _, phase, dtype), items in groups.items():
-        points.append(
-            RooflinePoint(
-                operator=name,
-                site=merge_sites([analysis.find_site(item.caller) for item in items]),
-                phase=phase,
-                dtype=dtype,
-                count=average_per_step(len(items), analysis.steps),
-                flops=sum(item.cost.flops for item in items if item.cost is not None) // steps,
-                bytes=sum(item.cost.bytes for item in items if item.cost is not None) // steps,
-                seconds=sum(item.time_ns for item in items) / 1e9 / steps,
-            )
+    return tuple(
+        RooflinePoint(
+            operator=name,
+            site=analysis.merge_sites([item.caller for item in items]),
+            phase=phase,
+            dtype=dtype,
+            count=average_per_step(len(items), analysis.steps),
+            flops=sum(item.cost.flops for item in items if item.cost is not None) // steps,
+            bytes=sum(item.cost.bytes for item in items if item.cost is not None) // steps,
+            seconds=sum(item.time_ns for item in items) / 1e9 / steps,
         )
-    return tuple(points)
-
-
-def merge_sites(sites: Sequence[CallSite]) -> CallSite:
-    """Return one site for several instances of a line."""
-    return replace(sites[0], module_path=merge_module_paths(site.module_path for site in sites))
+        for (name, _, phase, dtype), items in groups.items()
+    )

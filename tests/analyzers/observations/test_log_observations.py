@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from frx_graph.analyzers.observations.generated_observations import observe_generated_code
+from frx_graph.analyzers.observations.log_observations import observe_generated_code, observe_onednn_log
 from frx_graph.analyzers.observations.observation import ObservedCall, RunFile, RunSetting, Work
-from frx_graph.analyzers.observations.onednn_observations import observe_onednn_log
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.evidence.dtype import DType
 from frx_graph.evidence.inductor_code import read_inductor_code

@@ -1,4 +1,8 @@
-"""Read layout work from oneDNN's verbose log: reorders around convolutions, and convolutions without reorders."""
+"""Read layout work from text that libraries write.
+
+oneDNN's verbose log has reorders around convolutions, and convolutions without reorders. Inductor's generated code has
+loops that only copy.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ from typing import TypeAlias
 
 from frx_graph.analyzers.observations.observation import (
     CONVERSIONS,
+    COPIES,
     Observation,
     ObservedCall,
     QuietCall,
@@ -17,8 +22,10 @@ from frx_graph.analyzers.observations.observation import (
     RunSetting,
     Work,
 )
+from frx_graph.analyzers.trace.analysis import sum_known
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.evidence.dtype import DType
+from frx_graph.evidence.inductor_code import GeneratedCode, GeneratedCopy
 from frx_graph.evidence.onednn import MemoryDescriptor, Primitive
 from frx_graph.evidence.trace.events import Operand
 from frx_graph.facts.layout import make_ordered_strides
@@ -52,20 +59,17 @@ def observe_onednn_log(primitives: Sequence[Primitive], source: str) -> RunFile:
 def _observe_reorders(key: _Alike, reorders: Sequence[LayoutReorder], source: str) -> Observation:
     call, phase, shape, before, after, role = key
     first = reorders[0].reorder
-    times = [reorder.reorder.seconds for reorder in reorders]
-    known = [time for time in times if time is not None]
-    dtype = _convert_dtype(first.get_argument("src"))
     return Observation(
         work=Work.CONVERSION,
         kernels=tuple(dict.fromkeys(f"reorder {reorder.reorder.implementation}" for reorder in reorders)),
         where=f"line {first.line}",
         count=len(reorders),
         calls=(call,),
-        copied=Operand(shape, dtype),
+        copied=Operand(shape, _convert_dtype(first.get_argument("src"))),
         kinds=CONVERSIONS,
         roles=frozenset({OperandRole(role)}),
         phase=phase,
-        seconds=sum(known) if len(known) == len(times) else None,
+        seconds=sum_known(one.reorder.seconds for one in reorders),
         bytes=2 * reorders[0].itemsize * math.prod(shape) * len(reorders),
         measurements=tuple(first.list_measurements(source)),
         detail=f"{before} to {after}",
@@ -73,8 +77,7 @@ def _observe_reorders(key: _Alike, reorders: Sequence[LayoutReorder], source: st
 
 
 def _identify_call(primitive: Primitive | None) -> tuple[ObservedCall, Phase | None]:
-    """Return the convolution of a primitive and its pass. Other primitives only give a name, since their operands
-    differ."""
+    """Return a primitive's convolution and pass; others only give a name, since their operands differ."""
     if primitive is None or primitive.kind != "convolution":
         return ObservedCall(f"onednn::{'reorder' if primitive is None else primitive.kind}"), None
     image, weight = _make_operand(primitive, "src"), _make_operand(primitive, "wei")
@@ -92,8 +95,7 @@ def _make_operand(primitive: Primitive, argument: str) -> Operand | None:
     descriptor = primitive.get_argument(argument)
     if descriptor is None or descriptor.dims is None:
         return None
-    shape = _merge_groups(descriptor.dims, argument, primitive)
-    return Operand(shape, _convert_dtype(descriptor))
+    return Operand(_merge_groups(descriptor.dims, argument, primitive), _convert_dtype(descriptor))
 
 
 def _merge_groups(shape: tuple[int, ...], argument: str, primitive: Primitive | None) -> tuple[int, ...]:
@@ -135,3 +137,32 @@ def _parse_strides(descriptor: MemoryDescriptor | None, operand: Operand) -> tup
     if sorted(tag) != list(letters):
         return None
     return make_ordered_strides(operand.shape, [letters.index(letter) for letter in tag])
+
+
+def observe_generated_code(code: GeneratedCode, source: str) -> RunFile:
+    """Observe all copies. Conversions inside libraries are not in the code, and fused copies do not count."""
+    alike: dict[object, list[GeneratedCopy]] = defaultdict(list)
+    for copy in code.copies:
+        target = copy.target
+        alike[target.shape, target.strides, target.dtype, target.device].append(copy)
+    device = code.copies[0].target.device if code.copies else "cpu"
+    observations = tuple(_observe_copies(copies, source) for copies in alike.values())
+    return RunFile(source, RunSetting(device, compiled=True), observations)
+
+
+def _observe_copies(copies: Sequence[GeneratedCopy], source: str) -> Observation:
+    first = copies[0]
+    target, size = first.target, first.target.bytes
+    return Observation(
+        work=Work.COPY,
+        kernels=tuple(dict.fromkeys(copy.kernel for copy in copies)),
+        where=f"line {first.line}",
+        count=len(copies),
+        calls=(ObservedCall("aten::clone"),),
+        # Its strides are those after the copy; a clone has the shape of what it copies.
+        copied=Operand(target.shape, target.dtype),
+        kinds=COPIES,
+        bytes=None if size is None else 2 * size * len(copies),
+        measurements=tuple(fact for copy in copies for fact in copy.list_measurements(source)),
+        detail=f"into strides {target.strides}",
+    )
