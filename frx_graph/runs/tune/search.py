@@ -19,7 +19,7 @@ from typing import Protocol
 
 from frx_graph.reports.render.quantities import format_frequency
 from frx_graph.runs.tune.bench import Variables, join_variables
-from frx_graph.runs.tune.families.family import Family
+from frx_graph.runs.tune.families import Family
 from frx_graph.runs.tune.settings import TuneSettings
 from frx_graph.runs.tune.workload_facts import WorkloadFacts
 from frx_graph.trials.configuration_trial import Configuration, ConfigurationTrial, Fate, Kind, RunSeen, Tier

@@ -13,9 +13,7 @@ from frx_graph.reports.trials.tune_report import render_markdown_report
 from frx_graph.runs.tune.bench import TuneBench
 from frx_graph.runs.tune.cluster_bench import ClusterBench, EngineOn
 from frx_graph.runs.tune.examination import Diagnose
-from frx_graph.runs.tune.families import FAMILIES
-from frx_graph.runs.tune.families.custom import make_custom_family
-from frx_graph.runs.tune.families.family import Family
+from frx_graph.runs.tune.families import FAMILIES, Family, make_custom_family
 from frx_graph.runs.tune.search import Search, SearchState
 from frx_graph.runs.tune.settings import TuneSettings
 from frx_graph.runs.tune.tune_folder import TuneFolder

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from frx_graph.errors import TrialError
-from frx_graph.runs.tune.families.family import Family, make_configuration
+from frx_graph.runs.tune.families import Family, make_configuration
 from frx_graph.runs.tune.search import Search
 from frx_graph.runs.tune.settings import TuneSettings
 from frx_graph.runs.tune.workload_facts import WorkloadFacts
