@@ -11,8 +11,7 @@ from pathlib import Path
 
 from frx_graph.errors import TrialError
 from frx_graph.runs.tune.examination import Diagnose, examine_run
-from frx_graph.runs.tune.live_arm import ArmEndedError, ArmStart
-from frx_graph.runs.tune.paired_arms import AlternatingArms, SuccessiveArms
+from frx_graph.runs.tune.live_arm import AlternatingArms, ArmEndedError, ArmStart, SuccessiveArms
 from frx_graph.runs.tune.quality import MOST_MEMORY, find_failures
 from frx_graph.runs.tune.settings import TuneSettings
 from frx_graph.runs.tune.timed_trial import Arms, TimedResult, has_different_sizes, run_race, run_timed_trial

@@ -1,10 +1,11 @@
-"""Run one arm of a tune's trial as a process that is stopped between its blocks of steps."""
+"""Run the arms of a tune's trial: in two processes, one of them always stopped, or in one process after the other."""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -50,7 +51,7 @@ class ArmStart:
     """True if measurements beside other programs count."""
 
 
-class LiveArm:
+class LiveArm(contextlib.AbstractContextManager["LiveArm"]):
     """A running arm; a context manager that leaves no process behind. The constructor starts it, and makes `folder` for
     its output and its events."""
 
@@ -66,9 +67,6 @@ class LiveArm:
         self._since: float | None = time.monotonic()
         self.workload = PausableWorkload(start.command, {**start.environment, **make_folder_variables(folder)}, folder)
 
-    def __enter__(self) -> LiveArm:
-        return self
-
     def __exit__(self, *_: object) -> None:
         self.end()
 
@@ -82,12 +80,21 @@ class LiveArm:
     def run_block(self, steps: int) -> StepBlock:
         """Let it run for a block of `steps`, and stop it. Raises `ArmEndedError`."""
         length = compute_block_length(steps, self.stream.workers)
-        with self._watch_block() as (begun, disturbance):
+        before, used = _read_throttling(), 0.0
+        # Load is the processor time that neither this process nor the arm used.
+        with watch_others_load(own_clock=lambda: time.process_time() + used) as load:
+            begun = self._resume()
             self.run_until(lambda: self._count_steps_since(begun) >= length.ends)
             stopped = self._pause()
-            found = select_block(self.arm, self.steps, (begun.at_ns, stopped.at_ns), length)
-            assert found is not None
-            return replace(found, disturbance=disturbance(stopped))
+            used = stopped.cpu_seconds - begun.cpu_seconds
+            others = load()
+        slowed = processor_state.describe_throttling_between(before, _read_throttling())
+        disturbance = None if self._start.ignore_load else load_disturbance(others)
+        if slowed:
+            disturbance = Disturbance(Cause.THROTTLED, slowed)
+        found = select_block(self.arm, self.steps, (begun.at_ns, stopped.at_ns), length)
+        assert found is not None
+        return replace(found, disturbance=disturbance)
 
     def end(self) -> None:
         """End all its processes."""
@@ -131,30 +138,48 @@ class LiveArm:
         self._since = time.monotonic()
         return self.workload.resume()
 
-    @contextlib.contextmanager
-    def _watch_block(self) -> Iterator[tuple[Moment, Callable[[Moment], Disturbance | None]]]:
-        """Continue the arm, and yield when it did and a function that returns what disturbed it until it was stopped.
-        Load is the processor time that neither this process nor the arm used."""
-        hot = processor_state.read_cpu_throttling()
-        used = 0.0
 
-        def get_own_seconds() -> float:
-            return time.process_time() + used
+class AlternatingArms(contextlib.ExitStack):
+    """Keeps both programs alive; a context manager. Each pair is two fresh processes.
 
-        with watch_others_load(own_clock=get_own_seconds) as load:
-            begun = self._resume()
+    While one runs a block, the other is stopped, with its data loader's workers and all other child processes.
+    """
 
-            def get_disturbance(stopped: Moment) -> Disturbance | None:
-                nonlocal used
-                used = stopped.cpu_seconds - begun.cpu_seconds
-                others = load()
-                if slowed := processor_state.describe_throttling_between(
-                    _drop_cgroup_throttling(hot), _drop_cgroup_throttling(processor_state.read_cpu_throttling())
-                ):
-                    return Disturbance(Cause.THROTTLED, slowed)
-                return None if self._start.ignore_load else load_disturbance(others)
+    def __init__(self, starts: Callable[[Arm], ArmStart], folder: Path, *, warmup: int, steps: int) -> None:
+        super().__init__()
+        self._starts, self._folder = starts, folder
+        self._warmup, self._steps = warmup, steps
+        self._living: dict[Arm, LiveArm] = {}
+        self._numbers = itertools.count()
 
-            yield begun, get_disturbance
+    def start_fresh(self, first: Arm) -> None:
+        """Raises `ArmEndedError` for an arm that ends during its warm-up."""
+        self.close()
+        number = next(self._numbers)
+        for arm in (first, Arm.CANDIDATE if first is Arm.BASELINE else Arm.BASELINE):
+            self._start_arm(arm, number)
+
+    def run_block(self, arm: Arm) -> StepBlock:
+        """Raises `ArmEndedError`."""
+        return self._living[arm].run_block(self._steps)
+
+    def _start_arm(self, arm: Arm, number: int) -> None:
+        living = LiveArm(arm, self._starts(arm), self._folder / f"{number:02d}-{arm}")
+        self._living[arm] = self.enter_context(living)
+        living.warm_up(self._warmup)
+
+
+class SuccessiveArms(AlternatingArms):
+    """Runs each block in a fresh process, from its start to its end: memory has room for one at a time only."""
+
+    def start_fresh(self, first: Arm) -> None:
+        """Every block is fresh."""
+
+    def run_block(self, arm: Arm) -> StepBlock:
+        """Raises `ArmEndedError`."""
+        with self:
+            self._start_arm(arm, next(self._numbers))
+            return super().run_block(arm)
 
 
 def make_folder_variables(folder: Path) -> dict[str, str]:
@@ -176,6 +201,6 @@ def describe_end(exit_code: int | None, steps: Sequence[EndedStep]) -> str:
     return f"it ends after {len(steps)} steps"
 
 
-def _drop_cgroup_throttling(state: processor_state.CpuThrottling) -> processor_state.CpuThrottling:
-    """Drop waits for the control group's quota: a workload that wants more than its share always runs like that."""
-    return replace(state, cgroup_periods=None, cgroup_seconds=None)
+def _read_throttling() -> processor_state.CpuThrottling:
+    # Without waits for the control group's quota: a workload that wants more than its share always runs like that.
+    return replace(processor_state.read_cpu_throttling(), cgroup_periods=None, cgroup_seconds=None)

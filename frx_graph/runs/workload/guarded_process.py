@@ -1,29 +1,17 @@
-"""Start a workload behind a guard, and talk to it; `workload_guard` describes the guard.
-
-If another process kills the guard, this process ends what the guard would have ended (Linux).
-"""
+"""Start a workload behind a guard, and talk to it; `workload_guard` describes the guard."""
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-
-import psutil
 
 from frx_graph.runs.workload import workload_guard
 from frx_graph.support.supervisor.lines import LineReader
 from frx_graph.support.supervisor.process import Stream
-
-_PR_SET_CHILD_SUBREAPER = 36
-"""linux/prctl.h"""
-_GONE_SECONDS = 5.0
-_POLL_SECONDS = 0.01
 
 
 class GuardedProcess:
@@ -32,10 +20,9 @@ class GuardedProcess:
 
     def __init__(self) -> None:
         control_read, control = os.pipe()
-        self._control: int | None = control
-        self._status, status_write = os.pipe()
-        self._said = LineReader(self._status)
-        self._theirs: tuple[int, ...] = (control_read, status_write)
+        status, status_write = os.pipe()
+        self._said = LineReader(status)
+        self._ours, self._theirs = [status, control], [control_read, status_write]
 
     def start(
         self,
@@ -59,16 +46,14 @@ class GuardedProcess:
                 start_new_session=True,
             )
         finally:
-            for descriptor in self._theirs:
-                os.close(descriptor)
-            self._theirs = ()
+            _close(self._theirs)
 
     def send(self, number: int) -> None:
         """Send a signal to the workload; SIGKILL, SIGSTOP and SIGCONT reach all that it has started."""
         # The guard may have ended with the workload.
         with contextlib.suppress(OSError):
-            if self._control is not None:
-                os.write(self._control, bytes([number]))
+            if self._ours:
+                os.write(self._ours[-1], bytes([number]))
 
     @property
     def silent(self) -> bool:
@@ -77,56 +62,14 @@ class GuardedProcess:
 
     def read_words(self, seconds: float) -> list[str]:
         """Return the words of the guard's next line; none if there is none within `seconds`."""
-        line = self._said.read_line(seconds)
-        return [] if line is None else line.decode().split()
+        return (self._said.read_line(seconds) or b"").decode().split()
 
     def close(self) -> None:
         """Close the connection."""
-        if self._control is not None:
-            control, self._control = self._control, None
-            os.close(control)
-            os.close(self._status)
-            for descriptor in self._theirs:
-                os.close(descriptor)
-            self._theirs = ()
+        _close(self._ours)
+        _close(self._theirs)
 
 
-@contextlib.contextmanager
-def adopt_orphans() -> Iterator[Callable[[], None]]:
-    """Make orphaned descendants children of this process while the block runs (Linux).
-
-    Yields a function that ends all children that are new since then, with their descendants.
-    """
-    before = {child.pid for child in _list_children()}
-    _set_subreaper(1)
-    try:
-        yield lambda: _end_orphans(before)
-    finally:
-        _set_subreaper(0)
-
-
-def _end_orphans(spared: set[int]) -> None:
-    deadline = time.monotonic() + _GONE_SECONDS
-    # The children of an ended orphan become children in turn.
-    while time.monotonic() < deadline:
-        orphans = [child for child in _list_children() if child.pid not in spared]
-        if not orphans:
-            return
-        for orphan in orphans:
-            with contextlib.suppress(psutil.Error, OSError):
-                orphan.kill()
-            with contextlib.suppress(OSError):
-                os.waitpid(orphan.pid, os.WNOHANG)
-        time.sleep(_POLL_SECONDS)
-
-
-def _list_children() -> list[psutil.Process]:
-    try:
-        return psutil.Process().children()
-    except (psutil.Error, OSError):
-        return []
-
-
-def _set_subreaper(value: int) -> None:
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, value)
+def _close(descriptors: list[int]) -> None:
+    while descriptors:
+        os.close(descriptors.pop())

@@ -24,7 +24,7 @@ from types import FrameType
 from typing import Final
 
 from frx_graph.errors import FrxError
-from frx_graph.runs.workload.guarded_process import GuardedProcess, adopt_orphans
+from frx_graph.runs.workload.guarded_process import GuardedProcess
 from frx_graph.runs.workload.workload_output import WorkloadLog, WorkloadOutput
 from frx_graph.support.plain_text import escape_surrogates
 
@@ -96,7 +96,6 @@ def run_workload(
         except OSError as error:
             raise WorkloadError(f"{log} cannot be written: {error.strerror or error}") from None
         guarded = GuardedProcess()
-        end_orphans = stack.enter_context(adopt_orphans())
         signals = _SignalForwarder(guarded.send, patience_seconds)
         stack.enter_context(signals.forward_signals())
         guard: subprocess.Popen[bytes] | None = None
@@ -117,9 +116,8 @@ def run_workload(
         finally:
             # The guard ends the remaining processes, and then itself.
             guarded.close()
-            if guard is not None and guard.wait() < 0:
-                # Another process has killed the guard, so its work is left to this one.
-                end_orphans()
+            if guard is not None:
+                guard.wait()
     if kept is None:
         return end
     kept.close()

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 
 import psutil
 
+from frx_graph.support.supervisor.process import wait_for_exit
+
 MARK = "FRX_ARM"
 """Environment variable of all processes of one family. It finds those that have left the session."""
 _GONE_SECONDS = 5.0
@@ -64,12 +66,7 @@ class ProcessFamily:
 
     def wait_for_leader(self, seconds: float) -> bool:
         """Return whether the leader ends within `seconds`. It is not reaped, so its number cannot be reused."""
-        deadline = time.monotonic() + seconds
-        while self._leader.returncode is None and self._is_alive(self.pid):
-            if time.monotonic() >= deadline:
-                return False
-            time.sleep(_POLL_SECONDS)
-        return True
+        return wait_for_exit(self._leader, seconds)
 
     def reap_leader(self) -> int:
         """Reap a leader that has ended, and return its exit code; a signal's number is negative."""
