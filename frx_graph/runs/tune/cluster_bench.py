@@ -116,18 +116,17 @@ class ClusterBench:
         kept, self._machine = self._folder.read_baseline(), _read_machine(self._folder.path)
         if kept is not None and self._machine is not None:
             return kept
-        for finished in self._run_jobs(None, [TuneJob(self._settings, str(self._folder.path))]):
-            if isinstance(finished.result, FrxError):
-                raise finished.result
-            brought = finished.result
-            self._keep(BASELINE, brought.files, finished.placed)
-            if isinstance(brought.found, TrialError):
-                raise brought.found
-            self._machine = brought.machine
-            _write_machine(self._folder.path, self._machine)
-            assert isinstance(brought.found, RunSeen)
-            return brought.found
-        raise AssertionError("an engine reports every job")
+        (finished,) = self._run_jobs(None, [TuneJob(self._settings, str(self._folder.path))])
+        if isinstance(finished.result, FrxError):
+            raise finished.result
+        brought = finished.result
+        self._keep(BASELINE, brought.files, finished.placed)
+        if isinstance(brought.found, TrialError):
+            raise brought.found
+        self._machine = brought.machine
+        _write_machine(self._folder.path, self._machine)
+        assert isinstance(brought.found, RunSeen)
+        return brought.found
 
     def gather_facts(self, seen: RunSeen) -> WorkloadFacts:
         """Return the facts of the nodes that candidates run on."""

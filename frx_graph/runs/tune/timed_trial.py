@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol as Shape
 
 from frx_graph.errors import TrialError
@@ -18,7 +18,7 @@ from frx_graph.trials.configuration_trial import Gain, StepBlock, StepQuad
 from frx_graph.trials.protocol import Protocol
 from frx_graph.trials.samples import MeasuredQuad, count_quads, pause_seconds
 from frx_graph.trials.schedule import ABBA, Arm, Quad, make_schedule, select_next_quad
-from frx_graph.trials.verdict import Outcome, TrialStatistics, decide_early, decide_finally
+from frx_graph.trials.verdict import Outcome, TrialStatistics, Verdict, decide_early, decide_finally
 
 Progress = Callable[[str], None]
 
@@ -59,6 +59,10 @@ def run_timed_trial(
     kept: list[StepQuad] = []
     pair: int | None = None
     since_fresh = 0
+
+    def finish(verdict: Verdict) -> TimedResult:
+        return TimedResult(verdict.outcome, verdict.reason, _make_gain(verdict.statistics), tuple(kept))
+
     while (quad := select_next_quad(plan, [measured.void for measured in quads], rule.void_quads_allowed)) is not None:
         try:
             if quad.pair != pair:
@@ -66,13 +70,13 @@ def run_timed_trial(
                 pair, since_fresh = quad.pair, 0
             blocks = tuple(arms.run_block(arm) for arm in quad.arms)
         except ArmEndedError as ended:
+            known = finish(decide_finally(quads, rule))
             if ended.failed:
-                if ended.arm is Arm.BASELINE:
-                    raise TrialError(f"the baseline fails: {ended.detail}", "look at its stderr.log") from ended
-                return _make_result(Outcome.REJECT, f"it fails: {ended.detail}", quads, kept, rule)
+                _check_baseline(ended)
+                return replace(known, outcome=Outcome.REJECT, reason=f"it fails: {ended.detail}")
             if not since_fresh:
                 reason = f"the {ended.arm} ends before it has been measured once: {ended.detail}"
-                return _make_result(Outcome.INCONCLUSIVE, reason, quads, kept, rule)
+                return replace(known, outcome=Outcome.INCONCLUSIVE, reason=reason)
             pair = None
             continue
         since_fresh += 1
@@ -83,9 +87,8 @@ def run_timed_trial(
             pause(pause_seconds(quads))
         verdict = decide_early(quads, rule)
         if verdict is not None and not (whole and verdict.outcome is Outcome.PROMOTE):
-            return TimedResult(verdict.outcome, verdict.reason, _make_gain(verdict.statistics), tuple(kept))
-    verdict = decide_finally(quads, rule)
-    return TimedResult(verdict.outcome, verdict.reason, _make_gain(verdict.statistics), tuple(kept))
+            return finish(verdict)
+    return finish(decide_finally(quads, rule))
 
 
 def run_race(arms: Arms, *, by_sample: bool = False) -> TimedResult:
@@ -95,8 +98,7 @@ def run_race(arms: Arms, *, by_sample: bool = False) -> TimedResult:
         arms.start_fresh(Arm.BASELINE)
         blocks = tuple(arms.run_block(arm) for arm in quad.arms)
     except ArmEndedError as ended:
-        if ended.failed and ended.arm is Arm.BASELINE:
-            raise TrialError(f"the baseline fails: {ended.detail}", "look at its stderr.log") from ended
+        _check_baseline(ended)
         return TimedResult(Outcome.REJECT, f"the {ended.arm} failed: {ended.detail}", None, ())
     measured = _make_quad(quad, blocks, by_sample=by_sample or has_different_sizes(blocks))
     ratio = math.exp(measured.log_ratio)
@@ -121,10 +123,9 @@ def _make_quad(quad: Quad, blocks: Sequence[StepBlock], *, by_sample: bool) -> M
     return MeasuredQuad(quad, (first, second, third, fourth))
 
 
-def _make_result(
-    outcome: Outcome, reason: str, quads: Sequence[MeasuredQuad], kept: Sequence[StepQuad], rule: Protocol
-) -> TimedResult:
-    return TimedResult(outcome, reason, _make_gain(decide_finally(quads, rule).statistics), tuple(kept))
+def _check_baseline(ended: ArmEndedError) -> None:
+    if ended.failed and ended.arm is Arm.BASELINE:
+        raise TrialError(f"the baseline fails: {ended.detail}", "look at its stderr.log") from ended
 
 
 def _make_gain(found: TrialStatistics | None) -> Gain | None:
