@@ -90,7 +90,6 @@ class Analyst:
                     self.metrics.analysis_seconds.labels(task.value).observe(perf_counter() - start)
 
     async def _ask_while_connected(self, request: Request, job: AnalysisJob) -> Done:
-        """Return the answer. Raises `ClientDisconnect` if the client leaves first."""
         asked = asyncio.create_task(self._ask(request, job))
         gone = asyncio.create_task(_wait_for_disconnect(request))
         try:

@@ -32,7 +32,6 @@ def render_result(document: BaseModel | Advice) -> str:
 
 
 def _choose_page(document: BaseModel | Advice) -> tuple[str, dict[str, object]]:
-    """Return the name of the template, and its context."""
     match document:
         case Advice():
             return "advice", build_context(document, None, Path("/"), load_cards())

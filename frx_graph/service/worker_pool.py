@@ -72,7 +72,6 @@ class _Worker:
     _listening: asyncio.Task[None] | None = None
 
     def begin(self) -> None:
-        """Start a process, unless one is running or starting."""
         if not self.closed and self.process is None and (self._starting is None or self._starting.done()):
             self._starting = asyncio.create_task(self._start())
             # A waiting caller gets the error; otherwise the next call starts another process.
@@ -91,7 +90,6 @@ class _Worker:
         return self.process
 
     async def ask(self, job: AnalysisJob) -> Answer:
-        """Return the worker's answer. After a failure another process starts."""
         line = job.model_dump_json().encode() + b"\n"
         working = asyncio.create_task(self._run_job(await self.get_process(), line))
         try:
@@ -105,7 +103,6 @@ class _Worker:
             raise
 
     async def close(self) -> None:
-        """End the process at once."""
         self.closed = True
         if self._starting is not None:
             self._starting.cancel()
@@ -141,38 +138,32 @@ class _Worker:
 
     async def _run_job(self, process: asyncio.subprocess.Process, line: bytes) -> Answer:
         assert process.stdin is not None
+        fine = False
         try:
             async with asyncio.timeout(self.settings.analysis_seconds):
                 process.stdin.write(line)
                 await process.stdin.drain()
                 answer = await _read_line(process)
             found = _ANSWER.validate_json(answer)
+            self.jobs += 1
+            fine = self.jobs < _MOST_JOBS and not isinstance(found, OutOfMemory)
+            return found
         except TimeoutError:
-            await self._replace(process)
             seconds = self.settings.analysis_seconds
             raise TooSlowError(f"the analysis was ended: it took longer than {seconds:g} s") from None
         except (OSError, ValueError):
             died = await self._describe_death(process, "the analysis crashed its process")
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            await self._replace(process)
             if any(sign in died.said for sign in _NO_MEMORY):
                 return OutOfMemory()
             raise died from None
-        except BaseException:
-            await self._replace(process)
-            raise
-        self.jobs += 1
-        if self.jobs >= _MOST_JOBS or isinstance(found, OutOfMemory):
-            await self._replace(process)
-        return found
-
-    async def _replace(self, process: asyncio.subprocess.Process) -> None:
-        await self._end(process)
-        self.begin()
+        finally:
+            if not fine:
+                await self._end(process)
+                self.begin()
 
     async def _end(self, process: asyncio.subprocess.Process) -> None:
-        """Kill the process and its children."""
         self.process = None
         # After the wait, another process may reuse its number.
         if process.returncode is None:
@@ -198,7 +189,6 @@ class _Worker:
         return WorkerDiedError(message, how, self._said.decode(errors="replace"))
 
     async def _listen(self, process: asyncio.subprocess.Process) -> None:
-        """Read standard error to the end, and keep the last part."""
         assert process.stderr is not None
         while said := await process.stderr.read(_LONGEST_ANSWER):
             self._said = (self._said + said)[-_LAST_WORDS:]

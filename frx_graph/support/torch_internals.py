@@ -107,40 +107,30 @@ if TYPE_CHECKING:
 
 _LATE = {
     # Stores of process groups. Since 1.8.
-    "torch._C._distributed_c10d": ("PrefixStore", "Store"),
+    "torch._C._distributed_c10d": "PrefixStore Store",
     # Dynamo: backends, cached code, errors, counters. Since 2.0; by 2.13 `FailOnRecompileLimitHit`, `compile_lock` and
     # `remove_from_cache`.
-    "torch._dynamo": ("list_backends", "lookup_backend"),
-    "torch._dynamo.backends.common": ("aot_autograd",),
-    "torch._dynamo.convert_frame": ("compile_lock",),
-    "torch._dynamo.eval_frame": ("remove_from_cache",),
-    "torch._dynamo.exc": (
-        "BackendCompilerFailed",
-        "FailOnRecompileLimitHit",
-        "RestartAnalysis",
-        "TorchDynamoException",
-    ),
-    "torch._dynamo.utils": ("counters",),
+    "torch._dynamo": "list_backends lookup_backend",
+    "torch._dynamo.backends.common": "aot_autograd",
+    "torch._dynamo.convert_frame": "compile_lock",
+    "torch._dynamo.eval_frame": "remove_from_cache",
+    "torch._dynamo.exc": "BackendCompilerFailed FailOnRecompileLimitHit RestartAnalysis TorchDynamoException",
+    "torch._dynamo.utils": "counters",
     # AOTAutograd and its partitioner. Since 2.0; the hooks by 2.13.
-    "torch._functorch._aot_autograd.logging_utils": ("setup_stacktrace_preservation_hooks",),
-    "torch._functorch.partitioners": ("default_partition",),
+    "torch._functorch._aot_autograd.logging_utils": "setup_stacktrace_preservation_hooks",
+    "torch._functorch.partitioners": "default_partition",
     # Inductor: modes, entry points, scheduler. Since 2.0; by 2.13 `CustomGraphPass`, `MemoryUsageType` and
     # `CompiledFxGraph`.
-    "torch._inductor": ("list_mode_options",),
-    "torch._inductor.compile_fx": ("compile_fx", "compile_fx_inner"),
-    "torch._inductor.custom_graph_pass": ("CustomGraphPass",),
-    "torch._inductor.decomposition": ("select_decomp_table",),
-    "torch._inductor.loop_body": ("MemoryUsageType",),
-    "torch._inductor.output_code": ("CompiledFxGraph",),
-    "torch._inductor.scheduler": (
-        "ExternKernelSchedulerNode",
-        "ForeachKernelSchedulerNode",
-        "OutputNode",
-        "SchedulerNode",
-    ),
-    "torch._inductor.virtualized": ("V",),
+    "torch._inductor": "list_mode_options",
+    "torch._inductor.compile_fx": "compile_fx compile_fx_inner",
+    "torch._inductor.custom_graph_pass": "CustomGraphPass",
+    "torch._inductor.decomposition": "select_decomp_table",
+    "torch._inductor.loop_body": "MemoryUsageType",
+    "torch._inductor.output_code": "CompiledFxGraph",
+    "torch._inductor.scheduler": "ExternKernelSchedulerNode ForeachKernelSchedulerNode OutputNode SchedulerNode",
+    "torch._inductor.virtualized": "V",
 }
-"""Names that `import torch` does not load, by their modules."""
+"""Names that `import torch` does not load, separated by spaces, by their modules."""
 _LATE_MODULES = {
     # Since 2.0.
     "convert_frame": "torch._dynamo.convert_frame",
@@ -159,7 +149,7 @@ if not TYPE_CHECKING:
         if name in _LATE_MODULES:
             return importlib.import_module(_LATE_MODULES[name])
         for path, names in _LATE.items():
-            if name in names:
+            if name in names.split():
                 return getattr(importlib.import_module(path), name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

@@ -20,7 +20,6 @@ from frx_graph.analyzers.run.steps import Scope
 from frx_graph.errors import FrxError, summarize_error
 from frx_graph.evidence.run import bundle_layout
 from frx_graph.evidence.run.bundle import open_bundle
-from frx_graph.measure.machine.device_state import load_nvml
 from frx_graph.reports.kernels.explain_prompt import render_explanation
 from frx_graph.reports.runs.run_document import format_summary
 from frx_graph.reports.runs.run_explanation import explain_run
@@ -103,15 +102,12 @@ def collect_run(settings: RunSettings, *, stdout: int | None = STDOUT, stderr: i
 
 @dataclass(slots=True)
 class _RunInProgress:
-    """A run in progress, and its record so far."""
-
     settings: RunSettings
     metadata: RunMetadata
     warnings: list[str] = field(default_factory=list)
     imported: dict[PurePosixPath, Path] = field(default_factory=dict)
 
     def run(self, stdout: int | None, stderr: int | None) -> WorkloadEnd:
-        """Run the workload to its end."""
         folder, settings = self.settings.folder, self.settings
         with contextlib.ExitStack() as sampling:
 
@@ -171,7 +167,6 @@ class _RunInProgress:
         return document
 
     def finish(self) -> Path | None:
-        """Write the metadata and the manifest, then the zip of all."""
         folder = self.settings.folder
         missing = [*self._find_missing()]
         files = list_bundle_files(folder)
@@ -189,7 +184,11 @@ class _RunInProgress:
                 files=tuple(self._describe_manifest_file(file) for file in files if file != bundle_layout.MANIFEST),
             )
             write_atomically(folder / bundle_layout.MANIFEST, _dump_json(manifest).decode())
-        archive = self._write_archive() if self.settings.zip else None
+        archive = self.settings.archive if self.settings.zip else None
+        if archive is not None:
+            with self._turn_errors_into_warnings("there is no zip"):
+                write_zip(archive, folder, list_bundle_files(folder))
+            archive = archive if archive.exists() else None
         self.metadata = self.metadata.model_copy(
             update={
                 "artifacts": tuple(self._describe_artifact(file) for file in list_bundle_files(folder)),
@@ -198,21 +197,12 @@ class _RunInProgress:
         )
         return archive
 
-    def _write_archive(self) -> Path | None:
-        archive = self.settings.archive
-        with self._turn_errors_into_warnings("there is no zip"):
-            write_zip(archive, self.settings.folder, list_bundle_files(self.settings.folder))
-        return archive if archive.exists() else None
-
     def _make_samplers(self, ancestor: int) -> Iterator[Sampler]:
         folder, seconds = self.settings.folder, self.settings.interval_ms / 1000
         yield Sampler(folder / bundle_layout.HOST_METRICS, seconds, make_host_reader(ancestor))
-        nvml = load_nvml()
-        devices = {} if nvml is None else device_sampling.find_visible_devices(nvml)
-        if nvml is not None and devices:
-            yield Sampler(
-                folder / bundle_layout.GPU_METRICS, seconds, device_sampling.make_device_reader(nvml, devices)
-            )
+        devices = device_sampling.make_device_sampler(folder / bundle_layout.GPU_METRICS, seconds)
+        if devices is not None:
+            yield devices
         else:
             self.warnings.append(NO_GPU)
 
@@ -235,17 +225,15 @@ class _RunInProgress:
         return tuple(map(escape_surrogates, self.warnings))
 
     def _describe_artifact(self, file: PurePosixPath) -> Artifact:
-        source = self.imported.get(file)
-        size = (self.settings.folder / file).stat().st_size
-        return Artifact(
-            path=str(file), bytes=size, imported_from=None if source is None else escape_surrogates(str(source))
-        )
+        source = escape_surrogates(str(self.imported[file])) if file in self.imported else None
+        return Artifact(path=str(file), bytes=self._measure_size(file), imported_from=source)
 
     def _describe_manifest_file(self, file: PurePosixPath) -> ManifestFile:
-        path = self.settings.folder / file
-        return ManifestFile(
-            path=str(file), bytes=path.stat().st_size, sha256=hash_file(path), imported=file in self.imported
-        )
+        digest, imported = hash_file(self.settings.folder / file), file in self.imported
+        return ManifestFile(path=str(file), bytes=self._measure_size(file), sha256=digest, imported=imported)
+
+    def _measure_size(self, file: PurePosixPath) -> int:
+        return (self.settings.folder / file).stat().st_size
 
     def _update_metadata(self, **known: object) -> None:
         self.metadata = self.metadata.model_copy(update=known)

@@ -8,8 +8,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from frx_graph.measure.machine.device_state import load_nvml
+from frx_graph.runs.collect.sampling import Sampler
 
 HEADER = (
     b"timestamp, index, utilization.gpu [%], utilization.memory [%], memory.used [MiB], memory.total [MiB], "
@@ -74,6 +78,14 @@ def make_device_reader(
         return "".join(f"{', '.join((when, *format_device(*device)))}\n" for device in devices.items()).encode()
 
     return read_rows
+
+
+def make_device_sampler(path: Path, interval_seconds: float, environ: Mapping[str, str] = os.environ) -> Sampler | None:
+    """Return a sampler of the devices that a program sees, which appends to the file at `path`; None if there are
+    none."""
+    nvml = load_nvml()
+    devices = {} if nvml is None else find_visible_devices(nvml, environ)
+    return Sampler(path, interval_seconds, make_device_reader(nvml, devices)) if nvml is not None and devices else None
 
 
 def _matches_device(nvml: ModuleType, word: str, number: int, handle: Any) -> bool:

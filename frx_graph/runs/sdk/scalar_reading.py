@@ -123,8 +123,6 @@ class _PinnedPlaces:
 
 
 class _PendingCopy:
-    """A value that is being copied to a place."""
-
     __slots__ = ("_place", "_places", "_value")
 
     def __init__(self, places: _PinnedPlaces, place: int) -> None:

@@ -165,7 +165,6 @@ class _ProcessSession:
             return self.session
 
     def restart_after_fork(self) -> None:
-        """Restart the session in a forked child."""
         self._making = threading.RLock()
         HERE.step, HERE.loading = None, False
         if self.session is not None:

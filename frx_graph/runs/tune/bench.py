@@ -154,7 +154,6 @@ class TuneBench:
         warmup: int,
         steps: int,
     ) -> ConfigurationTrial:
-        """Return the trial with its times."""
         variables = join_variables(found.against, found.configuration.variables)
         try:
             timed = self._measure_arms(found.against, variables, place / _PROCESSES, decide, warmup, steps)

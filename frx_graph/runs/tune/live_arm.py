@@ -117,13 +117,11 @@ class LiveArm(contextlib.AbstractContextManager["LiveArm"]):
             if enough():
                 return
             if over:
-                raise ArmEndedError(
-                    self.arm, self.workload.exit_code, describe_end(self.workload.exit_code, self.steps)
-                )
+                code = self.workload.exit_code
+                raise ArmEndedError(self.arm, code, _describe_end(code, len(self.steps)))
             if self._get_running_seconds() >= self._start.limit_seconds:
-                raise ArmEndedError(
-                    self.arm, None, f"it has run for {self._start.limit_seconds:g} s, all it may: --time-budget-s"
-                )
+                spent = f"it has run for {self._start.limit_seconds:g} s, all it may: --time-budget-s"
+                raise ArmEndedError(self.arm, None, spent)
             time.sleep(_POLL_SECONDS)
 
     def _get_running_seconds(self) -> float:
@@ -193,12 +191,11 @@ def make_folder_variables(folder: Path) -> dict[str, str]:
     }
 
 
-def describe_end(exit_code: int | None, steps: Sequence[EndedStep]) -> str:
-    """Describe how an arm ended, for people."""
-    if exit_code:
-        what = f"signal {-exit_code} has ended it" if exit_code < 0 else f"it ends with exit code {exit_code}"
-        return f"{what}, after {len(steps)} steps"
-    return f"it ends after {len(steps)} steps"
+def _describe_end(exit_code: int | None, steps: int) -> str:
+    if not exit_code:
+        return f"it ends after {steps} steps"
+    what = f"signal {-exit_code} has ended it" if exit_code < 0 else f"it ends with exit code {exit_code}"
+    return f"{what}, after {steps} steps"
 
 
 def _read_throttling() -> processor_state.CpuThrottling:

@@ -131,10 +131,16 @@ def select_block(
     if len(inside) < length.ends:
         return None
     counted = inside[length.settle : length.ends]
-    samples = [step.samples for step in counted[1:]]
-    return StepBlock(
-        arm,
-        # A clock that is set back, or two events at one moment, must not give a time of 0.
-        tuple(max(after.end_ns - before.end_ns, 1) / 1e9 for before, after in itertools.pairwise(counted)),
-        sum(told) if len(told := [count for count in samples if count]) == len(samples) else None,
-    )
+    return StepBlock(arm, compute_step_seconds(counted), sum_samples(counted[1:]))
+
+
+def compute_step_seconds(steps: Sequence[EndedStep]) -> tuple[float, ...]:
+    """Return the seconds between the ends of steps."""
+    # A clock that is set back, or two events at one moment, must not give a time of 0.
+    return tuple(max(after.end_ns - before.end_ns, 1) / 1e9 for before, after in itertools.pairwise(steps))
+
+
+def sum_samples(steps: Sequence[EndedStep]) -> int | None:
+    """Return the samples of all steps; None if one is unknown."""
+    told = [step.samples for step in steps if step.samples]
+    return sum(told) if told and len(told) == len(steps) else None

@@ -112,7 +112,7 @@ def run_workload(
             stack.callback(output.close)
             tell = functools.partial(started or (lambda _: None), guard.pid)
             end = _follow_guard(guarded, command[0], signals, tell)
-            output.finish(signals.is_impatient)
+            output.finish(lambda: signals.killed)
         finally:
             # The guard ends the remaining processes, and then itself.
             guarded.close()
@@ -145,18 +145,15 @@ def _follow_guard(
 
 
 class _SignalForwarder:
-    """Passes signals on to the workload."""
-
     def __init__(self, send: Callable[[int], None], patience_seconds: float) -> None:
         self._send = send
         self._patience = patience_seconds
         self._first: float | None = None
         self._kill_at = math.inf
-        self._killed = False
+        self.killed = False
 
     @contextlib.contextmanager
     def forward_signals(self) -> Iterator[None]:
-        """Pass this process's signals on while the block runs."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -172,13 +169,8 @@ class _SignalForwarder:
                 signal.signal(number, before[number])
 
     def kill_if_due(self) -> None:
-        """Kill it if its time is over."""
         if time.monotonic() >= self._kill_at:
             self._kill()
-
-    def is_impatient(self) -> bool:
-        """Return True after a second signal to end."""
-        return self._killed
 
     def _handle_signal(self, number: int, _frame: FrameType | None) -> None:
         now = time.monotonic()
@@ -191,7 +183,7 @@ class _SignalForwarder:
             self._kill()
 
     def _kill(self) -> None:
-        self._killed, self._kill_at = True, math.inf
+        self.killed, self._kill_at = True, math.inf
         self._send(signal.SIGKILL)
 
 
@@ -202,11 +194,9 @@ def redact_secrets(command: Sequence[str]) -> tuple[str, ...]:
     hide = False
     for word in map(escape_surrogates, command):
         name, is_set, _ = word.partition("=")
-        if hide and not word.startswith("-"):
-            shown.append(REDACTED)
-            hide = False
-            continue
-        secret = _SECRET.search(_CAMEL.sub("-", name)) is not None
+        hidden = hide and not word.startswith("-")
+        secret = not hidden and _SECRET.search(_CAMEL.sub("-", name)) is not None
         hide = secret and not is_set and name.startswith("-")
-        shown.append(f"{name}={REDACTED}" if secret and is_set else _USER_OF_URL.sub(REDACTED, word))
+        plain = f"{name}={REDACTED}" if secret and is_set else _USER_OF_URL.sub(REDACTED, word)
+        shown.append(REDACTED if hidden else plain)
     return tuple(shown)
