@@ -89,7 +89,9 @@ def _check_recording() -> Iterator[Check]:
 
 
 def _check_compilers() -> Iterator[Check]:
-    if (compiler := _find_cpp_compiler()) is not None:
+    # Inductor takes only the compiler that `CXX` names, or a default: `cpp.cxx` in torch/_inductor/config.py.
+    words = os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++").split()
+    if words and (compiler := shutil.which(words[0])) is not None:
         yield Check("C++ compiler", compiler)
     else:
         hint = "Inductor needs one to compile for the CPU: install g++ (clang++ on macOS), or name one in CXX"
@@ -195,13 +197,6 @@ _CHECKS: tuple[Callable[[], Iterator[Check]], ...] = (
 def list_usable_devices() -> tuple[str, ...]:
     """Return the device types that this torch can use here."""
     return ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
-
-
-def _find_cpp_compiler() -> str | None:
-    """Return the path of Inductor's compiler; None if there is none. Inductor takes only the compiler that `CXX` names,
-    or by default g++, on macOS clang++: `cpp.cxx` in torch/_inductor/config.py."""
-    words = os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++").split()
-    return shutil.which(words[0]) if words else None
 
 
 def _find_package_version(package: str) -> str | None:

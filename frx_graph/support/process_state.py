@@ -95,16 +95,15 @@ def _preserve_compilation_records() -> Iterator[None]:
     try:
         yield
     finally:
-        for name in list(counters):
-            if name not in counts:
-                del counters[name]
-                continue
+        for name in counters.keys() - counts.keys():
+            del counters[name]
+        for name, count in counts.items():
             counters[name].clear()
-            counters[name].update(counts[name])
-        for name, seconds in list(dynamo_utils.compilation_time_metrics.items()):
-            if name not in phases:
-                del dynamo_utils.compilation_time_metrics[name]
-                continue
+            counters[name].update(count)
+        timed = dynamo_utils.compilation_time_metrics
+        for name in timed.keys() - phases.keys():
+            del timed[name]
+        for name, seconds in timed.items():
             del seconds[phases[name] :]
         kept = getattr(dynamo_utils, "_compilation_metrics", None)
         if kept is not None and compiled is not None:

@@ -7,6 +7,7 @@ say how far the run has come. Events and samples are appended row by row; other 
 from __future__ import annotations
 
 import contextlib
+import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -24,7 +25,6 @@ from frx_graph.reports.kernels.explain_prompt import render_explanation
 from frx_graph.reports.runs.run_document import format_summary
 from frx_graph.reports.runs.run_explanation import explain_run
 from frx_graph.reports.runs.run_parts import RunDocument
-from frx_graph.runs.collect import device_sampling
 from frx_graph.runs.collect.bundle_writing import hash_file, list_bundle_files, make_folder, write_zip
 from frx_graph.runs.collect.imported_artifacts import gather_traces, import_traces
 from frx_graph.runs.collect.run_metadata import (
@@ -36,7 +36,7 @@ from frx_graph.runs.collect.run_metadata import (
     describe_host,
 )
 from frx_graph.runs.collect.run_settings import RunSettings
-from frx_graph.runs.collect.sampling import HOST_HEADER, Sampler, make_host_reader
+from frx_graph.runs.collect.sampling import DEVICE_HEADER, HOST_HEADER, Sampler, make_device_sampler, make_host_reader
 from frx_graph.runs.workload.workload import STDERR, STDOUT, WorkloadEnd, WorkloadError, redact_secrets, run_workload
 from frx_graph.support.atomic_file import write_all_atomically, write_atomically
 from frx_graph.support.plain_text import escape_surrogates
@@ -87,7 +87,7 @@ def collect_run(settings: RunSettings, *, stdout: int | None = STDOUT, stderr: i
         {
             bundle_layout.METADATA: _dump_json(collection.metadata),
             bundle_layout.RUN_CONFIG: settings.format_config(host).encode(),
-            bundle_layout.GPU_METRICS: device_sampling.HEADER,
+            bundle_layout.GPU_METRICS: DEVICE_HEADER,
             bundle_layout.HOST_METRICS: HOST_HEADER,
         },
     )
@@ -126,7 +126,8 @@ class _RunInProgress:
                     started=start_samplers,
                 )
             except WorkloadError:
-                _remove_unstarted(folder)
+                # The collector has written every file in it.
+                shutil.rmtree(folder)
                 raise
             # Write this first: the analysis takes a while, and may be interrupted.
             self._update_metadata(
@@ -149,8 +150,7 @@ class _RunInProgress:
         for given in self.settings.artifacts or ():
             if not given.is_dir():
                 self.warnings.append(f"there is no --artifact-dir {given}")
-        imported, warnings = import_traces(self.settings.artifact_folders, self.settings.folder, since)
-        self.imported = {trace.path: trace.source for trace in imported}
+        self.imported, warnings = import_traces(self.settings.artifact_folders, self.settings.folder, since)
         self.warnings += warnings
 
     def write_analysis(self) -> RunDocument | None:
@@ -200,7 +200,7 @@ class _RunInProgress:
     def _make_samplers(self, ancestor: int) -> Iterator[Sampler]:
         folder, seconds = self.settings.folder, self.settings.interval_ms / 1000
         yield Sampler(folder / bundle_layout.HOST_METRICS, seconds, make_host_reader(ancestor))
-        devices = device_sampling.make_device_sampler(folder / bundle_layout.GPU_METRICS, seconds)
+        devices = make_device_sampler(folder / bundle_layout.GPU_METRICS, seconds)
         if devices is not None:
             yield devices
         else:
@@ -248,13 +248,6 @@ class _RunInProgress:
             self.warnings.append(f"{what}: {error}")
         except Exception as error:  # noqa: BLE001 - a failed analysis must not lose the run
             self.warnings.append(f"{what}: {summarize_error(error)}")
-
-
-def _remove_unstarted(folder: Path) -> None:
-    """Remove the folder of a workload that was not started. The collector has written every file in it."""
-    for path in sorted(folder.rglob("*"), reverse=True):
-        path.rmdir() if path.is_dir() else path.unlink()
-    folder.rmdir()
 
 
 def _dump_json(model: BaseModel) -> bytes:

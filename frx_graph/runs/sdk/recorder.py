@@ -25,11 +25,9 @@ class StepMarks(Protocol):
 
     def begin_step(self) -> None:
         """A step begins."""
-        ...
 
     def end_step(self) -> None:
         """It has ended."""
-        ...
 
 
 class Recorder:

@@ -44,7 +44,10 @@ class TraceBudget:
         if event[0] is format_shapes and event[3] is SnapshotOf.BATCH:
             return (event,)
         self._steps += ends
-        if ends and self._steps >= self._update_stride():
+        while self.written >= self._next_stride_at:
+            self._stride = self._stride * 2 or _FIRST_STRIDE
+            self._next_stride_at += max(self._max_bytes // _SHARE, 1)
+        if ends and self._steps >= self._stride:
             since = self._missing_since or event[1]
             message = f"the events have filled their file ({self._max_bytes} bytes); only some steps are kept"
             gap = format_warning, since, None, message, self._missing, max(since, self._missing_until)
@@ -56,9 +59,3 @@ class TraceBudget:
         self._missing_until = event[1]
         self._missing += 1
         return ()
-
-    def _update_stride(self) -> int:
-        while self.written >= self._next_stride_at:
-            self._stride = self._stride * 2 or _FIRST_STRIDE
-            self._next_stride_at += max(self._max_bytes // _SHARE, 1)
-        return self._stride

@@ -15,7 +15,7 @@ from frx_graph.runs.tune.examination import Diagnose, examine_run
 from frx_graph.runs.tune.live_arm import AlternatingArms, ArmEndedError, ArmStart, SuccessiveArms
 from frx_graph.runs.tune.quality import MOST_MEMORY, find_failures
 from frx_graph.runs.tune.settings import TuneSettings
-from frx_graph.runs.tune.timed_trial import Arms, TimedResult, has_different_sizes, run_race, run_timed_trial
+from frx_graph.runs.tune.timed_trial import TimedResult, has_different_sizes, run_race, run_timed_trial
 from frx_graph.runs.tune.tune_folder import BASELINE, TuneFolder
 from frx_graph.runs.tune.workload_facts import WorkloadFacts, gather_workload_facts
 from frx_graph.trials.configuration_trial import Configuration, ConfigurationTrial, Fate, Kind, RunSeen
@@ -106,7 +106,7 @@ class TuneBench:
             reason = "the number of samples in a step is unknown, and another batch size is compared by samples"
             return replace(found, reason=reason)
 
-        def decide(arms: Arms) -> TimedResult:
+        def decide(arms: AlternatingArms) -> TimedResult:
             rule = self.settings.make_protocol(candidates, successive=self.one_at_a_time)
             whole = found.kind is Kind.FINAL
             return run_timed_trial(arms, rule, by_sample=by_sample, whole=whole, progress=self._progress)
@@ -149,7 +149,7 @@ class TuneBench:
         self,
         found: ConfigurationTrial,
         place: Path,
-        decide: Callable[[Arms], TimedResult],
+        decide: Callable[[AlternatingArms], TimedResult],
         by_sample: bool,
         warmup: int,
         steps: int,
@@ -175,7 +175,7 @@ class TuneBench:
         against: Variables,
         variables: Variables,
         folder: Path,
-        decide: Callable[[Arms], TimedResult],
+        decide: Callable[[AlternatingArms], TimedResult],
         warmup: int,
         steps: int,
     ) -> TimedResult:

@@ -21,7 +21,7 @@ from frx_graph.evidence.run.bundle_layout import GPU_METRICS
 from frx_graph.evidence.run.device_samples import read_device_samples
 from frx_graph.measure.machine.control_groups import get_available_memory
 from frx_graph.reports.render.quantities import drop_non_finite
-from frx_graph.runs.collect.device_sampling import HEADER, make_device_sampler
+from frx_graph.runs.collect.sampling import DEVICE_HEADER, make_device_sampler
 from frx_graph.runs.tune.live_arm import ArmEndedError, ArmStart, LiveArm
 from frx_graph.runs.tune.step_stream import compute_step_seconds, sum_samples
 from frx_graph.support.atomic_file import write_atomically
@@ -119,7 +119,7 @@ def sample_devices(folder: Path, interval_seconds: float, environment: Mapping[s
     if sampler is None:
         yield
         return
-    path.write_bytes(HEADER)
+    path.write_bytes(DEVICE_HEADER)
     sampler.start()
     try:
         yield

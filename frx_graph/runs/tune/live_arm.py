@@ -151,7 +151,8 @@ class AlternatingArms(contextlib.ExitStack):
         self._numbers = itertools.count()
 
     def start_fresh(self, first: Arm) -> None:
-        """Raises `ArmEndedError` for an arm that ends during its warm-up."""
+        """End running programs, and restart both, `first` first. Raises `ArmEndedError` for one that ends during its
+        warm-up."""
         self.close()
         number = next(self._numbers)
         for arm in (first, Arm.CANDIDATE if first is Arm.BASELINE else Arm.BASELINE):

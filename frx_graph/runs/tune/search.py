@@ -13,37 +13,19 @@ early.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Protocol
 
 from frx_graph.reports.render.quantities import format_frequency
-from frx_graph.runs.tune.bench import Variables, join_variables
+from frx_graph.runs.tune.bench import TuneBench, Variables, join_variables
+from frx_graph.runs.tune.cluster_bench import ClusterBench
 from frx_graph.runs.tune.families import Family
 from frx_graph.runs.tune.settings import TuneSettings
 from frx_graph.runs.tune.workload_facts import WorkloadFacts
 from frx_graph.trials.configuration_trial import Configuration, ConfigurationTrial, Fate, Kind, RunSeen, Tier
 
 FINAL_ID = "final"
-
-
-class TrialBench(Protocol):
-    """Runs and times configurations."""
-
-    def run_baseline(self) -> RunSeen:
-        """Run the program as it is."""
-
-    def record_refusal(
-        self, kind: Kind, candidate: Configuration, against: Variables, reason: str
-    ) -> ConfigurationTrial:
-        """Note that a candidate was not run."""
-
-    def run_trials(
-        self, kind: Kind, candidates: Iterable[Configuration], against: Variables, baseline: RunSeen, number: int
-    ) -> Iterator[ConfigurationTrial]:
-        """Yield races or whole trials, each as soon as it has finished. A candidate is taken when it is begun; alpha is
-        divided by `number`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,18 +41,13 @@ class SearchState:
     """Families and candidates that were skipped, each with the reason."""
     complete: bool = False
 
-    @property
-    def winner(self) -> ConfigurationTrial | None:
-        """The recommended configuration."""
-        return next((t for t in self.trials if t.kind is Kind.FINAL and t.fate is Fate.PROMOTE), None)
-
 
 @dataclass(slots=True)
 class Search:
     """`facts` makes the facts of a configuration's run. `note` receives every result as soon as it is known, `say`
     messages for people."""
 
-    bench: TrialBench
+    bench: TuneBench | ClusterBench
     families: Sequence[Family]
     settings: TuneSettings
     facts: Callable[[RunSeen], WorkloadFacts]
@@ -87,7 +64,9 @@ class Search:
         """Run all stages and the final trial. Raises `TrialError` if the program itself fails."""
         self.say("Running baseline...")
         seen = self._baseline = self.bench.run_baseline()
-        self.say(f"  Baseline: {_format_speed(seen)} ({_format_end(seen)})")
+        step = seen.seconds_per_step
+        speed = format_frequency(1 / step, "steps/sec") if step else "unknown"
+        self.say(f"  Baseline: {speed} ({_format_end(seen)})")
         named = self.settings.families
         wanted = [family for family in self.families if not named or family.name in named]
         able = {family.name: self._count_able(family, seen) for family in wanted}
@@ -257,11 +236,6 @@ def format_outcome(trial: ConfigurationTrial) -> str:
 
 def _get_ratio(trial: ConfigurationTrial) -> float:
     return trial.gain.ratio if trial.gain is not None else 0.0
-
-
-def _format_speed(seen: RunSeen) -> str:
-    step = seen.seconds_per_step
-    return "unknown" if not step else format_frequency(1 / step, "steps/sec")
 
 
 def _format_end(seen: RunSeen) -> str:

@@ -10,10 +10,9 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol as Shape
 
 from frx_graph.errors import TrialError
-from frx_graph.runs.tune.live_arm import ArmEndedError
+from frx_graph.runs.tune.live_arm import AlternatingArms, ArmEndedError
 from frx_graph.trials.configuration_trial import Gain, StepBlock, StepQuad
 from frx_graph.trials.protocol import Protocol
 from frx_graph.trials.samples import MeasuredQuad, count_quads, pause_seconds
@@ -21,16 +20,6 @@ from frx_graph.trials.schedule import ABBA, Arm, Quad, make_schedule, select_nex
 from frx_graph.trials.verdict import Outcome, TrialStatistics, Verdict, decide_early, decide_finally
 
 Progress = Callable[[str], None]
-
-
-class Arms(Shape):
-    """Runs blocks of both programs. All methods raise `ArmEndedError`."""
-
-    def start_fresh(self, first: Arm) -> None:
-        """End running programs, and restart both, `first` first."""
-
-    def run_block(self, arm: Arm) -> StepBlock:
-        """Run a block of one of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +33,7 @@ class TimedResult:
 
 
 def run_timed_trial(
-    arms: Arms,
+    arms: AlternatingArms,
     rule: Protocol,
     *,
     by_sample: bool = False,
@@ -91,7 +80,7 @@ def run_timed_trial(
     return finish(decide_finally(quads, rule))
 
 
-def run_race(arms: Arms, *, by_sample: bool = False) -> TimedResult:
+def run_race(arms: AlternatingArms, *, by_sample: bool = False) -> TimedResult:
     """Run one quad, which cannot promote. Raises `TrialError` if the baseline fails."""
     quad = Quad(0, 0, ABBA)
     try:

@@ -58,14 +58,8 @@ class TuneRun:
 
     def run(self) -> TuneDocument:
         """Run the tune. Raises `TrialError` if the program itself fails; the report then says how far it came."""
-        search = Search(
-            self._bench,
-            list_families(self._settings),
-            self._settings,
-            facts=self._bench.gather_facts,
-            note=self._note,
-            say=self._say,
-        )
+        families = list_families(self._settings)
+        search = Search(self._bench, families, self._settings, self._bench.gather_facts, self._note, self._say)
         try:
             self._note(search.run())
         except Exception:

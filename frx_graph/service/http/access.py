@@ -1,13 +1,14 @@
-"""Serve only requests that use a name of the service and carry the token, if one is set."""
+"""Serve only requests that use a name of the service and carry the token, if one is set, and restrict browsers."""
 
 from __future__ import annotations
 
 import base64
 import binascii
 import hmac
+from typing import Final
 
-from starlette.datastructures import Headers
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from frx_graph.service.http.problem import ProblemError, respond_problem
 from frx_graph.service.settings import ServiceSettings, is_loopback
@@ -16,6 +17,22 @@ OPEN = frozenset({"/healthz"})
 """Paths that reveal nothing private, and so need no token."""
 _OWN_SITES = frozenset({"same-origin", "none"})
 """Values of `Sec-Fetch-Site` for the service's own pages and for the user. Other programs send no such header."""
+POLICY: Final = (
+    "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; form-action 'self'; "
+    "base-uri 'none'; frame-ancestors 'none'"
+)
+_HEADERS: Final = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    # Without a referrer the origin of the service's own forms would be "null", like that of hostile forms.
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+}
+_KEPT = "/static/"
+"""Path of the package's own files. All other answers are private, and must not be cached."""
 _CHALLENGE = 'Basic realm="frx-graph", charset="UTF-8"'
 
 
@@ -90,3 +107,22 @@ def _parse_token(header: bytes) -> bytes:
         except (binascii.Error, ValueError):
             return b""
     return b""
+
+
+class SecurityHeaders:
+    """ASGI middleware. Its headers restrict a browser to content from the service itself."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve the request, and add the headers to its answer."""
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers.update(_HEADERS)
+                headers.setdefault("Cache-Control", "max-age=3600" if scope["path"].startswith(_KEPT) else "no-store")
+            await send(message)
+
+        await self._app(scope, receive, send_with_headers if scope["type"] == "http" else send)
