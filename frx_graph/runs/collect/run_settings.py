@@ -85,10 +85,7 @@ class RunSettings:
             **inherited,
             "FRX_RUN_ID": self.run_id,
             "FRX_JOB_NAME": self.name,
-            "FRX_OUTPUT_DIR": str(self.folder),
-            "FRX_RAW_TRACE_PATH": str(self.folder / bundle_layout.EVENTS),
-            "FRX_DERIVED_SUMMARY_PATH": str(self.folder / bundle_layout.SUMMARY),
-            "FRX_AUTO_PERSIST": "1",
+            **make_folder_variables(self.folder),
             "FRX_SAMPLE_INTERVAL_MS": str(self.interval_ms),
         }
 
@@ -131,6 +128,16 @@ class RunSettings:
         if given is not None and not isinstance(given, dict):
             raise OptionError(f"--config {self.config} is not a mapping of names to values")
         return given or {}
+
+
+def make_folder_variables(folder: Path) -> dict[str, str]:
+    """Return the variables by which a workload writes its records to `folder`, which must be absolute."""
+    return {
+        "FRX_OUTPUT_DIR": str(folder),
+        "FRX_RAW_TRACE_PATH": str(folder / bundle_layout.EVENTS),
+        "FRX_DERIVED_SUMMARY_PATH": str(folder / bundle_layout.SUMMARY),
+        "FRX_AUTO_PERSIST": "1",
+    }
 
 
 def make_run_id() -> str:

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
 MOST_TENSORS = 64
 MOST_THINGS = 256
 DEEPEST = 8
-MOST_LAYOUTS = 256
-"""Most layouts that get a number; a loader that pads to the longest text has a few dozen."""
 _LONGEST_NAME = 200
 _LONG = 16
 _MOST_TYPES = 1024
@@ -30,28 +28,6 @@ Layout: TypeAlias = tuple[TensorLayout, ...]
 
 # Not an enum: looking up a member takes as long as reading a tensor's strides.
 _TENSOR, _MAPPING, _SEQUENCE, _NAMED, _DATACLASS, _OTHER = range(6)
-
-
-class BatchLayouts:
-    """Numbers the layouts of batches, in order of appearance."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[Layout, int] = {}
-        self.known: Callable[[Layout], int | None] = self._numbers.get
-        """Return the number of a known layout; None for a new one, and beyond `MOST_LAYOUTS`."""
-        self._overflowed = False
-
-    def number(self, layout: Layout) -> tuple[int | None, bool]:
-        """Return the layout's number, and True if it is new. The number is None beyond `MOST_LAYOUTS`; only the first
-        of these is new."""
-        number = self._numbers.get(layout)
-        if number is not None:
-            return number, False
-        if len(self._numbers) == MOST_LAYOUTS:
-            first, self._overflowed = not self._overflowed, True
-            return None, first
-        number = self._numbers[layout] = len(self._numbers)
-        return number, True
 
 
 def read_layout(batch: object) -> Layout:

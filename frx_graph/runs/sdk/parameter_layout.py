@@ -83,13 +83,9 @@ class WatchedModels:
         Also None for an object that is not a module, and beyond `MOST_MODELS`. Raises `TypeError` for objects without
         weak references.
         """
-        try:
-            watch = self._watches[id(model)]
-        except KeyError:
-            begun = self._begin_watch(model)
-            if begun is None:
-                return None
-            watch = begun
+        watch = self._watches.get(id(model)) or self._begin_watch(model)
+        if watch is None:
+            return None
         watch.countdown -= 1
         return watch if watch.countdown <= 0 else None
 

@@ -62,11 +62,15 @@ class DeviceScalars:
         """Begin to copy a tensor of one element, behind what its device has to do; None if that cannot be done."""
         import torch
 
-        if tensor.numel() != 1 or (self._pinned and torch.cuda.is_current_stream_capturing()):
+        dtype = str(tensor.dtype)
+        if tensor.numel() != 1 or dtype not in _NOT_YET or (self._pinned and torch.cuda.is_current_stream_capturing()):
             return None
-        places = self._memory.get(str(tensor.dtype)) or self._make_places(tensor.dtype)
-        free = places.take() if places is not None else None
-        if places is None or free is None:
+        places = self._memory.get(dtype)
+        if places is None:
+            with self._lock:
+                places = self._memory.setdefault(dtype, _PinnedPlaces(tensor.dtype, pinned=self._pinned))
+        free = places.take()
+        if free is None:
             return None
         try:
             places.tensors[free].copy_(tensor.detach().reshape(()), non_blocking=True)
@@ -74,12 +78,6 @@ class DeviceScalars:
             places.give_back(free)
             raise
         return PendingScalar(places, free)
-
-    def _make_places(self, dtype: Any) -> _PinnedPlaces | None:
-        if str(dtype) not in _NOT_YET:
-            return None
-        with self._lock:
-            return self._memory.setdefault(str(dtype), _PinnedPlaces(dtype, pinned=self._pinned))
 
 
 class _PinnedPlaces:

@@ -60,10 +60,8 @@ class TuneBench:
         if seen.exit_code:
             raise TrialError(f"the program as it is fails: {seen.ending}", where)
         if not seen.step_seconds:
-            raise TrialError(
-                f"the program reported {seen.steps} steps: {seen.ending}",
-                "report steps through frx_graph, see docs/tune.md; --warmup-steps and --time-budget-s bound them",
-            )
+            hint = "report steps through frx_graph, see docs/tune.md; --warmup-steps and --time-budget-s bound them"
+            raise TrialError(f"the program reported {seen.steps} steps: {seen.ending}", hint)
         if seen.memory_ratio is not None and 2 * seen.memory_ratio >= MOST_MEMORY:
             self.one_at_a_time = True
         return seen
@@ -72,9 +70,8 @@ class TuneBench:
         self, kind: Kind, candidate: Configuration, against: Variables, reason: str
     ) -> ConfigurationTrial:
         """Record a candidate that is not run, which has a folder too."""
-        self.folder.begin_trial(
-            self.folder.get_trial_folder(kind, candidate.id), dict(against) | dict(candidate.variables), why=reason
-        )
+        place = self.folder.get_trial_folder(kind, candidate.id)
+        self.folder.begin_trial(place, dict(against) | dict(candidate.variables), why=reason)
         trial = ConfigurationTrial(kind, candidate, against, Fate.REFUSED, reason)
         self.folder.keep_trial(trial)
         return trial

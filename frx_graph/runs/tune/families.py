@@ -188,17 +188,13 @@ def _refuse_graphs(_candidate: Configuration, facts: WorkloadFacts) -> str | Non
 
 DATALOADER = Family("dataloader", frozenset({"input_bound", "copy_bound"}), _propose_loading)
 ALLOCATOR = Family("allocator", frozenset({"memory_pressure"}), _propose_allocators, _refuse_allocator)
-BATCH_SIZE = Family(
-    "batch size", frozenset({"underutilized_gpu", "launch_bound"}), _propose_batch_sizes, _refuse_batch_size
-)
-PRECISION = Family(
-    "precision", frozenset({"memory_pressure", "underutilized_gpu"}), _propose_precisions, _refuse_precision
-)
+_IDLE_GPU = frozenset({"underutilized_gpu", "launch_bound"})
+BATCH_SIZE = Family("batch size", _IDLE_GPU, _propose_batch_sizes, _refuse_batch_size)
+_SLOW_GPU = frozenset({"memory_pressure", "underutilized_gpu"})
+PRECISION = Family("precision", _SLOW_GPU, _propose_precisions, _refuse_precision)
 LAYOUT = Family("layout", frozenset({"layout_churn", "underutilized_gpu"}), _propose_layouts, _refuse_layout)
-COMPILATION = Family(
-    "compilation", frozenset({"launch_bound", "underutilized_gpu"}), _propose_compilations, _refuse_compilation
-)
-CUDA_GRAPHS = Family("cuda graphs", frozenset({"launch_bound", "underutilized_gpu"}), _propose_graphs, _refuse_graphs)
+COMPILATION = Family("compilation", _IDLE_GPU, _propose_compilations, _refuse_compilation)
+CUDA_GRAPHS = Family("cuda graphs", _IDLE_GPU, _propose_graphs, _refuse_graphs)
 FAMILIES = (DATALOADER, ALLOCATOR, BATCH_SIZE, PRECISION, LAYOUT, COMPILATION, CUDA_GRAPHS)
 """In the order of their stages: data loading first, because a program that waits for data hides gains of the model."""
 

@@ -9,16 +9,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from frx_graph.evidence.run.bundle_layout import EVENTS
 from frx_graph.measure.machine import processor_state
 from frx_graph.measure.machine.disturbance import watch_others_load
+from frx_graph.runs.collect.run_settings import make_folder_variables
 from frx_graph.runs.tune.kept_workload import Moment, PausableWorkload
 from frx_graph.runs.tune.step_stream import EndedStep, StepStream, compute_block_length, select_block
 from frx_graph.trials.configuration_trial import StepBlock
 from frx_graph.trials.samples import Cause, Disturbance, load_disturbance
 from frx_graph.trials.schedule import Arm
 
-EVENTS = Path("raw/trace.jsonl")
-"""Path of the events in an arm's folder."""
 _POLL_SECONDS = 0.005
 
 
@@ -65,7 +65,8 @@ class LiveArm(contextlib.AbstractContextManager["LiveArm"]):
         self.steps: list[EndedStep] = []
         self._used = 0.0
         self._since: float | None = time.monotonic()
-        self.workload = PausableWorkload(start.command, {**start.environment, **make_folder_variables(folder)}, folder)
+        environment = {**start.environment, **make_folder_variables(folder.resolve())}
+        self.workload = PausableWorkload(start.command, environment, folder)
 
     def __exit__(self, *_: object) -> None:
         self.end()
@@ -179,17 +180,6 @@ class SuccessiveArms(AlternatingArms):
         with self:
             self._start_arm(arm, next(self._numbers))
             return super().run_block(arm)
-
-
-def make_folder_variables(folder: Path) -> dict[str, str]:
-    """Return the variables by which a workload writes its records to `folder`, as under `frx collect`."""
-    place = folder.resolve()
-    return {
-        "FRX_OUTPUT_DIR": str(place),
-        "FRX_RAW_TRACE_PATH": str(place / EVENTS),
-        "FRX_DERIVED_SUMMARY_PATH": str(place / "derived" / "summary.json"),
-        "FRX_AUTO_PERSIST": "1",
-    }
 
 
 def _describe_end(exit_code: int | None, steps: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import hmac
 from typing import Final
 
@@ -55,24 +56,19 @@ class Access:
         await self._app(scope, receive, send)
 
     def _find_objection(self, scope: Scope) -> ProblemError | None:
-        headers = [(name, value) for name, value in scope["headers"] if name in (b"host", b"authorization")]
         if scope["path"] in OPEN:
             return None
         if scope["method"] == "POST" and not self._is_of_own_page(Headers(scope=scope)):
             return ProblemError(403, "another site's page has sent this", "open the service's own page")
         if self._token is None:
-            hosts = [_strip_port(value) for name, value in headers if name == b"host"]
+            hosts = [_strip_port(value) for name, value in scope["headers"] if name == b"host"]
             if len(hosts) != 1 or not (hosts[0] in self._hosts or is_loopback(hosts[0])):
                 return ProblemError(421, "the service does not use that name", "name it with --allow-host")
             return None
-        given = [value for name, value in headers if name == b"authorization"]
+        given = [value for name, value in scope["headers"] if name == b"authorization"]
         if len(given) != 1 or not hmac.compare_digest(_parse_token(given[0]), self._token):
-            return ProblemError(
-                401,
-                "the service's token is needed",
-                "Authorization: Bearer TOKEN, or any name with the token as its password",
-                {"WWW-Authenticate": _CHALLENGE},
-            )
+            hint = "Authorization: Bearer TOKEN, or any name with the token as its password"
+            return ProblemError(401, "the service's token is needed", hint, {"WWW-Authenticate": _CHALLENGE})
         return None
 
     def _is_of_own_page(self, headers: Headers) -> bool:
@@ -102,10 +98,8 @@ def _parse_token(header: bytes) -> bytes:
     if scheme.lower() == b"bearer":
         return value.strip()
     if scheme.lower() == b"basic":
-        try:
+        with contextlib.suppress(binascii.Error, ValueError):
             return base64.b64decode(value.strip(), validate=True).partition(b":")[2]
-        except (binascii.Error, ValueError):
-            return b""
     return b""
 
 
