@@ -233,22 +233,13 @@ class EventWriter:
         self._file = file
         if not stat.S_ISREG(os.fstat(file).st_mode):
             raise OSError(f"{self._path} is not a regular file")
-        if _has_cut_off_line(file):
-            # A process was killed while writing; the line that follows must not be lost with its line.
+        size = os.fstat(file).st_size
+        if size and os.pread(file, 1, size - 1) != b"\n":
+            # A process was killed while writing; the line that follows must not be lost with its line. If it is still
+            # writing, a blank line does no harm.
             os.write(file, b"\n")
         return file
 
     def _fail(self, error: Exception) -> None:
         self.discard()
         warn_once(f"events are no longer recorded to {self._path}: {summarize_error(error)}")
-
-
-def _has_cut_off_line(file: int) -> bool:
-    """Return True if the file's last line is cut off, and no process is writing it just now."""
-    before = -1
-    while (size := os.fstat(file).st_size) != before:
-        if not size or os.pread(file, 1, size - 1) == b"\n":
-            return False
-        before = size
-        time.sleep(0.01)
-    return True

@@ -15,7 +15,7 @@ import psutil
 
 from frx_graph.errors import TrialError
 from frx_graph.runs.workload.guarded_process import GuardedProcess
-from frx_graph.support.supervisor.process import defer_signals, end_process, finish_ending, wait_for_exit
+from frx_graph.support.supervisor.process import defer_signals, finish_ending
 
 _ANSWER_SECONDS = 10.0
 _TERMINATE_SECONDS = 1.0
@@ -103,10 +103,7 @@ class PausableWorkload:
             while not (self.has_ended() or self._guarded.silent) and (left := deadline - time.monotonic()) > 0:
                 self._read_words(left)
         self._guarded.send(signal.SIGKILL)
-        # A guard without a connection ends the remaining processes, then itself.
         self._guarded.close()
-        wait_for_exit(self._guard, _ANSWER_SECONDS)
-        end_process(self._guard)
 
     def _signal_and_wait(self, number: int, answer: str) -> Moment:
         self._guarded.send(number)

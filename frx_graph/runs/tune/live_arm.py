@@ -103,12 +103,7 @@ class LiveArm(contextlib.AbstractContextManager["LiveArm"]):
         self.steps += self.stream.read()
 
     def _count_steps_since(self, begun: Moment) -> int:
-        count = 0
-        for step in reversed(self.steps):
-            if step.end_ns < begun.at_ns:
-                break
-            count += 1
-        return count
+        return sum(1 for _ in itertools.takewhile(lambda step: step.end_ns >= begun.at_ns, reversed(self.steps)))
 
     def run_until(self, enough: Callable[[], bool]) -> None:
         """Let it run until `enough()` is true. Raises `ArmEndedError`."""

@@ -74,6 +74,7 @@ class TuneRun:
         """Return the current report."""
         known = self._known
         rule = self._settings.make_protocol(known.candidates) if known.candidates else None
+        own = {"minimum_speedup": self._settings.min_speedup, "candidates": known.candidates}
         return TuneDocument(
             id=self._folder.name,
             job=self._settings.name,
@@ -81,16 +82,7 @@ class TuneRun:
             status=status,
             frx_version=__version__,
             settings=self._settings.model_dump(mode="json", exclude={"command", "name"}),
-            rule=None
-            if rule is None
-            else RulePart(
-                minimum_speedup=self._settings.min_speedup,
-                alpha=rule.alpha,
-                candidates=known.candidates,
-                process_pairs=rule.process_pairs,
-                quads_per_pair=rule.quads_per_pair,
-                steps_per_block=rule.steps_per_block,
-            ),
+            rule=None if rule is None else RulePart.from_record(rule, **own),
             baseline=known.baseline,
             trials=known.trials,
             left_out=known.left_out,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -11,18 +12,21 @@ from pathlib import Path
 
 from frx_graph.runs.workload import workload_guard
 from frx_graph.support.supervisor.lines import LineReader
-from frx_graph.support.supervisor.process import Stream
+from frx_graph.support.supervisor.process import Stream, signal_group, wait_for_exit
+
+_GONE_SECONDS = 10.0
+"""More than the guard takes."""
 
 
 class GuardedProcess:
-    """A workload behind its guard. Signals sent before `start` reach it once it runs. After `close`, the guard ends the
-    remaining processes."""
+    """A workload behind its guard. Signals sent before `start` reach it once it runs."""
 
     def __init__(self) -> None:
         control_read, control = os.pipe()
         status, status_write = os.pipe()
         self._said = LineReader(status)
         self._ours, self._theirs = [status, control], [control_read, status_write]
+        self._guard: subprocess.Popen[bytes] | None = None
 
     def start(
         self,
@@ -35,7 +39,7 @@ class GuardedProcess:
         """Start the guard in a new session. Raises `OSError` or `ValueError` if that fails."""
         guard = [sys.executable, "-I", "-S", str(Path(workload_guard.__file__)), *map(str, self._theirs)]
         try:
-            return subprocess.Popen(
+            self._guard = subprocess.Popen(
                 [*guard, *command],
                 stdin=stdin,
                 stdout=stdout,
@@ -47,6 +51,7 @@ class GuardedProcess:
             )
         finally:
             _close(self._theirs)
+        return self._guard
 
     def send(self, number: int) -> None:
         """Send a signal to the workload; SIGKILL, SIGSTOP and SIGCONT reach all that it has started."""
@@ -65,9 +70,13 @@ class GuardedProcess:
         return (self._said.read_line(seconds) or b"").decode().split()
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection, and wait for the guard, which ends the remaining processes, and then itself."""
         _close(self._ours)
         _close(self._theirs)
+        if self._guard is not None:
+            wait_for_exit(self._guard, _GONE_SECONDS)
+            signal_group(self._guard, signal.SIGKILL)
+            self._guard.wait()
 
 
 def _close(descriptors: list[int]) -> None:

@@ -98,26 +98,20 @@ def run_workload(
         guarded = GuardedProcess()
         signals = _SignalForwarder(guarded.send, patience_seconds)
         stack.enter_context(signals.forward_signals())
-        guard: subprocess.Popen[bytes] | None = None
+        stack.callback(guarded.close)
+        # A process outside of the terminal's session gets an error for what it reads there.
+        stdin = subprocess.DEVNULL if os.isatty(0) else None
         try:
-            # A process outside of the terminal's session gets an error for what it reads there.
-            stdin = subprocess.DEVNULL if os.isatty(0) else None
-            try:
-                guard = guarded.start(command, environment, stdin, subprocess.PIPE, subprocess.PIPE)
-            except (OSError, ValueError) as error:
-                raise WorkloadError(f"{command[0]} cannot be started: {error}") from None
-            assert guard.stdout is not None
-            assert guard.stderr is not None
-            output = WorkloadOutput({guard.stdout: stdout, guard.stderr: stderr}, kept)
-            stack.callback(output.close)
-            tell = functools.partial(started or (lambda _: None), guard.pid)
-            end = _follow_guard(guarded, command[0], signals, tell)
-            output.finish(lambda: signals.killed)
-        finally:
-            # The guard ends the remaining processes, and then itself.
-            guarded.close()
-            if guard is not None:
-                guard.wait()
+            guard = guarded.start(command, environment, stdin, subprocess.PIPE, subprocess.PIPE)
+        except (OSError, ValueError) as error:
+            raise WorkloadError(f"{command[0]} cannot be started: {error}") from None
+        assert guard.stdout is not None
+        assert guard.stderr is not None
+        output = WorkloadOutput({guard.stdout: stdout, guard.stderr: stderr}, kept)
+        stack.callback(output.close)
+        tell = functools.partial(started or (lambda _: None), guard.pid)
+        end = _follow_guard(guarded, command[0], signals, tell)
+        output.finish(lambda: signals.killed)
     if kept is None:
         return end
     kept.close()
