@@ -12,16 +12,7 @@ from pathlib import Path
 
 import torch
 
-from frx_graph.doctor.machine import (
-    check_cuda,
-    check_driver,
-    check_gpu_model,
-    check_parts,
-    check_python,
-    check_tools,
-    check_torch,
-    list_gpu_names,
-)
+from frx_graph.doctor import machine
 from frx_graph.errors import FrxError
 from frx_graph.measure.cache_directory import CACHE_VARIABLE, get_cache_directory
 from frx_graph.measure.machine.device_calibration import get_device_name, get_device_profile
@@ -105,7 +96,7 @@ def _check_compilers() -> Iterator[Check]:
 
 
 def _check_devices() -> Iterator[Check]:
-    for index, name in enumerate(list_gpu_names()):
+    for index, name in enumerate(machine.list_gpu_names()):
         major, minor = torch.cuda.get_device_capability(index)
         yield Check(f"cuda:{index}", f"{name}, CUDA {torch.version.cuda}, sm_{major}{minor}")
 
@@ -175,18 +166,18 @@ def _check_backend() -> Iterator[Check]:
 
 
 _CHECKS: tuple[Callable[[], Iterator[Check]], ...] = (
-    check_python,
-    check_torch,
-    check_parts,
+    machine.check_python,
+    machine.check_torch,
+    machine.check_parts,
     _check_processor,
     _check_onednn,
     _check_recording,
     _check_compilers,
-    check_cuda,
+    machine.check_cuda,
     _check_devices,
-    check_gpu_model,
-    check_driver,
-    check_tools,
+    machine.check_gpu_model,
+    machine.check_driver,
+    machine.check_tools,
     _check_cache,
     _check_calibration,
     _check_contracts,

@@ -7,7 +7,6 @@ import copy
 import random
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
 
 import numpy
 import torch
@@ -53,23 +52,17 @@ class RandomGenerators:
 def release_compile_lock() -> Iterator[None]:
     """Let another thread compile in the block, by releasing Dynamo's lock, which a backend's thread holds."""
     lock = convert_frame.compile_lock
-    times = _release_fully(lock)
+    times = 0
+    # Raised when this thread does not hold it any more.
+    with contextlib.suppress(RuntimeError):
+        while True:
+            lock.release()
+            times += 1
     try:
         yield
     finally:
         for _ in range(times):
             lock.acquire()
-
-
-def _release_fully(lock: Any) -> int:
-    """Release a reentrant lock as often as this thread holds it, and return how often that was."""
-    times = 0
-    while True:
-        try:
-            lock.release()
-        except RuntimeError:  # this thread does not hold it
-            return times
-        times += 1
 
 
 @contextlib.contextmanager

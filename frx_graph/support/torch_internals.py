@@ -45,12 +45,7 @@ if TYPE_CHECKING:
     from torch._dynamo.backends.common import aot_autograd
     from torch._dynamo.convert_frame import compile_lock
     from torch._dynamo.eval_frame import remove_from_cache
-    from torch._dynamo.exc import (
-        BackendCompilerFailed,
-        FailOnRecompileLimitHit,
-        RestartAnalysis,
-        TorchDynamoException,
-    )
+    from torch._dynamo.exc import BackendCompilerFailed, FailOnRecompileLimitHit, RestartAnalysis, TorchDynamoException
     from torch._dynamo.utils import counters
     from torch._dynamo.variables import torch as dynamo_torch
     from torch._functorch import config as functorch_config

@@ -7,6 +7,7 @@ say how far the run has come. Events and samples are appended row by row; other 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import shutil
 import time
 from collections.abc import Iterator
@@ -25,16 +26,9 @@ from frx_graph.reports.kernels.explain_prompt import render_explanation
 from frx_graph.reports.runs.run_document import format_summary
 from frx_graph.reports.runs.run_explanation import explain_run
 from frx_graph.reports.runs.run_parts import RunDocument
-from frx_graph.runs.collect.bundle_writing import hash_file, list_bundle_files, make_folder, write_zip
+from frx_graph.runs.collect.bundle_writing import list_bundle_files, make_folder, write_zip
 from frx_graph.runs.collect.imported_artifacts import gather_traces, import_traces
-from frx_graph.runs.collect.run_metadata import (
-    Artifact,
-    Manifest,
-    ManifestFile,
-    RunMetadata,
-    State,
-    describe_host,
-)
+from frx_graph.runs.collect.run_metadata import Artifact, Manifest, ManifestFile, RunMetadata, State, describe_host
 from frx_graph.runs.collect.run_settings import RunSettings
 from frx_graph.runs.collect.sampling import DEVICE_HEADER, HOST_HEADER, Sampler, make_device_sampler, make_host_reader
 from frx_graph.runs.workload.workload import STDERR, STDOUT, WorkloadEnd, WorkloadError, redact_secrets, run_workload
@@ -229,7 +223,8 @@ class _RunInProgress:
         return Artifact(path=str(file), bytes=self._measure_size(file), imported_from=source)
 
     def _describe_manifest_file(self, file: PurePosixPath) -> ManifestFile:
-        digest, imported = hash_file(self.settings.folder / file), file in self.imported
+        with (self.settings.folder / file).open("rb") as content:
+            digest, imported = hashlib.file_digest(content, "sha256").hexdigest(), file in self.imported
         return ManifestFile(path=str(file), bytes=self._measure_size(file), sha256=digest, imported=imported)
 
     def _measure_size(self, file: PurePosixPath) -> int:

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from io import FileIO
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
@@ -34,10 +35,8 @@ _STOP_SECONDS: Final = 2.0
 
 
 class Sampler:
-    """Appends the result of `take` to the file at `path` every `interval_seconds`, and once at the end.
-
-    Use it as a context manager. `problem` says why it ended early.
-    """
+    """Appends the result of `take` to the file at `path` every `interval_seconds`, and once at the end. `problem` says
+    why it ended early."""
 
     def __init__(self, path: Path, interval_seconds: float, take: Callable[[], bytes]) -> None:
         self._path = path
@@ -62,15 +61,12 @@ class Sampler:
 
     def _sample(self) -> None:
         try:
-            descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
-            try:
-                self._sample_until_stopped(descriptor)
-            finally:
-                os.close(descriptor)
+            with self._path.open("ab", buffering=0) as file:
+                self._sample_until_stopped(file)
         except Exception as error:  # noqa: BLE001 - the run continues without samples
             self.problem = f"{self._path.name} is incomplete: {error}"
 
-    def _sample_until_stopped(self, descriptor: int) -> None:
+    def _sample_until_stopped(self, file: FileIO) -> None:
         written = 0
         last = False
         while True:
@@ -81,7 +77,7 @@ class Sampler:
                 self.problem = f"{self._path.name} ends before the run: it has {MOST_BYTES >> 20} MiB"
                 return
             # One write, so that a kill leaves no partial row.
-            os.write(descriptor, rows)
+            file.write(rows)
             written += len(rows)
             if last:
                 return

@@ -95,23 +95,19 @@ class _KindCache(dict[type, int]):
     """Kind by type; a dictionary's own look-up is twice as fast as a function with a cache."""
 
     def __missing__(self, of: type) -> int:
-        kind = _classify_type(of)
+        torch = sys.modules.get("torch")
+        kind = _OTHER
+        if torch is not None and issubclass(of, torch.Tensor):
+            kind = _TENSOR
+        elif issubclass(of, Mapping):
+            kind = _MAPPING
+        elif issubclass(of, (tuple, list)):
+            kind = _NAMED if issubclass(of, tuple) and hasattr(of, "_fields") else _SEQUENCE
+        elif dataclasses.is_dataclass(of):
+            kind = _DATACLASS
         if len(self) < _MOST_TYPES:
             self[of] = kind
         return kind
 
 
 _KINDS = _KindCache()
-
-
-def _classify_type(of: type) -> int:
-    torch = sys.modules.get("torch")
-    if torch is not None and issubclass(of, torch.Tensor):
-        return _TENSOR
-    if issubclass(of, Mapping):
-        return _MAPPING
-    if issubclass(of, tuple):
-        return _NAMED if hasattr(of, "_fields") else _SEQUENCE
-    if issubclass(of, list):
-        return _SEQUENCE
-    return _DATACLASS if dataclasses.is_dataclass(of) else _OTHER

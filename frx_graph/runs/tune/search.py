@@ -69,7 +69,11 @@ class Search:
         self.say(f"  Baseline: {speed} ({_format_end(seen)})")
         named = self.settings.families
         wanted = [family for family in self.families if not named or family.name in named]
-        able = {family.name: self._count_able(family, seen) for family in wanted}
+        facts = self.facts(seen)
+        able = {
+            family.name: sum(self._get_refusal(family, one, facts) is None for one in self._list_allowed(family, facts))
+            for family in wanted
+        }
         # Families that may be tried again count twice. The final trial counts once more.
         twice = sum(able[family.name] for family in wanted if family.bottlenecks and len(wanted) > 1)
         self._candidates = min(sum(able.values()) + twice, self.settings.max_trials) + 1
@@ -91,12 +95,6 @@ class Search:
         if self._against:
             self._run_final()
         return self._report_state(complete=True)
-
-    def _count_able(self, family: Family, seen: RunSeen) -> int:
-        facts = self.facts(seen)
-        return sum(
-            self._get_refusal(family, candidate, facts) is None for candidate in self._list_allowed(family, facts)
-        )
 
     def _select_next(
         self, wanted: Sequence[Family], decided: Mapping[str, Variables], visits: Mapping[str, int], seen: RunSeen

@@ -15,7 +15,7 @@ from pydantic_core import from_json
 
 from frx_graph.evidence.run.event_fields import UnusableEventError, parse_event
 from frx_graph.evidence.run.event_stream import LONGEST_LINE
-from frx_graph.evidence.run.events import LoaderMark, LoaderWait, RunEvent, ShapeSnapshot, SnapshotOf, StepEnd
+from frx_graph.evidence.run.events import LoaderMark, LoaderWait, ShapeSnapshot, SnapshotOf, StepEnd
 from frx_graph.trials.configuration_trial import StepBlock
 from frx_graph.trials.schedule import Arm
 
@@ -69,13 +69,9 @@ class StepStream:
             event = parse_event(from_json(line))
         except (UnusableEventError, ValueError):
             return None
-        if isinstance(event, StepEnd):
-            return self._make_ended_step(event)
-        self._note(event)
-        return None
-
-    def _note(self, event: RunEvent | None) -> None:
         match event:
+            case StepEnd():
+                return self._make_ended_step(event)
             case ShapeSnapshot(of=SnapshotOf.BATCH, layout=layout, batch_size=size):
                 self._last_batch = size or self._last_batch
                 if layout is not None:
@@ -87,6 +83,7 @@ class StepStream:
             case LoaderWait(workers=workers, batch_size=size):
                 self.workers = self.workers if workers is None else workers
                 self._loader_batch = size or self._loader_batch
+        return None
 
     def _make_ended_step(self, event: StepEnd) -> EndedStep | None:
         self._process = event.process if self._process is None else self._process

@@ -1,7 +1,4 @@
-"""Limit the size and duration of a request's body, and the size of all bodies together.
-
-The limit applies to the received bytes, with any or no `Content-Length`.
-"""
+"""Limit the received size and the duration of a request's body, and the size of all bodies together."""
 
 from __future__ import annotations
 
