@@ -118,8 +118,7 @@ class KernelWindow:
             return
         if recorder is not None:
             trace, bundle = self.trace.absolute(), recorder.bundle
-            inside = bundle is not None and trace.is_relative_to(bundle)
-            path = trace.relative_to(bundle).as_posix() if bundle is not None and inside else None
+            path = trace.relative_to(bundle).as_posix() if bundle and trace.is_relative_to(bundle) else None
             told = {"window_state": "exported", "trace": path, "steps": self._steps or self._most_steps}
             recorder.put((format_profiler_window, recorder.get_time_ns(), None, told))
 

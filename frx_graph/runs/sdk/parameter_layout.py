@@ -78,11 +78,8 @@ class WatchedModels:
         self._watches: dict[int, ParameterWatch] = {}
 
     def get_due_watch(self, model: Any) -> ParameterWatch | None:
-        """Return the model's watch if a check is due in this step; else None.
-
-        Also None for an object that is not a module, and beyond `MOST_MODELS`. Raises `TypeError` for objects without
-        weak references.
-        """
+        """Return the model's watch; None if no check is due in this step, for an object that is not a module, and
+        beyond `MOST_MODELS`. Raises `TypeError` for objects without weak references."""
         watch = self._watches.get(id(model)) or self._begin_watch(model)
         if watch is None:
             return None

@@ -151,9 +151,24 @@ class TuneBench:
         warmup: int,
         steps: int,
     ) -> ConfigurationTrial:
-        variables = join_variables(found.against, found.configuration.variables)
+        rule = self.settings.make_protocol(1)
+        # Two of each quad, and all void ones may be one pair's.
+        blocks = 2 * (rule.quads_per_pair + rule.void_quads_allowed)
+        room = warmup + _ROOM * blocks * (steps + warmup)
+        both = join_variables(found.against, found.configuration.variables)
+
+        def get_start(arm: Arm) -> ArmStart:
+            return self._make_arm_start(found.against if arm is Arm.BASELINE else both, warmup, room)
+
+        def measure(kind: type[AlternatingArms]) -> TimedResult:
+            with kind(get_start, place / _PROCESSES, warmup=warmup, steps=steps) as arms:
+                try:
+                    return decide(arms)
+                except ArmEndedError as ended:
+                    raise TrialError(f"the {ended.arm}: {ended.detail}") from ended
+
         try:
-            timed = self._measure_arms(found.against, variables, place / _PROCESSES, decide, warmup, steps)
+            timed = self._measure_arms(measure)
         except ValueError as error:
             # Some steps reported their number of samples, others did not.
             return replace(found, reason=str(error))
@@ -167,31 +182,8 @@ class TuneBench:
             quads=timed.quads,
         )
 
-    def _measure_arms(
-        self,
-        against: Variables,
-        variables: Variables,
-        folder: Path,
-        decide: Callable[[AlternatingArms], TimedResult],
-        warmup: int,
-        steps: int,
-    ) -> TimedResult:
+    def _measure_arms(self, measure: Callable[[type[AlternatingArms]], TimedResult]) -> TimedResult:
         """Measure both programs side by side; if that fails and one at a time does not, one at a time from then on."""
-        rule = self.settings.make_protocol(1)
-        # Two of each quad, and all void ones may be one pair's.
-        blocks = 2 * (rule.quads_per_pair + rule.void_quads_allowed)
-        room = warmup + _ROOM * blocks * (steps + warmup)
-
-        def get_start(arm: Arm) -> ArmStart:
-            return self._make_arm_start(against if arm is Arm.BASELINE else variables, warmup, room)
-
-        def measure(kind: type[AlternatingArms]) -> TimedResult:
-            with kind(get_start, folder, warmup=warmup, steps=steps) as arms:
-                try:
-                    return decide(arms)
-                except ArmEndedError as ended:
-                    raise TrialError(f"the {ended.arm}: {ended.detail}") from ended
-
         before = self.one_at_a_time
         first: TimedResult | None = None
         second: TimedResult | None = None

@@ -158,8 +158,7 @@ class ClusterBench:
         assert self._machine is not None
         begun = []
         for candidate in candidates:
-            before = self._here.find_finished(kind, candidate, against)
-            if before is not None:
+            if (before := self._here.find_finished(kind, candidate, against)) is not None:
                 yield before
             else:
                 begun.append(candidate)

@@ -17,7 +17,7 @@ from frx_graph.trials.configuration_trial import Gain, StepBlock, StepQuad
 from frx_graph.trials.protocol import Protocol
 from frx_graph.trials.samples import MeasuredQuad, count_quads, pause_seconds
 from frx_graph.trials.schedule import ABBA, Arm, Quad, make_schedule, select_next_quad
-from frx_graph.trials.verdict import Outcome, TrialStatistics, Verdict, decide_early, decide_finally
+from frx_graph.trials.verdict import Outcome, Verdict, decide_early, decide_finally
 
 Progress = Callable[[str], None]
 
@@ -50,7 +50,12 @@ def run_timed_trial(
     since_fresh = 0
 
     def finish(verdict: Verdict) -> TimedResult:
-        return TimedResult(verdict.outcome, verdict.reason, _make_gain(verdict.statistics), tuple(kept))
+        gain = None
+        if (found := verdict.statistics) is not None:
+            high = found.ci_high if math.isfinite(found.ci_high) else None
+            counted = found.quads, found.processes, found.pair_medians, found.void
+            gain = Gain(found.ratio_median, found.ci_low, high, *counted)
+        return TimedResult(verdict.outcome, verdict.reason, gain, tuple(kept))
 
     while (quad := select_next_quad(plan, [measured.void for measured in quads], rule.void_quads_allowed)) is not None:
         try:
@@ -115,10 +120,3 @@ def _make_quad(quad: Quad, blocks: Sequence[StepBlock], *, by_sample: bool) -> M
 def _check_baseline(ended: ArmEndedError) -> None:
     if ended.failed and ended.arm is Arm.BASELINE:
         raise TrialError(f"the baseline fails: {ended.detail}", "look at its stderr.log") from ended
-
-
-def _make_gain(found: TrialStatistics | None) -> Gain | None:
-    if found is None:
-        return None
-    high = found.ci_high if math.isfinite(found.ci_high) else None
-    return Gain(found.ratio_median, found.ci_low, high, found.quads, found.processes, found.pair_medians, found.void)
