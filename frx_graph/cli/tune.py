@@ -23,8 +23,7 @@ from frx_graph.engines.engine import EngineName, Holding
 from frx_graph.errors import OptionError
 from frx_graph.reports.trials.tune_report import render_tune
 from frx_graph.runs.tune.examination import find_bottleneck
-from frx_graph.runs.tune.families import FAMILIES
-from frx_graph.runs.tune.families.custom import NAME as CUSTOM
+from frx_graph.runs.tune.families import CUSTOM, FAMILIES
 from frx_graph.runs.tune.settings import TuneSettings
 from frx_graph.runs.tune.tune_folder import make_tune_folder, open_tune_folder
 from frx_graph.runs.tune.tune_run import MARKDOWN, REPORT, TuneRun

@@ -12,21 +12,13 @@ from pathlib import Path
 
 import torch
 
-from frx_graph.doctor.machine import (
-    check_cuda,
-    check_driver,
-    check_gpu_model,
-    check_parts,
-    check_python,
-    check_tools,
-    check_torch,
-)
+from frx_graph.doctor import machine
 from frx_graph.errors import FrxError
 from frx_graph.measure.cache_directory import CACHE_VARIABLE, get_cache_directory
 from frx_graph.measure.machine.device_calibration import get_device_name, get_device_profile
 from frx_graph.measure.machine.measurement_environment import get_onednn_version
 from frx_graph.measure.operators.copy_recorder import CopyRecorder
-from frx_graph.measure.operators.operator_contract import OperatorContract, load_contract
+from frx_graph.measure.operators.operator_contract import load_contract
 from frx_graph.support.check import Check, Status
 from frx_graph.support.torch_internals import has_onednn
 from frx_graph.version import __version__
@@ -36,11 +28,7 @@ BACKEND_GROUP = "torch_dynamo_backends"
 
 def check_installation() -> tuple[Check, ...]:
     """Run all checks, in the order in which they are printed. Takes a second or two: it records a convolution."""
-    return tuple(check for look in _CHECKS for check in look())
-
-
-def _check_version() -> Iterator[Check]:
-    yield Check("frx-graph", __version__)
+    return (Check("frx-graph", __version__), *(check for look in _CHECKS for check in look()))
 
 
 def _check_processor() -> Iterator[Check]:
@@ -65,22 +53,13 @@ def _check_processor() -> Iterator[Check]:
 def _check_onednn() -> Iterator[Check]:
     version = get_onednn_version()
     if version is None or not has_onednn():
-        yield Check(
-            "oneDNN",
-            "not in this build of torch",
-            Status.WARNING,
-            "conversions inside CPU convolutions cannot be seen; install a build of torch with oneDNN",
-        )
-        return
-    if not torch.backends.mkldnn.enabled:
-        yield Check(
-            "oneDNN",
-            f"{version}, switched off",
-            Status.WARNING,
-            "torch.backends.mkldnn.enabled is False: set it to True",
-        )
-        return
-    yield Check("oneDNN", version)
+        hint = "conversions inside CPU convolutions cannot be seen; install a build of torch with oneDNN"
+        yield Check("oneDNN", "not in this build of torch", Status.WARNING, hint)
+    elif not torch.backends.mkldnn.enabled:
+        hint = "torch.backends.mkldnn.enabled is False: set it to True"
+        yield Check("oneDNN", f"{version}, switched off", Status.WARNING, hint)
+    else:
+        yield Check("oneDNN", version)
 
 
 def _check_recording() -> Iterator[Check]:
@@ -93,42 +72,33 @@ def _check_recording() -> Iterator[Check]:
         yield Check("copy recorder", str(error), Status.ERROR, "without it, copies cannot be observed or measured")
         return
     mechanisms = sorted({str(copy.mechanism) for copy in recorder.get_copies("convolution")})
-    if not mechanisms:
-        yield Check(
-            "copy recorder", "sees nothing", Status.ERROR, "the profiler of this torch build records no operators"
-        )
-        return
-    yield Check("copy recorder", f"works, sees {' and '.join(mechanisms)}")
+    if mechanisms:
+        yield Check("copy recorder", f"works, sees {' and '.join(mechanisms)}")
+    else:
+        hint = "the profiler of this torch build records no operators"
+        yield Check("copy recorder", "sees nothing", Status.ERROR, hint)
 
 
 def _check_compilers() -> Iterator[Check]:
-    compiler = _find_cpp_compiler()
-    if compiler is None:
-        yield Check(
-            "C++ compiler",
-            "none found",
-            Status.WARNING,
-            "Inductor needs one to compile for the CPU: install g++ (clang++ on macOS), or name one in CXX",
-        )
-    else:
+    # Inductor takes only the compiler that `CXX` names, or a default: `cpp.cxx` in torch/_inductor/config.py.
+    words = os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++").split()
+    if words and (compiler := shutil.which(words[0])) is not None:
         yield Check("C++ compiler", compiler)
+    else:
+        hint = "Inductor needs one to compile for the CPU: install g++ (clang++ on macOS), or name one in CXX"
+        yield Check("C++ compiler", "none found", Status.WARNING, hint)
     triton = _find_package_version("triton")
-    missing = triton is None and torch.cuda.is_available()
-    yield Check(
-        "triton",
-        triton or "not installed (only needed for GPUs)",
-        Status.WARNING if missing else Status.OK,
-        "Inductor needs triton to compile for the GPU: pip install triton" if missing else "",
-    )
+    if triton is None and torch.cuda.is_available():
+        status, hint = Status.WARNING, "Inductor needs triton to compile for the GPU: pip install triton"
+    else:
+        status, hint = Status.OK, ""
+    yield Check("triton", triton or "not installed (only needed for GPUs)", status, hint)
 
 
 def _check_devices() -> Iterator[Check]:
-    if torch.cuda.is_available():
-        for index in range(torch.cuda.device_count()):
-            major, minor = torch.cuda.get_device_capability(index)
-            yield Check(
-                f"cuda:{index}", f"{torch.cuda.get_device_name(index)}, CUDA {torch.version.cuda}, sm_{major}{minor}"
-            )
+    for index, name in enumerate(machine.list_gpu_names()):
+        major, minor = torch.cuda.get_device_capability(index)
+        yield Check(f"cuda:{index}", f"{name}, CUDA {torch.version.cuda}, sm_{major}{minor}")
 
 
 def _check_cache() -> Iterator[Check]:
@@ -139,12 +109,8 @@ def _check_cache() -> Iterator[Check]:
     if _is_writable(folder):
         yield Check("cache", description)
     else:
-        yield Check(
-            "cache",
-            f"{description}, cannot be written",
-            Status.WARNING,
-            f"every run must measure again; name a writable folder in {CACHE_VARIABLE}",
-        )
+        hint = f"every run must measure again; name a writable folder in {CACHE_VARIABLE}"
+        yield Check("cache", f"{description}, cannot be written", Status.WARNING, hint)
 
 
 def _check_calibration() -> Iterator[Check]:
@@ -171,62 +137,47 @@ def _check_contracts() -> Iterator[Check]:
         except FrxError as error:
             yield Check(name, str(error), Status.ERROR, remedy)
             continue
+        here = torch.backends.cpu.get_cpu_capability()
         if contract is None:
             yield Check(name, "none", Status.WARNING, remedy)
-        elif contract.exact:
-            yield _check_contract_capability(name, contract, remedy)
+        elif not contract.exact:
+            value = f"{contract.name} is the nearest, but this is torch {torch.__version__}"
+            yield Check(name, value, Status.WARNING, remedy)
+        elif contract.device == "cpu" and (measured_on := contract.measured_on.get("cpu_capability")) != here:
+            value = f"{contract.name} was measured on a processor with {measured_on}, this one has {here}"
+            yield Check(name, value, Status.WARNING, remedy)
         else:
-            yield Check(
-                name,
-                f"{contract.name} is the nearest, but this is torch {torch.__version__}",
-                Status.WARNING,
-                remedy,
-            )
-
-
-def _check_contract_capability(name: str, contract: OperatorContract, remedy: str) -> Check:
-    measured_on = contract.measured_on.get("cpu_capability")
-    here = torch.backends.cpu.get_cpu_capability()
-    if contract.device == "cpu" and measured_on != here:
-        value = f"{contract.name} was measured on a processor with {measured_on}, this one has {here}"
-        return Check(name, value, Status.WARNING, remedy)
-    return Check(name, f"{contract.name} (measured with torch {contract.torch_version})")
+            yield Check(name, f"{contract.name} (measured with torch {contract.torch_version})")
 
 
 def _check_backend() -> Iterator[Check]:
+    name = "torch.compile backend"
     found = [entry for entry in importlib.metadata.entry_points(group=BACKEND_GROUP) if entry.name == "frx"]
     if not found:
-        yield Check(
-            "torch.compile backend",
-            "frx is not registered",
-            Status.ERROR,
-            "the package is not installed properly: pip install --force-reinstall frx-graph",
-        )
+        hint = "the package is not installed properly: pip install --force-reinstall frx-graph"
+        yield Check(name, "frx is not registered", Status.ERROR, hint)
         return
     try:
         found[0].load()
     except (ImportError, AttributeError) as error:
-        yield Check(
-            "torch.compile backend", f"cannot be loaded: {error}", Status.ERROR, "reinstall frx-graph and torch"
-        )
-        return
-    yield Check("torch.compile backend", f"frx ({found[0].value})")
+        yield Check(name, f"cannot be loaded: {error}", Status.ERROR, "reinstall frx-graph and torch")
+    else:
+        yield Check(name, f"frx ({found[0].value})")
 
 
 _CHECKS: tuple[Callable[[], Iterator[Check]], ...] = (
-    _check_version,
-    check_python,
-    check_torch,
-    check_parts,
+    machine.check_python,
+    machine.check_torch,
+    machine.check_parts,
     _check_processor,
     _check_onednn,
     _check_recording,
     _check_compilers,
-    check_cuda,
+    machine.check_cuda,
     _check_devices,
-    check_gpu_model,
-    check_driver,
-    check_tools,
+    machine.check_gpu_model,
+    machine.check_driver,
+    machine.check_tools,
     _check_cache,
     _check_calibration,
     _check_contracts,
@@ -237,13 +188,6 @@ _CHECKS: tuple[Callable[[], Iterator[Check]], ...] = (
 def list_usable_devices() -> tuple[str, ...]:
     """Return the device types that this torch can use here."""
     return ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
-
-
-def _find_cpp_compiler() -> str | None:
-    """Return the path of Inductor's compiler; None if there is none. Inductor takes only the compiler that `CXX` names,
-    or by default g++, on macOS clang++: `cpp.cxx` in torch/_inductor/config.py."""
-    words = os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++").split()
-    return shutil.which(words[0]) if words else None
 
 
 def _find_package_version(package: str) -> str | None:

@@ -21,7 +21,7 @@ from frx_graph.support.check import Check, Status
 OLDEST_TORCH = (2, 11)
 _PARTS = {
     "SDK": ("frx_graph.runs.sdk.session",),
-    "analysis": ("frx_graph.analyze.layers", "frx_graph.analyze.layers", "frx_graph.analyzers.run"),
+    "analysis": ("frx_graph.analyze.layers", "frx_graph.analyzers.run"),
 }
 """Modules that record a run, and modules that read one."""
 
@@ -42,7 +42,7 @@ def check_torch() -> Iterator[Check]:
 
 def check_cuda() -> Iterator[Check]:
     """Check which GPUs torch can use. No GPU is not an error: everything also works on the CPU."""
-    names = _list_gpu_names()
+    names = list_gpu_names()
     if names:
         yield Check("CUDA available", ", ".join(f"{name} x{count}" for name, count in Counter(names).items()))
     elif torch.version.cuda is None and torch.version.hip is None:
@@ -54,15 +54,11 @@ def check_cuda() -> Iterator[Check]:
 
 def check_gpu_model() -> Iterator[Check]:
     """Check for the profile of the GPU by which kernels are judged. Yields nothing without a GPU."""
-    for name in dict.fromkeys(_list_gpu_names()):
+    for name in dict.fromkeys(list_gpu_names()):
         profile = find_gpu(name)
         if profile is None:
-            yield Check(
-                "GPU model",
-                f"{name} is not listed",
-                Status.WARNING,
-                "kernels are judged by its architecture alone; --gpu-model names another GPU",
-            )
+            hint = "kernels are judged by its architecture alone; --gpu-model names another GPU"
+            yield Check("GPU model", f"{name} is not listed", Status.WARNING, hint)
         else:
             card = profile.architecture
             yield Check("GPU model", f"{profile.name}, {card.architecture} ({card.name})")
@@ -71,21 +67,18 @@ def check_gpu_model() -> Iterator[Check]:
 def check_driver() -> Iterator[Check]:
     """Check that GPUs can be sampled while a program runs."""
     nvml = load_nvml()
-    if nvml is not None:
-        try:
-            version = nvml.nvmlSystemGetDriverVersion()
-        except nvml.NVMLError as error:
-            yield Check("NVML", summarize_error(error), Status.WARNING, "GPUs cannot be sampled: look at nvidia-smi")
-            return
-        yield Check("NVML", f"driver {version.decode() if isinstance(version, bytes) else version}")
+    if nvml is None:
+        status, hint = Status.OK, ""
+        if torch.cuda.is_available() and torch.version.cuda is not None:
+            status, hint = Status.WARNING, "GPUs cannot be sampled: the driver's libnvidia-ml.so.1 is not found"
+        yield Check("NVML", "no NVIDIA driver here (only needed to sample GPUs)", status, hint)
         return
-    missing = torch.cuda.is_available() and torch.version.cuda is not None
-    yield Check(
-        "NVML",
-        "no NVIDIA driver here (only needed to sample GPUs)",
-        Status.WARNING if missing else Status.OK,
-        "GPUs cannot be sampled: the driver's libnvidia-ml.so.1 is not found" if missing else "",
-    )
+    try:
+        version = nvml.nvmlSystemGetDriverVersion()
+    except nvml.NVMLError as error:
+        yield Check("NVML", summarize_error(error), Status.WARNING, "GPUs cannot be sampled: look at nvidia-smi")
+    else:
+        yield Check("NVML", f"driver {version.decode() if isinstance(version, bytes) else version}")
 
 
 def check_tools() -> Iterator[Check]:
@@ -110,7 +103,8 @@ def check_parts() -> Iterator[Check]:
             yield Check(name, "importable")
 
 
-def _list_gpu_names() -> list[str]:
+def list_gpu_names() -> list[str]:
+    """Return the names of the GPUs that torch can use."""
     if not torch.cuda.is_available():
         return []
     return [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]

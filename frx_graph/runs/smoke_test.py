@@ -108,12 +108,11 @@ def make_synthetic_trace() -> dict[str, Any]:
 
     waiting = round(WAITING * _STEP_US)
     for number in range(_STEPS):
-        begin = number * _STEP_US
+        begin, correlation = number * _STEP_US, number + 1
+        launch = begin + waiting
         add_event("user_annotation", f"ProfilerStep#{number}", begin, _STEP_US, host)
         add_event("user_annotation", _LOADER, begin, waiting, host)
-        add_event("cpu_op", "aten::mm", begin + waiting, 50, host)
-        add_event("cuda_runtime", "cudaLaunchKernel", begin + waiting + 10, 10, host, correlation=number + 1)
-        add_event(
-            "kernel", "gemm", begin + waiting + 30, _COMPUTED_US, device, device=0, stream=7, correlation=number + 1
-        )
+        add_event("cpu_op", "aten::mm", launch, 50, host)
+        add_event("cuda_runtime", "cudaLaunchKernel", launch + 10, 10, host, correlation=correlation)
+        add_event("kernel", "gemm", launch + 30, _COMPUTED_US, device, device=0, stream=7, correlation=correlation)
     return {"deviceProperties": [{"id": 0, "name": "none"}], "traceEvents": events}

@@ -41,7 +41,7 @@ def run_analysis(job: AnalysisJob) -> Result:
 
 
 def _analyze_file(job: AnalysisJob, gpu: GpuProfile | None) -> Result:
-    path = Path(_get_only_file(job))
+    path = Path(job.files[0].name)
     with path.open("rb") as file:
         start = file.read(len(_ZIP))
     if start == _ZIP:
@@ -74,7 +74,7 @@ def _reject_gpu(gpu: GpuProfile | None) -> None:
 
 def _analyze_kind(job: AnalysisJob, gpu: GpuProfile | None) -> Result:
     """Return the result in the endpoint's declared form, without the wrapper."""
-    path = Path(_get_only_file(job))
+    path = Path(job.files[0].name)
     document = _analyze_evidence(path, detect_file_kind(path), gpu)
     assert isinstance(document, (NcuDocument, PtxDocument))
     return document.result
@@ -107,11 +107,6 @@ def _reconcile_layers(job: AnalysisJob, gpu: GpuProfile | None) -> Result:
     if gpu is not None and layers.source is None and layers.ptx is None and layers.ncu is None:
         _reject_gpu(gpu)
     return build_reconcile_document(layers, reconcile(layers)).result
-
-
-def _get_only_file(job: AnalysisJob) -> str:
-    (file,) = job.files
-    return file.name
 
 
 _ANALYSES: Mapping[Task, Callable[[AnalysisJob, GpuProfile | None], Result]] = {

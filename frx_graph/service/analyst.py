@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Final
@@ -90,7 +89,6 @@ class Analyst:
                     self.metrics.analysis_seconds.labels(task.value).observe(perf_counter() - start)
 
     async def _ask_while_connected(self, request: Request, job: AnalysisJob) -> Done:
-        """Return the answer. Raises `ClientDisconnect` if the client leaves first."""
         asked = asyncio.create_task(self._ask(request, job))
         gone = asyncio.create_task(_wait_for_disconnect(request))
         try:
@@ -139,14 +137,11 @@ async def _wait_for_disconnect(request: Request) -> None:
 
 def _stream_file(result: Path, media_type: str) -> Response:
     """Return the answer, read while it is sent. The file is open, so its folder may be removed."""
-    with contextlib.ExitStack() as opened:
-        file = opened.enter_context(result.open("rb"))
-        size = os.fstat(file.fileno()).st_size
-        kept = opened.pop_all()
+    size = result.stat().st_size
+    file = result.open("rb")
 
     def read_chunks() -> Iterator[bytes]:
-        with kept:
-            while chunk := file.read(_CHUNK):
-                yield chunk
+        with file:
+            yield from iter(partial(file.read, _CHUNK), b"")
 
     return StreamingResponse(read_chunks(), media_type=media_type, headers={"Content-Length": str(size)})

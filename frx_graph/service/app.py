@@ -14,11 +14,10 @@ from frx_graph.ledger.location import Location
 from frx_graph.service.analyst import Analyst
 from frx_graph.service.decisions import DecisionBook
 from frx_graph.service.endpoints import make_file_route, make_json_routes, make_ledger_routes
-from frx_graph.service.http.access import Access
+from frx_graph.service.http.access import Access, SecurityHeaders
 from frx_graph.service.http.body_limit import BodyLimit
 from frx_graph.service.http.problem import ProblemError, respond_problem
 from frx_graph.service.http.request_log import CONTENT_TYPE, Faults, RequestLog, ServiceMetrics, log_to_stderr
-from frx_graph.service.http.security_headers import SecurityHeaders
 from frx_graph.service.settings import ServiceSettings
 from frx_graph.service.web_pages import make_page_routes
 from frx_graph.service.worker_pool import WorkerPool

@@ -89,7 +89,6 @@ class DecisionBook:
 
 @contextlib.contextmanager
 def _raise_ledger_problems() -> Iterator[None]:
-    """Turn an unreadable ledger into a problem."""
     try:
         yield
     except LedgerError as error:

@@ -32,7 +32,6 @@ def render_result(document: BaseModel | Advice) -> str:
 
 
 def _choose_page(document: BaseModel | Advice) -> tuple[str, dict[str, object]]:
-    """Return the name of the template, and its context."""
     match document:
         case Advice():
             return "advice", build_context(document, None, Path("/"), load_cards())
@@ -46,17 +45,12 @@ def _choose_page(document: BaseModel | Advice) -> tuple[str, dict[str, object]]:
         case NcuDocument():
             return "ncu", _make_ncu_context(document.result)
         case PtxDocument():
-            return "ptx", {
-                "result": document.result,
-                "outcome": _describe_bottleneck(document.result.primary_bottleneck),
-            }
+            outcome = _describe_bottleneck(document.result.primary_bottleneck)
+            return "ptx", {"result": document.result, "outcome": outcome}
         case CudaDocument():
             found = document.result
-            outcome = (
-                f"{format_count(len(found.findings), 'finding')}, from the source alone."
-                if found.findings
-                else _NOTHING
-            )
+            counted = format_count(len(found.findings), "finding")
+            outcome = f"{counted}, from the source alone." if found.findings else _NOTHING
             return "cuda", {"result": found, "rules": {rule.id: rule for rule in found.rules}, "outcome": outcome}
         case CompareResult():
             verdict = document.verdict
@@ -69,12 +63,8 @@ def _choose_page(document: BaseModel | Advice) -> tuple[str, dict[str, object]]:
 def _make_ncu_context(result: NcuResult) -> dict[str, object]:
     kernels = list(zip(result.kernel_attribution.top_opportunities, result.kernels, strict=True))
     plots = draw_kernel_roofline(result.kernels, WIDE, 420.0), draw_kernel_roofline(result.kernels, NARROW, 320.0)
-    return {
-        "result": result,
-        "kernels": kernels,
-        "plots": plots,
-        "outcome": _describe_bottleneck(result.primary_bottleneck),
-    }
+    outcome = _describe_bottleneck(result.primary_bottleneck)
+    return {"result": result, "kernels": kernels, "plots": plots, "outcome": outcome}
 
 
 def _describe_bottleneck(label: str | None) -> str:

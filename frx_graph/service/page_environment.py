@@ -46,5 +46,4 @@ def read_page_file(name: str) -> str:
 
 
 def _list_largest(counts: dict[object, int], number: int) -> list[tuple[object, int]]:
-    """Return the largest value."""
     return sorted(((key, count) for key, count in counts.items() if count), key=lambda item: -item[1])[:number]

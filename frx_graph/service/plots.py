@@ -76,9 +76,8 @@ def draw_kernel_roofline(kernels: Sequence[KernelPart], width: float, height: fl
         radius = _SMALLEST + (_LARGEST - _SMALLEST) * share
         drawn.append(draw_circle(axes.get_x(x), axes.get_y(y), radius, "kernel", _describe_kernel(kernel, y)))
     described = "; ".join(_describe_kernel(kernel, y) for kernel, _, y in points[:10])
-    return make_picture(
-        width, height, f"Roofline of {format_count(len(points), 'kernel')}. {described}", drawn, "roofline"
-    )
+    label = f"Roofline of {format_count(len(points), 'kernel')}. {described}"
+    return make_picture(width, height, label, drawn, "roofline")
 
 
 def _place_under_roof(kernel: KernelPart) -> tuple[float, float] | None:

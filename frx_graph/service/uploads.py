@@ -15,26 +15,11 @@ from frx_graph.service.http.problem import ProblemError
 from frx_graph.service.job_folder import JobFolder
 
 _MOST_FILES, _MOST_FIELDS, _LONGEST_FIELD = 2, 4, 1024
-FORM_BODY: Final[dict[str, Any]] = {
-    "required": True,
-    "content": {
-        "multipart/form-data": {
-            "schema": {
-                "type": "object",
-                "required": ["file"],
-                "properties": {
-                    "file": {"type": "string", "format": "binary", "minLength": 1, "description": "file to analyse"},
-                    "gpu_model": {
-                        "type": "string",
-                        "maxLength": 100,
-                        "description": "judge kernels by this GPU instead of the file's",
-                    },
-                },
-                "additionalProperties": False,
-            }
-        }
-    },
-}
+_FILE = {"type": "string", "format": "binary", "minLength": 1, "description": "file to analyse"}
+_GPU = {"type": "string", "maxLength": 100, "description": "judge kernels by this GPU instead of the file's"}
+_FIELDS = {"file": _FILE, "gpu_model": _GPU}
+_SCHEMA = {"type": "object", "required": ["file"], "properties": _FIELDS, "additionalProperties": False}
+FORM_BODY: Final[dict[str, Any]] = {"required": True, "content": {"multipart/form-data": {"schema": _SCHEMA}}}
 """Describe the form for OpenAPI."""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
@@ -38,14 +38,11 @@ def make_page_routes(analyst: Analyst, book: DecisionBook) -> APIRouter:
     async def report(request: Request) -> Response:
         analyst.check_room(Task.FILE)
         async with open_form(request, two=True) as form:
+            respond = partial(analyst.respond, request, fill=form.fill, gpu_model=form.gpu_model, form=ResultForm.HTML)
             if form.other is None:
-                return await analyst.respond(
-                    request, Task.FILE, form.fill, gpu_model=form.gpu_model, form=ResultForm.HTML
-                )
+                return await respond(task=Task.FILE)
             labels = form.file.filename or "a", form.other.filename or "b"
-            return await analyst.respond(
-                request, Task.COMPARE, form.fill, gpu_model=form.gpu_model, labels=labels, form=ResultForm.HTML
-            )
+            return await respond(task=Task.COMPARE, labels=labels)
 
     @router.get("/decisions")
     async def decisions(

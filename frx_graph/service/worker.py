@@ -45,7 +45,9 @@ def answer_job(job: AnalysisJob) -> Answer:
     """Run the analysis, and write the result. Changes the working directory."""
     try:
         os.chdir(job.folder)
-        _keep_temporary_files_in(Path(job.folder) / TEMPORARY)
+        # Also of child processes: a killed worker cannot remove them.
+        tempfile.tempdir = os.environ["TMPDIR"] = str(Path(job.folder) / TEMPORARY)
+        Path(tempfile.tempdir).mkdir(exist_ok=True)
         document = run_analysis(job)
         html = job.form is ResultForm.HTML
         text = render_result(document) if html else json.dumps(to_json(document), allow_nan=False)
@@ -58,12 +60,6 @@ def answer_job(job: AnalysisJob) -> Answer:
     except Exception as error:  # noqa: BLE001 - the request fails, not the worker
         frames = traceback.extract_tb(error.__traceback__)[-_FRAMES:]
         return Failed(error=summarize_error(error), where=tuple(f"{frame.filename}:{frame.lineno}" for frame in frames))
-
-
-def _keep_temporary_files_in(folder: Path) -> None:
-    """Redirect temporary files of this process and its children, since a killed worker cannot remove them."""
-    folder.mkdir(exist_ok=True)
-    tempfile.tempdir = os.environ["TMPDIR"] = str(folder)
 
 
 def main() -> None:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import os
 import signal
 import sys
+import tempfile
 from dataclasses import dataclass, field
-from typing import Final
+from typing import IO, Final
 
 import psutil
 from pydantic import TypeAdapter
@@ -68,11 +70,9 @@ class _Worker:
     jobs: int = 0
     closed: bool = False
     _starting: asyncio.Task[None] | None = None
-    _said: bytes = b""
-    _listening: asyncio.Task[None] | None = None
+    _errors: IO[bytes] = field(default_factory=io.BytesIO)
 
     def begin(self) -> None:
-        """Start a process, unless one is running or starting."""
         if not self.closed and self.process is None and (self._starting is None or self._starting.done()):
             self._starting = asyncio.create_task(self._start())
             # A waiting caller gets the error; otherwise the next call starts another process.
@@ -91,7 +91,6 @@ class _Worker:
         return self.process
 
     async def ask(self, job: AnalysisJob) -> Answer:
-        """Return the worker's answer. After a failure another process starts."""
         line = job.model_dump_json().encode() + b"\n"
         working = asyncio.create_task(self._run_job(await self.get_process(), line))
         try:
@@ -105,7 +104,6 @@ class _Worker:
             raise
 
     async def close(self) -> None:
-        """End the process at once."""
         self.closed = True
         if self._starting is not None:
             self._starting.cancel()
@@ -114,6 +112,8 @@ class _Worker:
             await self._end(self.process)
 
     async def _start(self) -> None:
+        self.jobs = 0
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
         own = {**extend_pythonpath(), "OMP_NUM_THREADS": "1", "POLARS_MAX_THREADS": "1"}
         # -P: nothing is imported from a job's folder.
         process = await asyncio.create_subprocess_exec(
@@ -121,13 +121,11 @@ class _Worker:
             *(str(self.settings.analysis_bytes), str(self.settings.analysis_seconds + _SPARE_SECONDS)),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
+            stderr=self._errors,
             env={name: value for name, value in os.environ.items() if name != TOKEN_VARIABLE} | own,
             start_new_session=True,
             limit=_LONGEST_ANSWER,
         )
-        self.jobs, self._said = 0, b""
-        self._listening = asyncio.create_task(self._listen(process))
         try:
             async with asyncio.timeout(_START_SECONDS):
                 if await _read_line(process) != READY:
@@ -141,38 +139,32 @@ class _Worker:
 
     async def _run_job(self, process: asyncio.subprocess.Process, line: bytes) -> Answer:
         assert process.stdin is not None
+        fine = False
         try:
             async with asyncio.timeout(self.settings.analysis_seconds):
                 process.stdin.write(line)
                 await process.stdin.drain()
                 answer = await _read_line(process)
             found = _ANSWER.validate_json(answer)
+            self.jobs += 1
+            fine = self.jobs < _MOST_JOBS and not isinstance(found, OutOfMemory)
+            return found
         except TimeoutError:
-            await self._replace(process)
             seconds = self.settings.analysis_seconds
             raise TooSlowError(f"the analysis was ended: it took longer than {seconds:g} s") from None
         except (OSError, ValueError):
             died = await self._describe_death(process, "the analysis crashed its process")
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            await self._replace(process)
             if any(sign in died.said for sign in _NO_MEMORY):
                 return OutOfMemory()
             raise died from None
-        except BaseException:
-            await self._replace(process)
-            raise
-        self.jobs += 1
-        if self.jobs >= _MOST_JOBS or isinstance(found, OutOfMemory):
-            await self._replace(process)
-        return found
-
-    async def _replace(self, process: asyncio.subprocess.Process) -> None:
-        await self._end(process)
-        self.begin()
+        finally:
+            if not fine:
+                await self._end(process)
+                self.begin()
 
     async def _end(self, process: asyncio.subprocess.Process) -> None:
-        """Kill the process and its children."""
         self.process = None
         # After the wait, another process may reuse its number.
         if process.returncode is None:
@@ -183,25 +175,17 @@ class _Worker:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
         await process.wait()
-        if self._listening is not None:
-            self._listening.cancel()
-            await asyncio.gather(self._listening, return_exceptions=True)
+        self._errors.close()
 
     async def _describe_death(self, process: asyncio.subprocess.Process, message: str) -> WorkerDiedError:
         """Return the error of a process that ended by itself, with its exit code and last words."""
-        assert self._listening is not None
         how = "its answer is not valid"
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_LAST_WORDS_SECONDS):
                 how = f"exit code {await process.wait()}"
-                await asyncio.shield(self._listening)
-        return WorkerDiedError(message, how, self._said.decode(errors="replace"))
-
-    async def _listen(self, process: asyncio.subprocess.Process) -> None:
-        """Read standard error to the end, and keep the last part."""
-        assert process.stderr is not None
-        while said := await process.stderr.read(_LONGEST_ANSWER):
-            self._said = (self._said + said)[-_LAST_WORDS:]
+        errors = self._errors.fileno()
+        said = os.pread(errors, _LAST_WORDS, max(0, os.fstat(errors).st_size - _LAST_WORDS))
+        return WorkerDiedError(message, how, said.decode(errors="replace"))
 
 
 async def _read_line(process: asyncio.subprocess.Process) -> bytes:

@@ -27,5 +27,4 @@ class Check:
 
 def find_worst(checks: Sequence[Check]) -> Status:
     """Return the most serious status."""
-    statuses = {check.status for check in checks}
-    return next((status for status in (Status.ERROR, Status.WARNING) if status in statuses), Status.OK)
+    return max((check.status for check in checks), key=list(Status).index, default=Status.OK)

@@ -7,7 +7,6 @@ import copy
 import random
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
 
 import numpy
 import torch
@@ -53,23 +52,17 @@ class RandomGenerators:
 def release_compile_lock() -> Iterator[None]:
     """Let another thread compile in the block, by releasing Dynamo's lock, which a backend's thread holds."""
     lock = convert_frame.compile_lock
-    times = _release_fully(lock)
+    times = 0
+    # Raised when this thread does not hold it any more.
+    with contextlib.suppress(RuntimeError):
+        while True:
+            lock.release()
+            times += 1
     try:
         yield
     finally:
         for _ in range(times):
             lock.acquire()
-
-
-def _release_fully(lock: Any) -> int:
-    """Release a reentrant lock as often as this thread holds it, and return how often that was."""
-    times = 0
-    while True:
-        try:
-            lock.release()
-        except RuntimeError:  # this thread does not hold it
-            return times
-        times += 1
 
 
 @contextlib.contextmanager
@@ -95,16 +88,15 @@ def _preserve_compilation_records() -> Iterator[None]:
     try:
         yield
     finally:
-        for name in list(counters):
-            if name not in counts:
-                del counters[name]
-                continue
+        for name in counters.keys() - counts.keys():
+            del counters[name]
+        for name, count in counts.items():
             counters[name].clear()
-            counters[name].update(counts[name])
-        for name, seconds in list(dynamo_utils.compilation_time_metrics.items()):
-            if name not in phases:
-                del dynamo_utils.compilation_time_metrics[name]
-                continue
+            counters[name].update(count)
+        timed = dynamo_utils.compilation_time_metrics
+        for name in timed.keys() - phases.keys():
+            del timed[name]
+        for name, seconds in timed.items():
             del seconds[phases[name] :]
         kept = getattr(dynamo_utils, "_compilation_metrics", None)
         if kept is not None and compiled is not None:

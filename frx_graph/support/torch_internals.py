@@ -12,63 +12,29 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-
-# Dispatch keys. Since 1.12.
-from torch._C import DispatchKey
-
-# Device types of profiler events, and whether a profiler runs. Since 1.10.
-from torch._C._autograd import DeviceType
-from torch._C._autograd import _profiler_enabled as is_profiler_enabled
-
-# Kineto's event tree, since 1.12; a labelled region with little overhead, since 2.0.
-from torch._C._profiler import _EventType as EventType
-from torch._C._profiler import _RecordFunctionFast as RecordFunctionFast
-from torch._C._profiler import _TensorMetadata as TensorMetadata
-
-# oneDNN's log of primitives, behind `torch.backends.mkldnn.verbose`. Since 1.13.
-from torch._C._verbose import mkldnn_set_verbose
-
-# Python implementations of operators, also with symbolic shapes. Since 2.0.
-from torch._dispatch.python import enable_python_dispatcher
-
-# State of the compilation that is running. Since 2.0; `CompileContext` since 2.1.
-from torch._guards import CompileContext, TracingContext, tracing
-
-# Kinds of operators. Overloads since 1.11, the others since 2.0.
-from torch._ops import HigherOrderOperator, OperatorBase, OpOverload, OpOverloadPacket
-
-# Since 1.13.
-from torch._prims_common import make_contiguous_strides_for
-
-# Tensors without data. Since 1.13; `disable_fake_tensor_cache` by 2.13.
-from torch._subclasses import fake_tensor
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, disable_fake_tensor_cache
-
-# In-place changes that autograd does not see. Since 2.0.
-from torch.autograd.grad_mode import _unsafe_preserve_version_counter as preserve_version_counter
-
-# Graph modules that compile their code at the first call. Since 2.3.
-from torch.fx._lazy_graph_module import _LazyGraphModule as LazyGraphModule
-
-# Generated code that takes its arguments as one list. By 2.13.
-from torch.fx.graph import _BoxedCodeGen as BoxedCodeGen
-
-# The importable path of a function. Since 1.8.
-from torch.fx.node import _get_qualified_name as get_qualified_name
-
-# The base class of batch and instance normalization. Since 1.4.
-from torch.nn.modules.batchnorm import _NormBase as NormBase
-
-# Hooks on all modules of the process. Since 1.8.
-from torch.nn.modules.module import _global_forward_hooks as global_forward_hooks
-from torch.nn.modules.module import _global_forward_pre_hooks as global_forward_pre_hooks
-
-# Nested containers. Since 1.8; the public `torch.utils.pytree` is another implementation.
-from torch.utils import _pytree as pytree
-
-# Modes that see every operator, since 1.13; switching them off, since 2.0.
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._python_dispatch import _disable_current_modes as disable_current_modes
+from torch._C import DispatchKey  # since 1.12
+from torch._C._autograd import DeviceType  # of profiler events; since 1.10
+from torch._C._autograd import _profiler_enabled as is_profiler_enabled  # since 1.10
+from torch._C._profiler import _EventType as EventType  # Kineto's event tree; since 1.12
+from torch._C._profiler import _RecordFunctionFast as RecordFunctionFast  # a region with little overhead; since 2.0
+from torch._C._profiler import _TensorMetadata as TensorMetadata  # since 1.12
+from torch._C._verbose import mkldnn_set_verbose  # behind `torch.backends.mkldnn.verbose`; since 1.13
+from torch._dispatch.python import enable_python_dispatcher  # also with symbolic shapes; since 2.0
+from torch._guards import CompileContext, TracingContext, tracing  # the running compilation; since 2.0, 2.1 the first
+from torch._ops import HigherOrderOperator, OperatorBase, OpOverload, OpOverloadPacket  # since 2.0, overloads 1.11
+from torch._prims_common import make_contiguous_strides_for  # since 1.13
+from torch._subclasses import fake_tensor  # tensors without data; since 1.13
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, disable_fake_tensor_cache  # the last by 2.13
+from torch.autograd.grad_mode import _unsafe_preserve_version_counter as preserve_version_counter  # since 2.0
+from torch.fx._lazy_graph_module import _LazyGraphModule as LazyGraphModule  # since 2.3
+from torch.fx.graph import _BoxedCodeGen as BoxedCodeGen  # code that takes its arguments as one list; by 2.13
+from torch.fx.node import _get_qualified_name as get_qualified_name  # since 1.8
+from torch.nn.modules.batchnorm import _NormBase as NormBase  # of batch and instance normalization; since 1.4
+from torch.nn.modules.module import _global_forward_hooks as global_forward_hooks  # since 1.8
+from torch.nn.modules.module import _global_forward_pre_hooks as global_forward_pre_hooks  # since 1.8
+from torch.utils import _pytree as pytree  # since 1.8; the public `torch.utils.pytree` is another implementation
+from torch.utils._python_dispatch import TorchDispatchMode  # since 1.13
+from torch.utils._python_dispatch import _disable_current_modes as disable_current_modes  # since 2.0
 
 # For type checkers; `_LATE` and `_LATE_MODULES` have the same names.
 if TYPE_CHECKING:
@@ -79,12 +45,7 @@ if TYPE_CHECKING:
     from torch._dynamo.backends.common import aot_autograd
     from torch._dynamo.convert_frame import compile_lock
     from torch._dynamo.eval_frame import remove_from_cache
-    from torch._dynamo.exc import (
-        BackendCompilerFailed,
-        FailOnRecompileLimitHit,
-        RestartAnalysis,
-        TorchDynamoException,
-    )
+    from torch._dynamo.exc import BackendCompilerFailed, FailOnRecompileLimitHit, RestartAnalysis, TorchDynamoException
     from torch._dynamo.utils import counters
     from torch._dynamo.variables import torch as dynamo_torch
     from torch._functorch import config as functorch_config
@@ -107,40 +68,30 @@ if TYPE_CHECKING:
 
 _LATE = {
     # Stores of process groups. Since 1.8.
-    "torch._C._distributed_c10d": ("PrefixStore", "Store"),
+    "torch._C._distributed_c10d": "PrefixStore Store",
     # Dynamo: backends, cached code, errors, counters. Since 2.0; by 2.13 `FailOnRecompileLimitHit`, `compile_lock` and
     # `remove_from_cache`.
-    "torch._dynamo": ("list_backends", "lookup_backend"),
-    "torch._dynamo.backends.common": ("aot_autograd",),
-    "torch._dynamo.convert_frame": ("compile_lock",),
-    "torch._dynamo.eval_frame": ("remove_from_cache",),
-    "torch._dynamo.exc": (
-        "BackendCompilerFailed",
-        "FailOnRecompileLimitHit",
-        "RestartAnalysis",
-        "TorchDynamoException",
-    ),
-    "torch._dynamo.utils": ("counters",),
+    "torch._dynamo": "list_backends lookup_backend",
+    "torch._dynamo.backends.common": "aot_autograd",
+    "torch._dynamo.convert_frame": "compile_lock",
+    "torch._dynamo.eval_frame": "remove_from_cache",
+    "torch._dynamo.exc": "BackendCompilerFailed FailOnRecompileLimitHit RestartAnalysis TorchDynamoException",
+    "torch._dynamo.utils": "counters",
     # AOTAutograd and its partitioner. Since 2.0; the hooks by 2.13.
-    "torch._functorch._aot_autograd.logging_utils": ("setup_stacktrace_preservation_hooks",),
-    "torch._functorch.partitioners": ("default_partition",),
+    "torch._functorch._aot_autograd.logging_utils": "setup_stacktrace_preservation_hooks",
+    "torch._functorch.partitioners": "default_partition",
     # Inductor: modes, entry points, scheduler. Since 2.0; by 2.13 `CustomGraphPass`, `MemoryUsageType` and
     # `CompiledFxGraph`.
-    "torch._inductor": ("list_mode_options",),
-    "torch._inductor.compile_fx": ("compile_fx", "compile_fx_inner"),
-    "torch._inductor.custom_graph_pass": ("CustomGraphPass",),
-    "torch._inductor.decomposition": ("select_decomp_table",),
-    "torch._inductor.loop_body": ("MemoryUsageType",),
-    "torch._inductor.output_code": ("CompiledFxGraph",),
-    "torch._inductor.scheduler": (
-        "ExternKernelSchedulerNode",
-        "ForeachKernelSchedulerNode",
-        "OutputNode",
-        "SchedulerNode",
-    ),
-    "torch._inductor.virtualized": ("V",),
+    "torch._inductor": "list_mode_options",
+    "torch._inductor.compile_fx": "compile_fx compile_fx_inner",
+    "torch._inductor.custom_graph_pass": "CustomGraphPass",
+    "torch._inductor.decomposition": "select_decomp_table",
+    "torch._inductor.loop_body": "MemoryUsageType",
+    "torch._inductor.output_code": "CompiledFxGraph",
+    "torch._inductor.scheduler": "ExternKernelSchedulerNode ForeachKernelSchedulerNode OutputNode SchedulerNode",
+    "torch._inductor.virtualized": "V",
 }
-"""Names that `import torch` does not load, by their modules."""
+"""Names that `import torch` does not load, separated by spaces, by their modules."""
 _LATE_MODULES = {
     # Since 2.0.
     "convert_frame": "torch._dynamo.convert_frame",
@@ -159,16 +110,13 @@ if not TYPE_CHECKING:
         if name in _LATE_MODULES:
             return importlib.import_module(_LATE_MODULES[name])
         for path, names in _LATE.items():
-            if name in names:
+            if name in names.split():
                 return getattr(importlib.import_module(path), name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-# Inductor as `torch.compile` calls it. Since 2.0.
-InductorBackend = torch._TorchCompileInductorWrapper
-
-# An assertion that tracing understands. Since 2.1.
-torch_check = torch._check
+InductorBackend = torch._TorchCompileInductorWrapper  # as `torch.compile` calls it; since 2.0
+torch_check = torch._check  # an assertion that tracing understands; since 2.1
 
 # Context managers: no autocast, no Python implementations of operators. Since 2.0.
 disable_autocast = torch._C._DisableAutocast

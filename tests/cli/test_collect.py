@@ -29,7 +29,7 @@ from frx_graph.evidence.run.bundle import open_bundle
 from frx_graph.evidence.run.device_samples import read_device_samples
 from frx_graph.reports.render.document import to_json
 from frx_graph.reports.runs.collect_report import CollectDocument, render_collected
-from frx_graph.runs.collect import bundle_writing, collection, imported_artifacts
+from frx_graph.runs.collect import bundle_writing, collection, imported_artifacts, sampling
 
 PUBLISHED = resources.files("frx_graph.reports").joinpath("frx_collect_v1.schema.json").read_text(encoding="utf-8")
 VARIABLES = {
@@ -201,7 +201,7 @@ class OneDevice:
 
 
 def test_devices_are_sampled(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(collection, "load_nvml", OneDevice)
+    monkeypatch.setattr(sampling, "load_nvml", OneDevice)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     assert run(["collect", "--sample-interval-ms", "10", *python("import time; time.sleep(0.2)")]) == 0
     samples = read_device_samples(bundle() / bundle_layout.GPU_METRICS)

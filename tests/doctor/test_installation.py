@@ -135,7 +135,7 @@ def test_the_compiler_is_the_one_that_inductor_takes(
         monkeypatch.delenv("CXX", raising=False)
     else:
         monkeypatch.setenv("CXX", cxx)
-    assert installation._find_cpp_compiler() == (None if expected is None else str(program))
+    assert next(installation._check_compilers()).value == ("none found" if expected is None else str(program))
 
 
 def test_a_backend_that_is_not_registered(monkeypatch: pytest.MonkeyPatch) -> None:

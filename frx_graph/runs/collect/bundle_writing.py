@@ -1,17 +1,13 @@
-"""Make the folder of a run, and its zip.
-
-The folder is created in one step, as a complete bundle.
-"""
+"""Make the folder of a run, in one step and as a complete bundle, and its zip."""
 
 from __future__ import annotations
 
-import hashlib
 import os
 import secrets
 import shutil
 import zipfile
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -72,16 +68,9 @@ def list_bundle_files(folder: Path) -> tuple[PurePosixPath, ...]:
     return tuple(file for file in possible if (folder / file).is_file() and not (folder / file).is_symlink())
 
 
-def hash_file(path: Path) -> str:
-    """Return the SHA-256 of a file, in hexadecimal digits."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def write_zip(archive: Path, folder: Path, files: Iterable[PurePosixPath]) -> None:
+def write_zip(archive: Path, folder: Path, files: Sequence[PurePosixPath]) -> None:
     """Put the files of the bundle into a zip, below the name of their folder, so that the zip opens as a bundle. Raises
     `OSError`, and leaves no partial zip."""
-    files = tuple(files)
     if len(files) > MOST_MEMBERS:
         raise OSError(f"the bundle has more than {MOST_MEMBERS} files")
     if sum((folder / file).stat().st_size for file in files) > MOST_BYTES:

@@ -7,6 +7,8 @@ say how far the run has come. Events and samples are appended row by row; other 
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -20,23 +22,14 @@ from frx_graph.analyzers.run.steps import Scope
 from frx_graph.errors import FrxError, summarize_error
 from frx_graph.evidence.run import bundle_layout
 from frx_graph.evidence.run.bundle import open_bundle
-from frx_graph.measure.machine.device_state import load_nvml
 from frx_graph.reports.kernels.explain_prompt import render_explanation
 from frx_graph.reports.runs.run_document import RunDocument, format_summary
 from frx_graph.reports.runs.run_explanation import explain_run
-from frx_graph.runs.collect import device_sampling
-from frx_graph.runs.collect.bundle_writing import hash_file, list_bundle_files, make_folder, write_zip
+from frx_graph.runs.collect.bundle_writing import list_bundle_files, make_folder, write_zip
 from frx_graph.runs.collect.imported_artifacts import gather_traces, import_traces
-from frx_graph.runs.collect.run_metadata import (
-    Artifact,
-    Manifest,
-    ManifestFile,
-    RunMetadata,
-    State,
-    describe_host,
-)
+from frx_graph.runs.collect.run_metadata import Artifact, Manifest, ManifestFile, RunMetadata, State, describe_host
 from frx_graph.runs.collect.run_settings import RunSettings
-from frx_graph.runs.collect.sampling import HOST_HEADER, Sampler, make_host_reader
+from frx_graph.runs.collect.sampling import DEVICE_HEADER, HOST_HEADER, Sampler, make_device_sampler, make_host_reader
 from frx_graph.runs.workload.workload import STDERR, STDOUT, WorkloadEnd, WorkloadError, redact_secrets, run_workload
 from frx_graph.support.atomic_file import write_all_atomically, write_atomically
 from frx_graph.support.plain_text import escape_surrogates
@@ -87,7 +80,7 @@ def collect_run(settings: RunSettings, *, stdout: int | None = STDOUT, stderr: i
         {
             bundle_layout.METADATA: _dump_json(collection.metadata),
             bundle_layout.RUN_CONFIG: settings.format_config(host).encode(),
-            bundle_layout.GPU_METRICS: device_sampling.HEADER,
+            bundle_layout.GPU_METRICS: DEVICE_HEADER,
             bundle_layout.HOST_METRICS: HOST_HEADER,
         },
     )
@@ -102,15 +95,12 @@ def collect_run(settings: RunSettings, *, stdout: int | None = STDOUT, stderr: i
 
 @dataclass(slots=True)
 class _RunInProgress:
-    """A run in progress, and its record so far."""
-
     settings: RunSettings
     metadata: RunMetadata
     warnings: list[str] = field(default_factory=list)
     imported: dict[PurePosixPath, Path] = field(default_factory=dict)
 
     def run(self, stdout: int | None, stderr: int | None) -> WorkloadEnd:
-        """Run the workload to its end."""
         folder, settings = self.settings.folder, self.settings
         with contextlib.ExitStack() as sampling:
 
@@ -129,7 +119,8 @@ class _RunInProgress:
                     started=start_samplers,
                 )
             except WorkloadError:
-                _remove_unstarted(folder)
+                # The collector has written every file in it.
+                shutil.rmtree(folder)
                 raise
             # Write this first: the analysis takes a while, and may be interrupted.
             self._update_metadata(
@@ -152,8 +143,7 @@ class _RunInProgress:
         for given in self.settings.artifacts or ():
             if not given.is_dir():
                 self.warnings.append(f"there is no --artifact-dir {given}")
-        imported, warnings = import_traces(self.settings.artifact_folders, self.settings.folder, since)
-        self.imported = {trace.path: trace.source for trace in imported}
+        self.imported, warnings = import_traces(self.settings.artifact_folders, self.settings.folder, since)
         self.warnings += warnings
 
     def write_analysis(self) -> RunDocument | None:
@@ -170,7 +160,6 @@ class _RunInProgress:
         return document
 
     def finish(self) -> Path | None:
-        """Write the metadata and the manifest, then the zip of all."""
         folder = self.settings.folder
         missing = [*self._find_missing()]
         files = list_bundle_files(folder)
@@ -188,7 +177,11 @@ class _RunInProgress:
                 files=tuple(self._describe_manifest_file(file) for file in files if file != bundle_layout.MANIFEST),
             )
             write_atomically(folder / bundle_layout.MANIFEST, _dump_json(manifest).decode())
-        archive = self._write_archive() if self.settings.zip else None
+        archive = self.settings.archive if self.settings.zip else None
+        if archive is not None:
+            with self._turn_errors_into_warnings("there is no zip"):
+                write_zip(archive, folder, list_bundle_files(folder))
+            archive = archive if archive.exists() else None
         self.metadata = self.metadata.model_copy(
             update={
                 "artifacts": tuple(self._describe_artifact(file) for file in list_bundle_files(folder)),
@@ -197,21 +190,12 @@ class _RunInProgress:
         )
         return archive
 
-    def _write_archive(self) -> Path | None:
-        archive = self.settings.archive
-        with self._turn_errors_into_warnings("there is no zip"):
-            write_zip(archive, self.settings.folder, list_bundle_files(self.settings.folder))
-        return archive if archive.exists() else None
-
     def _make_samplers(self, ancestor: int) -> Iterator[Sampler]:
         folder, seconds = self.settings.folder, self.settings.interval_ms / 1000
         yield Sampler(folder / bundle_layout.HOST_METRICS, seconds, make_host_reader(ancestor))
-        nvml = load_nvml()
-        devices = {} if nvml is None else device_sampling.find_visible_devices(nvml)
-        if nvml is not None and devices:
-            yield Sampler(
-                folder / bundle_layout.GPU_METRICS, seconds, device_sampling.make_device_reader(nvml, devices)
-            )
+        devices = make_device_sampler(folder / bundle_layout.GPU_METRICS, seconds)
+        if devices is not None:
+            yield devices
         else:
             self.warnings.append(NO_GPU)
 
@@ -234,17 +218,16 @@ class _RunInProgress:
         return tuple(map(escape_surrogates, self.warnings))
 
     def _describe_artifact(self, file: PurePosixPath) -> Artifact:
-        source = self.imported.get(file)
-        size = (self.settings.folder / file).stat().st_size
-        return Artifact(
-            path=str(file), bytes=size, imported_from=None if source is None else escape_surrogates(str(source))
-        )
+        source = escape_surrogates(str(self.imported[file])) if file in self.imported else None
+        return Artifact(path=str(file), bytes=self._measure_size(file), imported_from=source)
 
     def _describe_manifest_file(self, file: PurePosixPath) -> ManifestFile:
-        path = self.settings.folder / file
-        return ManifestFile(
-            path=str(file), bytes=path.stat().st_size, sha256=hash_file(path), imported=file in self.imported
-        )
+        with (self.settings.folder / file).open("rb") as content:
+            digest, imported = hashlib.file_digest(content, "sha256").hexdigest(), file in self.imported
+        return ManifestFile(path=str(file), bytes=self._measure_size(file), sha256=digest, imported=imported)
+
+    def _measure_size(self, file: PurePosixPath) -> int:
+        return (self.settings.folder / file).stat().st_size
 
     def _update_metadata(self, **known: object) -> None:
         self.metadata = self.metadata.model_copy(update=known)
@@ -259,13 +242,6 @@ class _RunInProgress:
             self.warnings.append(f"{what}: {error}")
         except Exception as error:  # noqa: BLE001 - a failed analysis must not lose the run
             self.warnings.append(f"{what}: {summarize_error(error)}")
-
-
-def _remove_unstarted(folder: Path) -> None:
-    """Remove the folder of a workload that was not started. The collector has written every file in it."""
-    for path in sorted(folder.rglob("*"), reverse=True):
-        path.rmdir() if path.is_dir() else path.unlink()
-    folder.rmdir()
 
 
 def _dump_json(model: BaseModel) -> bytes:

@@ -8,7 +8,6 @@ import re
 import shutil
 import stat
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -30,20 +29,15 @@ them."""
 _ODD = re.compile(r"[^\w.+-]", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class Imported:
-    """A file that was copied: its path in the bundle, and its source."""
-
-    path: PurePosixPath
-    source: Path
-
-
-def import_traces(folders: Sequence[Path], bundle: Path, since: float) -> tuple[tuple[Imported, ...], tuple[str, ...]]:
+def import_traces(
+    folders: Sequence[Path], bundle: Path, since: float
+) -> tuple[dict[PurePosixPath, Path], tuple[str, ...]]:
     """Copy the traces in `folders` that were written after `since` (seconds since the epoch) into the bundle.
 
-    Return the copied files, and a warning for each that was not copied. Older traces belong to another run.
+    Return the sources of the copied files by their paths in the bundle, and a warning for each that was not copied.
+    Older traces belong to another run.
     """
-    imported: list[Imported] = []
+    imported: dict[PurePosixPath, Path] = {}
     warnings: list[str] = []
     room = MOST_IMPORTED
     stale = 0
@@ -56,19 +50,17 @@ def import_traces(folders: Sequence[Path], bundle: Path, since: float) -> tuple[
                 stale += 1
                 continue
             if state.st_size > room or len(imported) == MOST_TRACES:
-                warnings.append(
-                    f"{found} is not imported: more than {MOST_TRACES} traces, or {MOST_IMPORTED >> 30} GiB"
-                )
-                continue
+                raise OSError(f"more than {MOST_TRACES} traces, or {MOST_IMPORTED >> 30} GiB")
             target = _find_free_name(bundle / bundle_layout.PROFILER / _sanitize_name(found.name))
-            room -= _copy(found, target, state.st_size)
+            _copy(found, target, state.st_size)
         except OSError as error:
             warnings.append(f"{found} is not imported: {error.strerror or error}")
-            continue
-        imported.append(Imported(PurePosixPath(target.relative_to(bundle)), found))
+        else:
+            room -= state.st_size
+            imported[PurePosixPath(target.relative_to(bundle))] = found
     if stale:
         warnings.append(f"{format_count(stale, 'older trace')} not imported: written before the run")
-    return tuple(imported), tuple(warnings)
+    return imported, tuple(warnings)
 
 
 def gather_traces(bundle: Path) -> tuple[str, ...]:
@@ -113,12 +105,11 @@ def _find_free_name(target: Path) -> Path:
     return target
 
 
-def _copy(source: Path, target: Path, size: int) -> int:
-    """Copy a trace of `size` bytes, and return its size. Raises `OSError` also if it has grown since."""
+def _copy(source: Path, target: Path, size: int) -> None:
+    """Copy a trace of `size` bytes. Raises `OSError` also if it has grown since."""
     with replace_on_success(target) as copy:
         shutil.copyfile(source, copy, follow_symlinks=False)
         if copy.stat(follow_symlinks=False).st_size > size:
             raise OSError("another process still writes to it")
     with contextlib.suppress(OSError):
         shutil.copystat(source, target, follow_symlinks=False)
-    return size

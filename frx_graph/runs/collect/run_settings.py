@@ -57,14 +57,11 @@ class RunSettings:
             raise OptionError("an argument of the program has a null character", "no program can be given one")
         # It is the name of a folder, and a variable.
         if _RUN_ID.fullmatch(self.run_id) is None:
-            raise OptionError(
-                f"--run-id {self.run_id!r} cannot be the name of a run",
-                "up to 100 letters, digits, dots, dashes and underscores, the first a letter or a digit",
-            )
+            hint = "up to 100 letters, digits, dots, dashes and underscores, the first a letter or a digit"
+            raise OptionError(f"--run-id {self.run_id!r} cannot be the name of a run", hint)
         if not self.name.strip() or not self.name.isprintable() or len(self.name) > _LONGEST_NAME:
-            raise OptionError(
-                f"--name {self.name[:50]!r} is not a name", f"one line of up to {_LONGEST_NAME} characters"
-            )
+            hint = f"one line of up to {_LONGEST_NAME} characters"
+            raise OptionError(f"--name {self.name[:50]!r} is not a name", hint)
 
     @property
     def folder(self) -> Path:
@@ -88,10 +85,7 @@ class RunSettings:
             **inherited,
             "FRX_RUN_ID": self.run_id,
             "FRX_JOB_NAME": self.name,
-            "FRX_OUTPUT_DIR": str(self.folder),
-            "FRX_RAW_TRACE_PATH": str(self.folder / bundle_layout.EVENTS),
-            "FRX_DERIVED_SUMMARY_PATH": str(self.folder / bundle_layout.SUMMARY),
-            "FRX_AUTO_PERSIST": "1",
+            **make_folder_variables(self.folder),
             "FRX_SAMPLE_INTERVAL_MS": str(self.interval_ms),
         }
 
@@ -112,8 +106,10 @@ class RunSettings:
         try:
             merged = _merge_mappings(ours, self._read_config())
             return escape_surrogates(yaml.safe_dump(merged, sort_keys=False, allow_unicode=True))
-        except (yaml.YAMLError, RecursionError) as error:
-            raise self._make_yaml_error(error) from None
+        # Invalid dates raise ValueError.
+        except (yaml.YAMLError, RecursionError, ValueError) as error:
+            told = " ".join(str(error).split())
+            raise OptionError(f"--config {self.config} cannot be read as YAML: {told}") from None
 
     def _read_config(self) -> Mapping[Any, Any]:
         if self.config is None:
@@ -126,20 +122,22 @@ class RunSettings:
                 text = file.read(_LONGEST_CONFIG + 1)
             if len(text) > _LONGEST_CONFIG:
                 raise OptionError(f"--config {self.config} has more than {_LONGEST_CONFIG >> 20} MiB")
-            given = yaml.safe_load(text)
         except OSError as error:
             raise OptionError(f"--config {self.config} cannot be read: {error.strerror or error}") from None
-        # Invalid dates raise ValueError.
-        except (yaml.YAMLError, RecursionError, ValueError) as error:
-            raise self._make_yaml_error(error) from None
-        if given is None:
-            return {}
-        if not isinstance(given, dict):
+        given = yaml.safe_load(text)
+        if given is not None and not isinstance(given, dict):
             raise OptionError(f"--config {self.config} is not a mapping of names to values")
-        return given
+        return given or {}
 
-    def _make_yaml_error(self, error: BaseException) -> OptionError:
-        return OptionError(f"--config {self.config} cannot be read as YAML: {' '.join(str(error).split())}")
+
+def make_folder_variables(folder: Path) -> dict[str, str]:
+    """Return the variables by which a workload writes its records to `folder`, which must be absolute."""
+    return {
+        "FRX_OUTPUT_DIR": str(folder),
+        "FRX_RAW_TRACE_PATH": str(folder / bundle_layout.EVENTS),
+        "FRX_DERIVED_SUMMARY_PATH": str(folder / bundle_layout.SUMMARY),
+        "FRX_AUTO_PERSIST": "1",
+    }
 
 
 def make_run_id() -> str:
@@ -148,7 +146,6 @@ def make_run_id() -> str:
 
 
 def _merge_mappings(ours: Mapping[Any, Any], given: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Merge mappings; of other values take the given one."""
     both = {
         key: _merge_mappings(ours[key], value) if isinstance(value, dict) and isinstance(ours.get(key), dict) else value
         for key, value in given.items()

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
 MOST_TENSORS = 64
 MOST_THINGS = 256
 DEEPEST = 8
-MOST_LAYOUTS = 256
-"""Most layouts that get a number; a loader that pads to the longest text has a few dozen."""
 _LONGEST_NAME = 200
 _LONG = 16
 _MOST_TYPES = 1024
@@ -30,28 +28,6 @@ Layout: TypeAlias = tuple[TensorLayout, ...]
 
 # Not an enum: looking up a member takes as long as reading a tensor's strides.
 _TENSOR, _MAPPING, _SEQUENCE, _NAMED, _DATACLASS, _OTHER = range(6)
-
-
-class BatchLayouts:
-    """Numbers the layouts of batches, in order of appearance."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[Layout, int] = {}
-        self.known: Callable[[Layout], int | None] = self._numbers.get
-        """Return the number of a known layout; None for a new one, and beyond `MOST_LAYOUTS`."""
-        self._overflowed = False
-
-    def number(self, layout: Layout) -> tuple[int | None, bool]:
-        """Return the layout's number, and True if it is new. The number is None beyond `MOST_LAYOUTS`; only the first
-        of these is new."""
-        number = self._numbers.get(layout)
-        if number is not None:
-            return number, False
-        if len(self._numbers) == MOST_LAYOUTS:
-            first, self._overflowed = not self._overflowed, True
-            return None, first
-        number = self._numbers[layout] = len(self._numbers)
-        return number, True
 
 
 def read_layout(batch: object) -> Layout:
@@ -119,23 +95,19 @@ class _KindCache(dict[type, int]):
     """Kind by type; a dictionary's own look-up is twice as fast as a function with a cache."""
 
     def __missing__(self, of: type) -> int:
-        kind = _classify_type(of)
+        torch = sys.modules.get("torch")
+        kind = _OTHER
+        if torch is not None and issubclass(of, torch.Tensor):
+            kind = _TENSOR
+        elif issubclass(of, Mapping):
+            kind = _MAPPING
+        elif issubclass(of, (tuple, list)):
+            kind = _NAMED if issubclass(of, tuple) and hasattr(of, "_fields") else _SEQUENCE
+        elif dataclasses.is_dataclass(of):
+            kind = _DATACLASS
         if len(self) < _MOST_TYPES:
             self[of] = kind
         return kind
 
 
 _KINDS = _KindCache()
-
-
-def _classify_type(of: type) -> int:
-    torch = sys.modules.get("torch")
-    if torch is not None and issubclass(of, torch.Tensor):
-        return _TENSOR
-    if issubclass(of, Mapping):
-        return _MAPPING
-    if issubclass(of, tuple):
-        return _NAMED if hasattr(of, "_fields") else _SEQUENCE
-    if issubclass(of, list):
-        return _SEQUENCE
-    return _DATACLASS if dataclasses.is_dataclass(of) else _OTHER

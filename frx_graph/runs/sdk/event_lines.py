@@ -15,7 +15,6 @@ from functools import lru_cache
 from typing import Any, TypeAlias
 
 from frx_graph.evidence.run.events import EVENT_SCHEMA, EventType, SnapshotOf
-from frx_graph.runs.sdk.batch_layout import Layout
 from frx_graph.runs.sdk.scalar_reading import Reading, get_number
 
 Event: TypeAlias = tuple[Any, ...]
@@ -86,13 +85,14 @@ def format_shapes(process: str, event: Event) -> str:
     training mode and its name; the last three may be None."""
     _, _, _, of, tensors, layout, training, model = event
     short = _LONGEST_TEXT
+    sizes = {shape[0] for _, shape, _, _ in tensors if shape}
     payload = {
         "of": of,
         "layout": layout,
         "shapes": {name[:short]: list(shape) for name, shape, _, _ in tensors},
         "strides": {name[:short]: list(strides) for name, _, strides, _ in tensors if strides is not None},
         "dtypes": {name[:short]: str(dtype).removeprefix("torch.") for name, _, _, dtype in tensors},
-        "batch_size": _get_batch_size(tensors) if of is SnapshotOf.BATCH else None,
+        "batch_size": sizes.pop() if of is SnapshotOf.BATCH and len(sizes) == 1 else None,
         "is_training": training,
         "model_name": model,
     }
@@ -129,11 +129,6 @@ def _format_rare_event(kind: EventType, process: str, event: Event, payload: Map
 def _format_line(kind: EventType, process: str, event: Event, payload: str, took: int | str = "null") -> str:
     step = "null" if event[2] is None else event[2]
     return f'{_HEADS[kind]}{event[1]},"pid":{process},"step_id":{step},"duration_ns":{took},"payload":{payload}}}\n'
-
-
-def _get_batch_size(tensors: Layout) -> int | None:
-    sizes = {shape[0] for _, shape, _, _ in tensors if shape}
-    return sizes.pop() if len(sizes) == 1 else None
 
 
 def _format_number(reading: Reading | None) -> str:

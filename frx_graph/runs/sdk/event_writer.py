@@ -24,10 +24,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from frx_graph.errors import summarize_error
-from frx_graph.runs.sdk.event_lines import Event, format_step_end, format_warning
+from frx_graph.evidence.run.events import SnapshotOf
+from frx_graph.runs.sdk.event_lines import Event, format_shapes, format_step_end, format_warning
 from frx_graph.runs.sdk.recording_settings import warn_once
 from frx_graph.runs.sdk.scalar_reading import PendingScalar
-from frx_graph.runs.sdk.trace_budget import TraceBudget
 
 CAPACITY = 32_768
 """Events. At eight a step and 5 ms a step, 20 seconds of a disk that does not answer; about 10 MB."""
@@ -43,6 +43,61 @@ _PATIENCE_S = 1.0
 """Time that a flush, or the end of the program, waits for such values, and for another thread's flush."""
 _PATIENCE_AT_END_S = 5.0
 """Time that the end of the program waits for a disk that does not answer."""
+
+_FIRST_STRIDE = 16
+_SHARE = 64
+_HARD_BOUND = 1.5
+"""Times the bound. It would take 2**32 times as many steps as the bound itself has room for."""
+
+
+class TraceBudget:
+    """Selects the events of one process for a file that should not grow beyond `max_bytes`.
+
+    Once the events have filled it, ever fewer steps are kept, so that the file covers the whole run: first one step in
+    16, and the interval doubles each time that another 1/64 of the bound has been written. A kept step comes with the
+    end of the step before it, which gives its time from end to end. A warning before the two says how many events were
+    dropped. Layouts of batches are always written, since steps refer to them.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self.written = 0
+        """Bytes; the writer adds them up."""
+        self._stride = 0
+        self._next_stride_at = max_bytes
+        self._steps = 0
+        self._keeping = True
+        self._missing = 0
+        self._missing_since = self._missing_until = 0
+
+    def admit(self, event: Event) -> tuple[Event, ...]:
+        """Return what to write for this event: itself, nothing, or a warning about the missing ones and itself."""
+        if self.written < self._max_bytes:
+            return (event,)
+        if self.written >= self._max_bytes * _HARD_BOUND:
+            return ()
+        ends = event[0] is format_step_end
+        if self._keeping:
+            self._keeping = not ends
+            return (event,)
+        if event[0] is format_shapes and event[3] is SnapshotOf.BATCH:
+            return (event,)
+        self._steps += ends
+        while self.written >= self._next_stride_at:
+            self._stride = self._stride * 2 or _FIRST_STRIDE
+            self._next_stride_at += max(self._max_bytes // _SHARE, 1)
+        if ends and self._steps >= self._stride:
+            since = self._missing_since or event[1]
+            message = f"the events have filled their file ({self._max_bytes} bytes); only some steps are kept"
+            gap = format_warning, since, None, message, self._missing, max(since, self._missing_until)
+            self._keeping = True
+            self._steps = self._missing = 0
+            return gap, event
+        if not self._missing:
+            self._missing_since = event[1]
+        self._missing_until = event[1]
+        self._missing += 1
+        return ()
 
 
 class EventWriter:
@@ -233,22 +288,13 @@ class EventWriter:
         self._file = file
         if not stat.S_ISREG(os.fstat(file).st_mode):
             raise OSError(f"{self._path} is not a regular file")
-        if _has_cut_off_line(file):
-            # A process was killed while writing; the line that follows must not be lost with its line.
+        size = os.fstat(file).st_size
+        if size and os.pread(file, 1, size - 1) != b"\n":
+            # A process was killed while writing; the line that follows must not be lost with its line. If it is still
+            # writing, a blank line does no harm.
             os.write(file, b"\n")
         return file
 
     def _fail(self, error: Exception) -> None:
         self.discard()
         warn_once(f"events are no longer recorded to {self._path}: {summarize_error(error)}")
-
-
-def _has_cut_off_line(file: int) -> bool:
-    """Return True if the file's last line is cut off, and no process is writing it just now."""
-    before = -1
-    while (size := os.fstat(file).st_size) != before:
-        if not size or os.pread(file, 1, size - 1) == b"\n":
-            return False
-        before = size
-        time.sleep(0.01)
-    return True

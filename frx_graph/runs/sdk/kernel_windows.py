@@ -29,7 +29,8 @@ class KernelWindow:
 
     def __init__(self, folder: Path, most_steps: int | None, *, record_shapes: bool, with_stack: bool) -> None:
         self._folder = folder
-        self.trace = self._first = folder / _make_trace_name(read_rank("RANK"))
+        mark = f".rank{rank}" if (rank := read_rank("RANK")) else ""
+        self.trace = self._first = folder / f"{PROFILER_TRACE.stem}{mark}{PROFILER_TRACE.suffix}"
         self._most_steps = most_steps
         self._record_shapes = record_shapes
         self._with_stack = with_stack
@@ -116,20 +117,10 @@ class KernelWindow:
             warn_once(f"the profile is not written to {self.trace}: {summarize_error(error)}")
             return
         if recorder is not None:
-            told = {
-                "window_state": "exported",
-                "trace": self._get_path_in_bundle(recorder),
-                "steps": self._steps or self._most_steps,
-            }
+            trace, bundle = self.trace.absolute(), recorder.bundle
+            path = trace.relative_to(bundle).as_posix() if bundle and trace.is_relative_to(bundle) else None
+            told = {"window_state": "exported", "trace": path, "steps": self._steps or self._most_steps}
             recorder.put((format_profiler_window, recorder.get_time_ns(), None, told))
-
-    def _get_path_in_bundle(self, recorder: Recorder) -> str | None:
-        trace, bundle = self.trace.absolute(), recorder.bundle
-        return trace.relative_to(bundle).as_posix() if bundle is not None and trace.is_relative_to(bundle) else None
-
-
-def _make_trace_name(rank: int | None) -> str:
-    return f"{PROFILER_TRACE.stem}.rank{rank}{PROFILER_TRACE.suffix}" if rank else PROFILER_TRACE.name
 
 
 def profile_kernels(

@@ -148,22 +148,18 @@ def _put_wait(recorder: CurrentRecorder, start: int, payload: str) -> None:
 
 
 def _describe_loader(loader: Any) -> LoaderTold:
-    batch_size, sampler = getattr(loader, "batch_size", None), getattr(loader, "batch_sampler", None)
+    def read(owner: Any, name: str, kind: type[int] = int) -> int | bool | None:
+        value = getattr(owner, name, None)
+        return value if type(value) is kind and -(2**63) <= value < 2**63 else None
+
+    sized = loader if getattr(loader, "batch_size", None) is not None else getattr(loader, "batch_sampler", None)
     return {
-        "num_workers": _get_whole_number(getattr(loader, "num_workers", None)),
-        "prefetch_factor": _get_whole_number(getattr(loader, "prefetch_factor", None)),
-        "pinned_memory": _get_flag(getattr(loader, "pin_memory", None)),
-        "persistent_workers": _get_flag(getattr(loader, "persistent_workers", None)),
-        "batch_size": _get_whole_number(batch_size if batch_size is not None else getattr(sampler, "batch_size", None)),
+        "num_workers": read(loader, "num_workers"),
+        "prefetch_factor": read(loader, "prefetch_factor"),
+        "pinned_memory": read(loader, "pin_memory", bool),
+        "persistent_workers": read(loader, "persistent_workers", bool),
+        "batch_size": read(sized, "batch_size"),
     }
-
-
-def _get_whole_number(value: object) -> int | None:
-    return value if type(value) is int and -(2**63) <= value < 2**63 else None
-
-
-def _get_flag(value: object) -> bool | None:
-    return value if isinstance(value, bool) else None
 
 
 def _return_loader(loader: Any) -> Any:

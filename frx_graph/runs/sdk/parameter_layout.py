@@ -78,18 +78,11 @@ class WatchedModels:
         self._watches: dict[int, ParameterWatch] = {}
 
     def get_due_watch(self, model: Any) -> ParameterWatch | None:
-        """Return the model's watch if a check is due in this step; else None.
-
-        Also None for an object that is not a module, and beyond `MOST_MODELS`. Raises `TypeError` for objects without
-        weak references.
-        """
-        try:
-            watch = self._watches[id(model)]
-        except KeyError:
-            begun = self._begin_watch(model)
-            if begun is None:
-                return None
-            watch = begun
+        """Return the model's watch; None if no check is due in this step, for an object that is not a module, and
+        beyond `MOST_MODELS`. Raises `TypeError` for objects without weak references."""
+        watch = self._watches.get(id(model)) or self._begin_watch(model)
+        if watch is None:
+            return None
         watch.countdown -= 1
         return watch if watch.countdown <= 0 else None
 

@@ -13,11 +13,14 @@ from typing import Any, Protocol
 from frx_graph.errors import summarize_error
 from frx_graph.evidence.run.bundle_layout import EVENTS
 from frx_graph.evidence.run.events import SnapshotOf
-from frx_graph.runs.sdk.batch_layout import MOST_LAYOUTS, BatchLayouts, Layout, read_layout
+from frx_graph.runs.sdk.batch_layout import Layout, read_layout
 from frx_graph.runs.sdk.event_lines import Event, format_shapes, format_system_info, format_warning
 from frx_graph.runs.sdk.event_writer import EventWriter
 from frx_graph.runs.sdk.parameter_layout import WatchedModels
 from frx_graph.runs.sdk.recording_settings import warn_once
+
+MOST_LAYOUTS = 256
+"""Most layouts that get a number; a loader that pads to the longest text has a few dozen."""
 
 
 class StepMarks(Protocol):
@@ -25,11 +28,9 @@ class StepMarks(Protocol):
 
     def begin_step(self) -> None:
         """A step begins."""
-        ...
 
     def end_step(self) -> None:
         """It has ended."""
-        ...
 
 
 class Recorder:
@@ -42,8 +43,8 @@ class Recorder:
     def __init__(self, path: Path, *, max_bytes: int, job_name: str | None) -> None:
         self.epoch = time.time_ns() - time.perf_counter_ns()
         self._job_name = job_name
-        self._layouts = BatchLayouts()
-        self._known_layout = self._layouts.known
+        self._layouts: dict[Layout, int] = {}
+        self._has_more_layouts = False
         self._models = WatchedModels()
         self._numbering = threading.RLock()
         self.bundle = path.parents[1] if path.parts[-len(EVENTS.parts) :] == EVENTS.parts else None
@@ -73,7 +74,7 @@ class Recorder:
             layout = None
             if batch is not None:
                 tensors = read_layout(batch)
-                layout = self._known_layout(tensors)
+                layout = self._layouts.get(tensors)
                 if layout is None and tensors:
                     layout = self._number_layout(step, tensors, model)
             if (
@@ -92,14 +93,18 @@ class Recorder:
 
     def _number_layout(self, step: int | None, tensors: Layout, model: Any) -> int | None:
         with self._numbering:
-            layout, new = self._layouts.number(tensors)
-        if new and layout is None:
-            message = f"batches have more than {MOST_LAYOUTS} different layouts; the others are not recorded"
-            self.put((format_warning, self.get_time_ns(), None, message, None, None))
-        elif new:
-            name = None if model is None else type(model).__name__
-            of = SnapshotOf.BATCH
-            self.put((format_shapes, self.get_time_ns(), step, of, tensors, layout, _get_training_mode(model), name))
+            if (known := self._layouts.get(tensors)) is not None:
+                return known
+            if len(self._layouts) == MOST_LAYOUTS:
+                if not self._has_more_layouts:
+                    self._has_more_layouts = True
+                    message = f"batches have more than {MOST_LAYOUTS} different layouts; the others are not recorded"
+                    self.put((format_warning, self.get_time_ns(), None, message, None, None))
+                return None
+            layout = self._layouts[tensors] = len(self._layouts)
+        name = None if model is None else type(model).__name__
+        of = SnapshotOf.BATCH
+        self.put((format_shapes, self.get_time_ns(), step, of, tensors, layout, _get_training_mode(model), name))
         return layout
 
     def _make_opening_events(self) -> tuple[Event, ...] | None:

@@ -34,11 +34,8 @@ class RecordingSettings:
 
 def read_settings(environment: Mapping[str, str] = os.environ) -> RecordingSettings:
     """Return the settings in the environment."""
-    return RecordingSettings(
-        path=_get_trace_path(environment),
-        job_name=environment.get("FRX_JOB_NAME") or None,
-        max_bytes=_read_max_bytes(environment),
-    )
+    job_name = environment.get("FRX_JOB_NAME") or None
+    return RecordingSettings(_get_trace_path(environment), job_name, _read_max_bytes(environment))
 
 
 def get_output_dir(environment: Mapping[str, str] = os.environ) -> Path:

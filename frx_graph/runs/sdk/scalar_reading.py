@@ -15,7 +15,7 @@ from __future__ import annotations
 import ctypes
 import math
 import threading
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 Reading: TypeAlias = "float | PendingScalar"
 
@@ -28,18 +28,6 @@ _NOT_YET = {
     "torch.float16": (ctypes.c_uint16, 0x7F1D),
     "torch.bfloat16": (ctypes.c_uint16, 0x7FED),
 }
-
-
-class PendingScalar(Protocol):
-    """A value that has yet to arrive."""
-
-    def is_ready(self) -> bool:
-        """True once it has arrived, or never will."""
-        ...
-
-    def get_value(self) -> float | None:
-        """None: it has not arrived."""
-        ...
 
 
 def get_number(reading: Reading | None) -> float | None:
@@ -63,8 +51,7 @@ def read_scalar(given: Any) -> Reading | None:
 
 
 class DeviceScalars:
-    """Places in page-locked memory, for the program's threads. The writer's thread calls only `ready` and `value` of
-    the values that it returns."""
+    """Places in page-locked memory, for the program's threads. The writer's thread only calls methods of the values."""
 
     def __init__(self, *, pinned: bool = True) -> None:
         self._pinned = pinned
@@ -75,24 +62,22 @@ class DeviceScalars:
         """Begin to copy a tensor of one element, behind what its device has to do; None if that cannot be done."""
         import torch
 
-        if tensor.numel() != 1 or (self._pinned and torch.cuda.is_current_stream_capturing()):
+        dtype = str(tensor.dtype)
+        if tensor.numel() != 1 or dtype not in _NOT_YET or (self._pinned and torch.cuda.is_current_stream_capturing()):
             return None
-        places = self._memory.get(str(tensor.dtype)) or self._make_places(tensor.dtype)
-        free = places.take() if places is not None else None
-        if places is None or free is None:
+        places = self._memory.get(dtype)
+        if places is None:
+            with self._lock:
+                places = self._memory.setdefault(dtype, _PinnedPlaces(tensor.dtype, pinned=self._pinned))
+        free = places.take()
+        if free is None:
             return None
         try:
             places.tensors[free].copy_(tensor.detach().reshape(()), non_blocking=True)
         except BaseException:
             places.give_back(free)
             raise
-        return _PendingCopy(places, free)
-
-    def _make_places(self, dtype: Any) -> _PinnedPlaces | None:
-        if str(dtype) not in _NOT_YET:
-            return None
-        with self._lock:
-            return self._memory.setdefault(str(dtype), _PinnedPlaces(dtype, pinned=self._pinned))
+        return PendingScalar(places, free)
 
 
 class _PinnedPlaces:
@@ -122,7 +107,7 @@ class _PinnedPlaces:
         self._free.append(place)
 
 
-class _PendingCopy:
+class PendingScalar:
     """A value that is being copied to a place."""
 
     __slots__ = ("_place", "_places", "_value")
@@ -133,18 +118,16 @@ class _PendingCopy:
         self._value: float | None = None
 
     def is_ready(self) -> bool:
+        """Return True once it has arrived, or never will."""
         if self._value is None and self._places.words[self._place] != self._places.not_yet:
-            self._value = _read_float(self._places, self._place)
+            number = float(self._places.tensors[self._place].item())
+            self._value = math.nan if math.isnan(number) else number
             self._places.give_back(self._place)
         return self._value is not None
 
     def get_value(self) -> float | None:
+        """Return the value; None if it has not arrived."""
         return self._value if self.is_ready() else None
-
-
-def _read_float(places: _PinnedPlaces, place: int) -> float:
-    number = places.tensors[place].item()
-    return float(number) if not math.isnan(number) else math.nan
 
 
 DEVICE_SCALARS = DeviceScalars()

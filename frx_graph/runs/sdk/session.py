@@ -42,22 +42,18 @@ class AutopilotSession:
 
     def __init__(self, settings: RecordingSettings) -> None:
         self.settings = settings
-        self._recorder = self._make_recorder()
+        self.recorder = self._make_recorder()
+        """None if nothing is recorded."""
 
     @classmethod
     def from_env(cls) -> AutopilotSession:
         """The process's session, which records as the `FRX_` variables say now."""
         return _PROCESS.get_session()
 
-    @property
-    def recorder(self) -> Recorder | None:
-        """None if nothing is recorded."""
-        return self._recorder
-
     def step(self, step_id: Any = None, step_kind: str | None = None, *, batch: Any = None, model: Any = None) -> Step:
         """Return a step, as a context manager that gives an object with `record` and `describe`. `step_kind` is
         `train`, unless it is given or the model is in evaluation mode."""
-        recorder = self._recorder
+        recorder = self.recorder
         if recorder is None:
             return NO_STEP
         try:
@@ -93,7 +89,7 @@ class AutopilotSession:
 
     def dataloader_span(self) -> AbstractContextManager[None]:
         """Time the wait for a batch, if the loader is not instrumented."""
-        recorder = self._recorder
+        recorder = self.recorder
         return _NO_SPAN if recorder is None else LoaderSpan(recorder, format_loader_wait, _WAIT, _NO_MORE)
 
     def copy_span(self, copy_kind: str = "h2d") -> AbstractContextManager[None]:
@@ -105,7 +101,7 @@ class AutopilotSession:
         return self._make_span(format_sync, "")
 
     def _make_span(self, line: Line, told: str) -> AbstractContextManager[None]:
-        recorder = self._recorder
+        recorder = self.recorder
         return _NO_SPAN if recorder is None else Span(recorder, line, told)
 
     def instrument(self, loader: Batches) -> Batches:
@@ -113,32 +109,32 @@ class AutopilotSession:
 
         If nothing is recorded, return the given loader.
         """
-        if self._recorder is None:
+        if self.recorder is None:
             return loader
         if isinstance(loader, Iterator):
-            return cast("Batches", TimedIterating(loader, lambda: self._recorder))
-        return cast("Batches", TimedLoader(loader, lambda: self._recorder))
+            return cast("Batches", TimedIterating(loader, lambda: self.recorder))
+        return cast("Batches", TimedLoader(loader, lambda: self.recorder))
 
     def time_in_place(self, loader: Any, seen: Callable[[Any], None] | None = None) -> AbstractContextManager[None]:
         """Time the iteration of a loader that a framework holds, within the block. `seen` gets each batch first."""
-        return _NO_SPAN if self._recorder is None else time_in_place(loader, lambda: self._recorder, seen)
+        return _NO_SPAN if self.recorder is None else time_in_place(loader, lambda: self.recorder, seen)
 
     def flush(self) -> None:
         """Write all recorded events; return when they are in the file, or after a second."""
-        if self._recorder is not None:
-            self._recorder.writer.flush()
+        if self.recorder is not None:
+            self.recorder.writer.flush()
 
     def close(self) -> None:
         """Write what was recorded, and record no more."""
-        recorder, self._recorder = self._recorder, None
+        recorder, self.recorder = self.recorder, None
         if recorder is not None:
             recorder.writer.close()
 
     def restart_after_fork(self) -> None:
         """Restart the recording in a forked child. The parent writes the events that it had not yet written."""
-        if self._recorder is not None:
-            self._recorder.writer.discard()
-            self._recorder = self._make_recorder()
+        if self.recorder is not None:
+            self.recorder.writer.discard()
+            self.recorder = self._make_recorder()
 
     def _make_recorder(self) -> Recorder | None:
         settings = self.settings
@@ -165,7 +161,6 @@ class _ProcessSession:
             return self.session
 
     def restart_after_fork(self) -> None:
-        """Restart the session in a forked child."""
         self._making = threading.RLock()
         HERE.step, HERE.loading = None, False
         if self.session is not None:

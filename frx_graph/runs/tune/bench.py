@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from frx_graph.errors import TrialError
 from frx_graph.runs.tune.examination import Diagnose, examine_run
-from frx_graph.runs.tune.live_arm import ArmEndedError, ArmStart
-from frx_graph.runs.tune.paired_arms import AlternatingArms, SuccessiveArms
+from frx_graph.runs.tune.live_arm import AlternatingArms, ArmEndedError, ArmStart, SuccessiveArms
 from frx_graph.runs.tune.quality import MOST_MEMORY, find_failures
 from frx_graph.runs.tune.settings import TuneSettings
-from frx_graph.runs.tune.timed_trial import Arms, TimedResult, has_different_sizes, run_race, run_timed_trial
+from frx_graph.runs.tune.timed_trial import TimedResult, has_different_sizes, run_race, run_timed_trial
 from frx_graph.runs.tune.tune_folder import BASELINE, TuneFolder
 from frx_graph.runs.tune.workload_facts import WorkloadFacts, gather_workload_facts
 from frx_graph.trials.configuration_trial import Configuration, ConfigurationTrial, Fate, Kind, RunSeen
@@ -60,10 +60,8 @@ class TuneBench:
         if seen.exit_code:
             raise TrialError(f"the program as it is fails: {seen.ending}", where)
         if not seen.step_seconds:
-            raise TrialError(
-                f"the program reported {seen.steps} steps: {seen.ending}",
-                "report steps through frx_graph, see docs/tune.md; --warmup-steps and --time-budget-s bound them",
-            )
+            hint = "report steps through frx_graph, see docs/tune.md; --warmup-steps and --time-budget-s bound them"
+            raise TrialError(f"the program reported {seen.steps} steps: {seen.ending}", hint)
         if seen.memory_ratio is not None and 2 * seen.memory_ratio >= MOST_MEMORY:
             self.one_at_a_time = True
         return seen
@@ -72,91 +70,61 @@ class TuneBench:
         self, kind: Kind, candidate: Configuration, against: Variables, reason: str
     ) -> ConfigurationTrial:
         """Record a candidate that is not run, which has a folder too."""
-        self.folder.begin_trial(
-            self.folder.get_trial_folder(kind, candidate.id), dict(against) | dict(candidate.variables), why=reason
-        )
+        place = self.folder.get_trial_folder(kind, candidate.id)
+        self.folder.begin_trial(place, dict(against) | dict(candidate.variables), why=reason)
         trial = ConfigurationTrial(kind, candidate, against, Fate.REFUSED, reason)
         self.folder.keep_trial(trial)
         return trial
 
-    def _run_race(self, candidate: Configuration, against: Variables) -> ConfigurationTrial:
+    def _run_race(self, found: ConfigurationTrial, place: Path) -> ConfigurationTrial:
         """Run one short quad. Its fate is `RACED`, or `REJECT` for one that fails."""
-        place = self.folder.get_trial_folder(Kind.RACE, candidate.id)
-        self.folder.begin_trial(place, dict(against) | dict(candidate.variables))
-        by_sample = _changes_batch_size(candidate, against)
-        found = ConfigurationTrial(Kind.RACE, candidate, against, Fate.REJECT, "")
         warmup, steps = self.settings.race_warmup_steps, self.settings.race_measure_steps
-        try:
-            timed = self._measure_arms(
-                candidate, against, place, lambda arms: run_race(arms, by_sample=by_sample), warmup=warmup, steps=steps
-            )
-        except ValueError as error:
-            return replace(found, reason=str(error))
-        by_sample = by_sample or bool(timed.quads and has_different_sizes(timed.quads[0].blocks))
-        if timed.gain is None:
-            return self._add_times(found, Fate.REJECT, timed, by_sample)
-        return self._add_times(found, Fate.RACED, replace(timed, reason=""), by_sample)
+        by_sample = _changes_batch_size(found)
+        raced = self._time_arms(found, place, partial(run_race, by_sample=by_sample), by_sample, warmup, steps)
+        if raced.gain is None:
+            return raced
+        by_sample = by_sample or has_different_sizes(raced.quads[0].blocks)
+        return replace(raced, fate=Fate.RACED, reason="", by_sample=by_sample)
 
     def _run_trial(
-        self, kind: Kind, candidate: Configuration, against: Variables, baseline: RunSeen, candidates: int
+        self, found: ConfigurationTrial, place: Path, baseline: RunSeen, candidates: int
     ) -> ConfigurationTrial:
         """Run a whole trial: the gates, then rule R."""
-        place = self.folder.get_trial_folder(kind, candidate.id)
-        variables = join_variables(against, candidate.variables)
-        self.folder.begin_trial(place, dict(variables))
         self._progress("one whole run")
-        seen = self._examine(variables, place)
-        reasons = tuple(find_failures(seen, baseline, self.settings))
-        if not reasons:
-            reasons = tuple(_find_ignored_variables(candidate, seen))
-        found = ConfigurationTrial(kind, candidate, against, Fate.REJECT, "; ".join(reasons), seen)
+        seen = self._examine(join_variables(found.against, found.configuration.variables), place)
+        reasons = [*find_failures(seen, baseline, self.settings)] or _find_ignored_variables(found.configuration, seen)
+        found = replace(found, reason="; ".join(reasons), seen=seen)
         if reasons:
             return found
         sizes = {seen.batch_size, baseline.batch_size}
         # Programs may change the batch size by any variable.
-        by_sample = _changes_batch_size(candidate, against) or (None not in sizes and len(sizes) > 1)
+        by_sample = _changes_batch_size(found) or (None not in sizes and len(sizes) > 1)
         if by_sample and (seen.samples is None or baseline.samples is None):
             reason = "the number of samples in a step is unknown, and another batch size is compared by samples"
             return replace(found, reason=reason)
 
-        def decide(arms: Arms) -> TimedResult:
+        def decide(arms: AlternatingArms) -> TimedResult:
             rule = self.settings.make_protocol(candidates, successive=self.one_at_a_time)
-            return run_timed_trial(arms, rule, by_sample=by_sample, whole=kind is Kind.FINAL, progress=self._progress)
+            whole = found.kind is Kind.FINAL
+            return run_timed_trial(arms, rule, by_sample=by_sample, whole=whole, progress=self._progress)
 
-        warmup, steps = self.settings.warmup_steps, self.settings.block_steps
-        try:
-            timed = self._measure_arms(candidate, against, place, decide, warmup=warmup, steps=steps)
-        except ValueError as error:
-            # Some steps reported their number of samples, others did not.
-            return replace(found, reason=str(error))
-        return self._add_times(found, Fate(timed.outcome), timed, by_sample)
-
-    def _add_times(
-        self, trial: ConfigurationTrial, fate: Fate, timed: TimedResult, by_sample: bool
-    ) -> ConfigurationTrial:
-        return replace(
-            trial,
-            fate=fate,
-            reason=timed.reason,
-            gain=timed.gain,
-            by_sample=by_sample,
-            one_at_a_time=self.one_at_a_time,
-            quads=timed.quads,
-        )
+        return self._time_arms(found, place, decide, by_sample, self.settings.warmup_steps, self.settings.block_steps)
 
     def run_trials(
         self, kind: Kind, candidates: Iterable[Configuration], against: Variables, baseline: RunSeen, number: int
     ) -> Iterator[ConfigurationTrial]:
         """Yield the races, or the whole trials, of `candidates` one after the other, each of one of `number`."""
         for candidate in candidates:
-            if (before := self.find_finished(kind, candidate, against)) is not None:
-                yield before
-                continue
-            if kind is Kind.RACE:
-                trial = self._run_race(candidate, against)
-            else:
-                trial = self._run_trial(kind, candidate, against, baseline, number)
-            self.folder.keep_trial(trial)
+            trial = self.find_finished(kind, candidate, against)
+            if trial is None:
+                place = self.folder.get_trial_folder(kind, candidate.id)
+                self.folder.begin_trial(place, dict(join_variables(against, candidate.variables)))
+                trial = ConfigurationTrial(kind, candidate, against, Fate.REJECT, "")
+                if kind is Kind.RACE:
+                    trial = self._run_race(trial, place)
+                else:
+                    trial = self._run_trial(trial, place, baseline, number)
+                self.folder.keep_trial(trial)
             yield trial
 
     def gather_facts(self, seen: RunSeen) -> WorkloadFacts:
@@ -174,54 +142,65 @@ class TuneBench:
             diagnose=self._diagnose,
         )
 
-    def _measure_arms(
+    def _time_arms(
         self,
-        candidate: Configuration,
-        against: Variables,
+        found: ConfigurationTrial,
         place: Path,
-        decide: Callable[[Arms], TimedResult],
-        *,
+        decide: Callable[[AlternatingArms], TimedResult],
+        by_sample: bool,
         warmup: int,
         steps: int,
-    ) -> TimedResult:
-        """Measure both programs side by side; if that fails and one at a time does not, one at a time from then on."""
+    ) -> ConfigurationTrial:
         rule = self.settings.make_protocol(1)
         # Two of each quad, and all void ones may be one pair's.
         blocks = 2 * (rule.quads_per_pair + rule.void_quads_allowed)
         room = warmup + _ROOM * blocks * (steps + warmup)
-        variables = {Arm.BASELINE: against, Arm.CANDIDATE: join_variables(against, candidate.variables)}
+        both = join_variables(found.against, found.configuration.variables)
 
         def get_start(arm: Arm) -> ArmStart:
-            return self._make_arm_start(variables[arm], warmup, room)
+            return self._make_arm_start(found.against if arm is Arm.BASELINE else both, warmup, room)
 
-        def measure(arms: AbstractContextManager[Arms]) -> TimedResult:
-            with arms as living:
+        def measure(kind: type[AlternatingArms]) -> TimedResult:
+            with kind(get_start, place / _PROCESSES, warmup=warmup, steps=steps) as arms:
                 try:
-                    return decide(living)
+                    return decide(arms)
                 except ArmEndedError as ended:
                     raise TrialError(f"the {ended.arm}: {ended.detail}") from ended
 
-        folder = place / _PROCESSES
-        first: TimedResult | TrialError | None = None
-        if not self.one_at_a_time:
-            try:
-                first = measure(AlternatingArms(get_start, folder, warmup=warmup, steps=steps))
+        try:
+            timed = self._measure_arms(measure)
+        except ValueError as error:
+            # Some steps reported their number of samples, others did not.
+            return replace(found, reason=str(error))
+        return replace(
+            found,
+            fate=Fate(timed.outcome),
+            reason=timed.reason,
+            gain=timed.gain,
+            by_sample=by_sample,
+            one_at_a_time=self.one_at_a_time,
+            quads=timed.quads,
+        )
+
+    def _measure_arms(self, measure: Callable[[type[AlternatingArms]], TimedResult]) -> TimedResult:
+        """Measure both programs side by side; if that fails and one at a time does not, one at a time from then on."""
+        before = self.one_at_a_time
+        first: TimedResult | None = None
+        second: TimedResult | None = None
+        if not before:
+            with contextlib.suppress(TrialError):
+                first = measure(AlternatingArms)
                 if first.quads:
                     return first
-            except TrialError as error:
-                first = error
             self._progress("the two do not run beside each other: one at a time")
         try:
-            self.one_at_a_time, before = True, self.one_at_a_time
-            second = measure(SuccessiveArms(get_start, folder, warmup=warmup, steps=steps))
-        except TrialError:
-            self.one_at_a_time = before
-            raise
-        if not second.quads:
-            # The failure is not caused by the other program.
-            self.one_at_a_time = before
-            return first if isinstance(first, TimedResult) else second
-        return second
+            self.one_at_a_time = True
+            second = measure(SuccessiveArms)
+        finally:
+            if second is None or not second.quads:
+                # The failure is not caused by the other program.
+                self.one_at_a_time = before
+        return second if second.quads or first is None else first
 
     def _make_arm_start(self, variables: Variables, warmup: int, most: int) -> ArmStart:
         settings = self.settings
@@ -249,10 +228,10 @@ def join_variables(against: Variables, variables: Variables) -> Variables:
     return tuple((dict(against) | dict(variables)).items())
 
 
-def _changes_batch_size(candidate: Configuration, against: Variables) -> bool:
+def _changes_batch_size(trial: ConfigurationTrial) -> bool:
     name = "FRX_BATCH_SIZE"
-    wanted = dict(candidate.variables).get(name)
-    return wanted is not None and wanted != dict(against).get(name)
+    wanted = dict(trial.configuration.variables).get(name)
+    return wanted is not None and wanted != dict(trial.against).get(name)
 
 
 def _find_ignored_variables(candidate: Configuration, seen: RunSeen) -> list[str]:

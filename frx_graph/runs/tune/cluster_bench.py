@@ -29,8 +29,9 @@ from frx_graph.trials.configuration_trial import Configuration, ConfigurationTri
 
 EngineOn = Callable[[str | None], Engine]
 """An engine whose nodes have the environment of this fingerprint; None: any."""
-_PLACE, _MACHINE_FILE = "place.json", "machine.json"
+_PLACE, _MACHINE_FILE, _LAST = "place.json", "machine.json", "metrics.json"
 _TOLD = ("FRX_", "PYTORCH_")
+"""Beginnings of the variables that can exclude candidates."""
 _LARGEST_BYTES = 16 * 2**20
 """Size limit of a file that is sent back; a larger one stays on its node, and is removed with the attempt."""
 
@@ -43,6 +44,9 @@ class Machine:
     one_at_a_time: bool
     """True if its memory holds the program once only."""
     facts: WorkloadFacts
+
+
+_MACHINE = TypeAdapter(Machine)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,24 +114,31 @@ class ClusterBench:
         self._progress = progress
         self._here = TuneBench(settings, folder)
         self._machine: Machine | None = None
+        self._machine_file = folder.path / BASELINE / _MACHINE_FILE
 
     def run_baseline(self) -> RunSeen:
         """Run the program as it is on the first free node. Raises `TrialError` if nothing can be measured."""
-        kept, self._machine = self._folder.read_baseline(), _read_machine(self._folder.path)
+        kept = self._folder.read_baseline()
+        with contextlib.suppress(OSError, ValidationError):
+            self._machine = _MACHINE.validate_json(self._machine_file.read_bytes())
         if kept is not None and self._machine is not None:
             return kept
-        for finished in self._run_jobs(None, [TuneJob(self._settings, str(self._folder.path))]):
-            if isinstance(finished.result, FrxError):
-                raise finished.result
-            brought = finished.result
-            self._keep(BASELINE, brought.files, finished.placed)
-            if isinstance(brought.found, TrialError):
-                raise brought.found
-            self._machine = brought.machine
-            _write_machine(self._folder.path, self._machine)
-            assert isinstance(brought.found, RunSeen)
-            return brought.found
-        raise AssertionError("an engine reports every job")
+        (finished,) = self._run_jobs(None, [TuneJob(self._settings, str(self._folder.path))])
+        if isinstance(finished.result, FrxError):
+            raise finished.result
+        brought = finished.result
+        self._keep(BASELINE, brought.files, finished.placed)
+        if isinstance(brought.found, TrialError):
+            raise brought.found
+        self._machine = brought.machine
+        assert brought.machine is not None
+        assert isinstance(brought.found, RunSeen)
+        # Others may hold secrets.
+        facts = brought.machine.facts
+        told = {name: value for name, value in facts.environment.items() if name.startswith(_TOLD)}
+        bare = replace(brought.machine, facts=replace(facts, environment=told))
+        write_atomically(self._machine_file, _MACHINE.dump_json(bare, indent=2).decode() + "\n")
+        return brought.found
 
     def gather_facts(self, seen: RunSeen) -> WorkloadFacts:
         """Return the facts of the nodes that candidates run on."""
@@ -147,8 +158,7 @@ class ClusterBench:
         assert self._machine is not None
         begun = []
         for candidate in candidates:
-            before = self._here.find_finished(kind, candidate, against)
-            if before is not None:
+            if (before := self._here.find_finished(kind, candidate, against)) is not None:
                 yield before
             else:
                 begun.append(candidate)
@@ -194,28 +204,9 @@ class ClusterBench:
                 target.write_bytes(content)
 
 
-_LAST = "metrics.json"
-_MACHINE = TypeAdapter(Machine)
-
-
 def _read_files(folder: Path) -> tuple[tuple[str, bytes], ...]:
     return tuple(
         (str(path.relative_to(folder)), path.read_bytes())
         for path in sorted(folder.rglob("*"))
         if path.is_file() and not path.is_symlink() and path.stat().st_size <= _LARGEST_BYTES
     )
-
-
-def _write_machine(tune: Path, machine: Machine | None) -> None:
-    """Write the machine. Include only variables that can exclude candidates, since others may hold secrets."""
-    assert machine is not None
-    told = {name: value for name, value in machine.facts.environment.items() if name.startswith(_TOLD)}
-    bare = replace(machine, facts=replace(machine.facts, environment=told))
-    write_atomically(tune / BASELINE / _MACHINE_FILE, _MACHINE.dump_json(bare, indent=2).decode() + "\n")
-
-
-def _read_machine(tune: Path) -> Machine | None:
-    try:
-        return _MACHINE.validate_json((tune / BASELINE / _MACHINE_FILE).read_bytes())
-    except (OSError, ValidationError):
-        return None

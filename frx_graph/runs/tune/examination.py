@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from types import ModuleType
 
 import psutil
 
@@ -22,11 +20,10 @@ from frx_graph.evidence.run.bundle import open_bundle
 from frx_graph.evidence.run.bundle_layout import GPU_METRICS
 from frx_graph.evidence.run.device_samples import read_device_samples
 from frx_graph.measure.machine.control_groups import get_available_memory
-from frx_graph.measure.machine.device_state import load_nvml
 from frx_graph.reports.render.quantities import drop_non_finite
-from frx_graph.runs.collect.device_sampling import HEADER, find_visible_devices, make_device_reader
-from frx_graph.runs.collect.sampling import Sampler
-from frx_graph.runs.tune.live_arm import ArmEndedError, ArmStart, LiveArm, describe_end
+from frx_graph.runs.collect.sampling import DEVICE_HEADER, make_device_sampler
+from frx_graph.runs.tune.live_arm import ArmEndedError, ArmStart, LiveArm
+from frx_graph.runs.tune.step_stream import compute_step_seconds, sum_samples
 from frx_graph.support.atomic_file import write_atomically
 from frx_graph.trials.configuration_trial import RunSeen
 from frx_graph.trials.schedule import Arm
@@ -67,8 +64,7 @@ def examine_run(
         try:
             living.run_until(is_over)
         except ArmEndedError as ended:
-            in_time = ended.exit_code is not None
-            ending = ended.detail if not in_time else describe_end(ended.exit_code, living.steps)
+            in_time, ending = ended.exit_code is not None, ended.detail
         exit_code = living.workload.exit_code if living.workload.has_ended() else None
         stream = living.stream
     busy, device_ratio = read_device_figures(folder)
@@ -76,15 +72,13 @@ def examine_run(
     ratios = [ratio for ratio in (peak / whole if peak and whole else None, device_ratio) if ratio is not None]
     ended_steps = living.steps[: wanted if exit_code is None else None]
     counted = ended_steps[max(0, warmup - 1) :]
-    samples = [step.samples for step in counted[1:]]
-    told = [count for count in samples if count]
     return RunSeen(
         exit_code=exit_code,
         ending=ending,
         in_time=in_time,
         steps=len(ended_steps),
-        step_seconds=tuple(max(after.end_ns - before.end_ns, 1) / 1e9 for before, after in itertools.pairwise(counted)),
-        samples=sum(told) if told and len(told) == len(samples) else None,
+        step_seconds=compute_step_seconds(counted),
+        samples=sum_samples(counted[1:]),
         batch_size=next((step.samples for step in ended_steps if step.samples), None),
         losses=tuple(drop_non_finite(step.loss) for step in ended_steps if step.loss is not None),
         outputs=tuple(
@@ -118,18 +112,14 @@ def find_bottleneck(folder: Path) -> str | None:
 
 
 @contextlib.contextmanager
-def sample_devices(
-    folder: Path, interval_seconds: float, environment: Mapping[str, str], nvml: ModuleType | None = None
-) -> Iterator[None]:
+def sample_devices(folder: Path, interval_seconds: float, environment: Mapping[str, str]) -> Iterator[None]:
     """Sample the devices, if there are any, into `gpu_metrics.csv` in `folder` while the block runs."""
-    nvml = nvml or load_nvml()
-    devices = find_visible_devices(nvml, environment) if nvml is not None else {}
-    if nvml is None or not devices:
+    path = folder / GPU_METRICS
+    sampler = make_device_sampler(path, interval_seconds, environment)
+    if sampler is None:
         yield
         return
-    path = folder / GPU_METRICS
-    path.write_bytes(HEADER)
-    sampler = Sampler(path, interval_seconds, make_device_reader(nvml, devices))
+    path.write_bytes(DEVICE_HEADER)
     sampler.start()
     try:
         yield
@@ -140,12 +130,9 @@ def sample_devices(
 def read_device_figures(folder: Path) -> tuple[float | None, float | None]:
     """Return the mean utilisation of the devices, 0 to 100, and the largest share of a device's memory in use; None if
     it was not sampled."""
-    path = folder / GPU_METRICS
-    if not path.exists():
-        return None, None
     try:
-        samples = read_device_samples(path)
-    except EvidenceError:
+        samples = read_device_samples(folder / GPU_METRICS)
+    except (EvidenceError, FileNotFoundError):
         return None, None
     busy = [sample.busy_pct for sample in samples if sample.busy_pct is not None]
     ratios = [

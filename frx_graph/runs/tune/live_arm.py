@@ -1,23 +1,24 @@
-"""Run one arm of a tune's trial as a process that is stopped between its blocks of steps."""
+"""Run the arms of a tune's trial: in two processes, one of them always stopped, or in one process after the other."""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from frx_graph.evidence.run.bundle_layout import EVENTS
 from frx_graph.measure.machine import processor_state
 from frx_graph.measure.machine.disturbance import watch_others_load
+from frx_graph.runs.collect.run_settings import make_folder_variables
 from frx_graph.runs.tune.kept_workload import Moment, PausableWorkload
 from frx_graph.runs.tune.step_stream import EndedStep, StepStream, compute_block_length, select_block
 from frx_graph.trials.configuration_trial import StepBlock
 from frx_graph.trials.samples import Cause, Disturbance, load_disturbance
 from frx_graph.trials.schedule import Arm
 
-EVENTS = Path("raw/trace.jsonl")
-"""Path of the events in an arm's folder."""
 _POLL_SECONDS = 0.005
 
 
@@ -50,7 +51,7 @@ class ArmStart:
     """True if measurements beside other programs count."""
 
 
-class LiveArm:
+class LiveArm(contextlib.AbstractContextManager["LiveArm"]):
     """A running arm; a context manager that leaves no process behind. The constructor starts it, and makes `folder` for
     its output and its events."""
 
@@ -64,10 +65,8 @@ class LiveArm:
         self.steps: list[EndedStep] = []
         self._used = 0.0
         self._since: float | None = time.monotonic()
-        self.workload = PausableWorkload(start.command, {**start.environment, **make_folder_variables(folder)}, folder)
-
-    def __enter__(self) -> LiveArm:
-        return self
+        environment = {**start.environment, **make_folder_variables(folder.resolve())}
+        self.workload = PausableWorkload(start.command, environment, folder)
 
     def __exit__(self, *_: object) -> None:
         self.end()
@@ -82,12 +81,21 @@ class LiveArm:
     def run_block(self, steps: int) -> StepBlock:
         """Let it run for a block of `steps`, and stop it. Raises `ArmEndedError`."""
         length = compute_block_length(steps, self.stream.workers)
-        with self._watch_block() as (begun, disturbance):
+        before, used = _read_throttling(), 0.0
+        # Load is the processor time that neither this process nor the arm used.
+        with watch_others_load(own_clock=lambda: time.process_time() + used) as load:
+            begun = self._resume()
             self.run_until(lambda: self._count_steps_since(begun) >= length.ends)
             stopped = self._pause()
-            found = select_block(self.arm, self.steps, (begun.at_ns, stopped.at_ns), length)
-            assert found is not None
-            return replace(found, disturbance=disturbance(stopped))
+            used = stopped.cpu_seconds - begun.cpu_seconds
+            others = load()
+        slowed = processor_state.describe_throttling_between(before, _read_throttling())
+        disturbance = None if self._start.ignore_load else load_disturbance(others)
+        if slowed:
+            disturbance = Disturbance(Cause.THROTTLED, slowed)
+        found = select_block(self.arm, self.steps, (begun.at_ns, stopped.at_ns), length)
+        assert found is not None
+        return replace(found, disturbance=disturbance)
 
     def end(self) -> None:
         """End all its processes."""
@@ -95,12 +103,7 @@ class LiveArm:
         self.steps += self.stream.read()
 
     def _count_steps_since(self, begun: Moment) -> int:
-        count = 0
-        for step in reversed(self.steps):
-            if step.end_ns < begun.at_ns:
-                break
-            count += 1
-        return count
+        return sum(1 for _ in itertools.takewhile(lambda step: step.end_ns >= begun.at_ns, reversed(self.steps)))
 
     def run_until(self, enough: Callable[[], bool]) -> None:
         """Let it run until `enough()` is true. Raises `ArmEndedError`."""
@@ -110,13 +113,11 @@ class LiveArm:
             if enough():
                 return
             if over:
-                raise ArmEndedError(
-                    self.arm, self.workload.exit_code, describe_end(self.workload.exit_code, self.steps)
-                )
+                code = self.workload.exit_code
+                raise ArmEndedError(self.arm, code, _describe_end(code, len(self.steps)))
             if self._get_running_seconds() >= self._start.limit_seconds:
-                raise ArmEndedError(
-                    self.arm, None, f"it has run for {self._start.limit_seconds:g} s, all it may: --time-budget-s"
-                )
+                spent = f"it has run for {self._start.limit_seconds:g} s, all it may: --time-budget-s"
+                raise ArmEndedError(self.arm, None, spent)
             time.sleep(_POLL_SECONDS)
 
     def _get_running_seconds(self) -> float:
@@ -131,51 +132,58 @@ class LiveArm:
         self._since = time.monotonic()
         return self.workload.resume()
 
-    @contextlib.contextmanager
-    def _watch_block(self) -> Iterator[tuple[Moment, Callable[[Moment], Disturbance | None]]]:
-        """Continue the arm, and yield when it did and a function that returns what disturbed it until it was stopped.
-        Load is the processor time that neither this process nor the arm used."""
-        hot = processor_state.read_cpu_throttling()
-        used = 0.0
 
-        def get_own_seconds() -> float:
-            return time.process_time() + used
+class AlternatingArms(contextlib.ExitStack):
+    """Keeps both programs alive; a context manager. Each pair is two fresh processes.
 
-        with watch_others_load(own_clock=get_own_seconds) as load:
-            begun = self._resume()
+    While one runs a block, the other is stopped, with its data loader's workers and all other child processes.
+    """
 
-            def get_disturbance(stopped: Moment) -> Disturbance | None:
-                nonlocal used
-                used = stopped.cpu_seconds - begun.cpu_seconds
-                others = load()
-                if slowed := processor_state.describe_throttling_between(
-                    _drop_cgroup_throttling(hot), _drop_cgroup_throttling(processor_state.read_cpu_throttling())
-                ):
-                    return Disturbance(Cause.THROTTLED, slowed)
-                return None if self._start.ignore_load else load_disturbance(others)
+    def __init__(self, starts: Callable[[Arm], ArmStart], folder: Path, *, warmup: int, steps: int) -> None:
+        super().__init__()
+        self._starts, self._folder = starts, folder
+        self._warmup, self._steps = warmup, steps
+        self._living: dict[Arm, LiveArm] = {}
+        self._numbers = itertools.count()
 
-            yield begun, get_disturbance
+    def start_fresh(self, first: Arm) -> None:
+        """End running programs, and restart both, `first` first. Raises `ArmEndedError` for one that ends during its
+        warm-up."""
+        self.close()
+        number = next(self._numbers)
+        for arm in (first, Arm.CANDIDATE if first is Arm.BASELINE else Arm.BASELINE):
+            self._start_arm(arm, number)
 
+    def run_block(self, arm: Arm) -> StepBlock:
+        """Raises `ArmEndedError`."""
+        return self._living[arm].run_block(self._steps)
 
-def make_folder_variables(folder: Path) -> dict[str, str]:
-    """Return the variables by which a workload writes its records to `folder`, as under `frx collect`."""
-    place = folder.resolve()
-    return {
-        "FRX_OUTPUT_DIR": str(place),
-        "FRX_RAW_TRACE_PATH": str(place / EVENTS),
-        "FRX_DERIVED_SUMMARY_PATH": str(place / "derived" / "summary.json"),
-        "FRX_AUTO_PERSIST": "1",
-    }
+    def _start_arm(self, arm: Arm, number: int) -> None:
+        living = LiveArm(arm, self._starts(arm), self._folder / f"{number:02d}-{arm}")
+        self._living[arm] = self.enter_context(living)
+        living.warm_up(self._warmup)
 
 
-def describe_end(exit_code: int | None, steps: Sequence[EndedStep]) -> str:
-    """Describe how an arm ended, for people."""
-    if exit_code:
-        what = f"signal {-exit_code} has ended it" if exit_code < 0 else f"it ends with exit code {exit_code}"
-        return f"{what}, after {len(steps)} steps"
-    return f"it ends after {len(steps)} steps"
+class SuccessiveArms(AlternatingArms):
+    """Runs each block in a fresh process, from its start to its end: memory has room for one at a time only."""
+
+    def start_fresh(self, first: Arm) -> None:
+        """Every block is fresh."""
+
+    def run_block(self, arm: Arm) -> StepBlock:
+        """Raises `ArmEndedError`."""
+        with self:
+            self._start_arm(arm, next(self._numbers))
+            return super().run_block(arm)
 
 
-def _drop_cgroup_throttling(state: processor_state.CpuThrottling) -> processor_state.CpuThrottling:
-    """Drop waits for the control group's quota: a workload that wants more than its share always runs like that."""
-    return replace(state, cgroup_periods=None, cgroup_seconds=None)
+def _describe_end(exit_code: int | None, steps: int) -> str:
+    if not exit_code:
+        return f"it ends after {steps} steps"
+    what = f"signal {-exit_code} has ended it" if exit_code < 0 else f"it ends with exit code {exit_code}"
+    return f"{what}, after {steps} steps"
+
+
+def _read_throttling() -> processor_state.CpuThrottling:
+    # Without waits for the control group's quota: a workload that wants more than its share always runs like that.
+    return replace(processor_state.read_cpu_throttling(), cgroup_periods=None, cgroup_seconds=None)

@@ -15,7 +15,7 @@ from pydantic_core import from_json
 
 from frx_graph.evidence.run.event_fields import UnusableEventError, parse_event
 from frx_graph.evidence.run.event_stream import LONGEST_LINE
-from frx_graph.evidence.run.events import LoaderMark, LoaderWait, RunEvent, ShapeSnapshot, SnapshotOf, StepEnd
+from frx_graph.evidence.run.events import LoaderMark, LoaderWait, ShapeSnapshot, SnapshotOf, StepEnd
 from frx_graph.trials.configuration_trial import StepBlock
 from frx_graph.trials.schedule import Arm
 
@@ -69,13 +69,9 @@ class StepStream:
             event = parse_event(from_json(line))
         except (UnusableEventError, ValueError):
             return None
-        if isinstance(event, StepEnd):
-            return self._make_ended_step(event)
-        self._note(event)
-        return None
-
-    def _note(self, event: RunEvent | None) -> None:
         match event:
+            case StepEnd():
+                return self._make_ended_step(event)
             case ShapeSnapshot(of=SnapshotOf.BATCH, layout=layout, batch_size=size):
                 self._last_batch = size or self._last_batch
                 if layout is not None:
@@ -87,6 +83,7 @@ class StepStream:
             case LoaderWait(workers=workers, batch_size=size):
                 self.workers = self.workers if workers is None else workers
                 self._loader_batch = size or self._loader_batch
+        return None
 
     def _make_ended_step(self, event: StepEnd) -> EndedStep | None:
         self._process = event.process if self._process is None else self._process
@@ -131,10 +128,16 @@ def select_block(
     if len(inside) < length.ends:
         return None
     counted = inside[length.settle : length.ends]
-    samples = [step.samples for step in counted[1:]]
-    return StepBlock(
-        arm,
-        # A clock that is set back, or two events at one moment, must not give a time of 0.
-        tuple(max(after.end_ns - before.end_ns, 1) / 1e9 for before, after in itertools.pairwise(counted)),
-        sum(told) if len(told := [count for count in samples if count]) == len(samples) else None,
-    )
+    return StepBlock(arm, compute_step_seconds(counted), sum_samples(counted[1:]))
+
+
+def compute_step_seconds(steps: Sequence[EndedStep]) -> tuple[float, ...]:
+    """Return the seconds between the ends of steps."""
+    # A clock that is set back, or two events at one moment, must not give a time of 0.
+    return tuple(max(after.end_ns - before.end_ns, 1) / 1e9 for before, after in itertools.pairwise(steps))
+
+
+def sum_samples(steps: Sequence[EndedStep]) -> int | None:
+    """Return the samples of all steps; None if one is unknown."""
+    told = [step.samples for step in steps if step.samples]
+    return sum(told) if told and len(told) == len(steps) else None

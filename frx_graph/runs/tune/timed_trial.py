@@ -9,28 +9,17 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Protocol as Shape
+from dataclasses import dataclass, replace
 
 from frx_graph.errors import TrialError
-from frx_graph.runs.tune.live_arm import ArmEndedError
+from frx_graph.runs.tune.live_arm import AlternatingArms, ArmEndedError
 from frx_graph.trials.configuration_trial import Gain, StepBlock, StepQuad
 from frx_graph.trials.protocol import Protocol
 from frx_graph.trials.samples import MeasuredQuad, count_quads, pause_seconds
 from frx_graph.trials.schedule import ABBA, Arm, Quad, make_schedule, select_next_quad
-from frx_graph.trials.verdict import Outcome, TrialStatistics, decide_early, decide_finally
+from frx_graph.trials.verdict import Outcome, Verdict, decide_early, decide_finally
 
 Progress = Callable[[str], None]
-
-
-class Arms(Shape):
-    """Runs blocks of both programs. All methods raise `ArmEndedError`."""
-
-    def start_fresh(self, first: Arm) -> None:
-        """End running programs, and restart both, `first` first."""
-
-    def run_block(self, arm: Arm) -> StepBlock:
-        """Run a block of one of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +33,7 @@ class TimedResult:
 
 
 def run_timed_trial(
-    arms: Arms,
+    arms: AlternatingArms,
     rule: Protocol,
     *,
     by_sample: bool = False,
@@ -59,6 +48,15 @@ def run_timed_trial(
     kept: list[StepQuad] = []
     pair: int | None = None
     since_fresh = 0
+
+    def finish(verdict: Verdict) -> TimedResult:
+        gain = None
+        if (found := verdict.statistics) is not None:
+            high = found.ci_high if math.isfinite(found.ci_high) else None
+            counted = found.quads, found.processes, found.pair_medians, found.void
+            gain = Gain(found.ratio_median, found.ci_low, high, *counted)
+        return TimedResult(verdict.outcome, verdict.reason, gain, tuple(kept))
+
     while (quad := select_next_quad(plan, [measured.void for measured in quads], rule.void_quads_allowed)) is not None:
         try:
             if quad.pair != pair:
@@ -66,13 +64,13 @@ def run_timed_trial(
                 pair, since_fresh = quad.pair, 0
             blocks = tuple(arms.run_block(arm) for arm in quad.arms)
         except ArmEndedError as ended:
+            known = finish(decide_finally(quads, rule))
             if ended.failed:
-                if ended.arm is Arm.BASELINE:
-                    raise TrialError(f"the baseline fails: {ended.detail}", "look at its stderr.log") from ended
-                return _make_result(Outcome.REJECT, f"it fails: {ended.detail}", quads, kept, rule)
+                _check_baseline(ended)
+                return replace(known, outcome=Outcome.REJECT, reason=f"it fails: {ended.detail}")
             if not since_fresh:
                 reason = f"the {ended.arm} ends before it has been measured once: {ended.detail}"
-                return _make_result(Outcome.INCONCLUSIVE, reason, quads, kept, rule)
+                return replace(known, outcome=Outcome.INCONCLUSIVE, reason=reason)
             pair = None
             continue
         since_fresh += 1
@@ -83,20 +81,18 @@ def run_timed_trial(
             pause(pause_seconds(quads))
         verdict = decide_early(quads, rule)
         if verdict is not None and not (whole and verdict.outcome is Outcome.PROMOTE):
-            return TimedResult(verdict.outcome, verdict.reason, _make_gain(verdict.statistics), tuple(kept))
-    verdict = decide_finally(quads, rule)
-    return TimedResult(verdict.outcome, verdict.reason, _make_gain(verdict.statistics), tuple(kept))
+            return finish(verdict)
+    return finish(decide_finally(quads, rule))
 
 
-def run_race(arms: Arms, *, by_sample: bool = False) -> TimedResult:
+def run_race(arms: AlternatingArms, *, by_sample: bool = False) -> TimedResult:
     """Run one quad, which cannot promote. Raises `TrialError` if the baseline fails."""
     quad = Quad(0, 0, ABBA)
     try:
         arms.start_fresh(Arm.BASELINE)
         blocks = tuple(arms.run_block(arm) for arm in quad.arms)
     except ArmEndedError as ended:
-        if ended.failed and ended.arm is Arm.BASELINE:
-            raise TrialError(f"the baseline fails: {ended.detail}", "look at its stderr.log") from ended
+        _check_baseline(ended)
         return TimedResult(Outcome.REJECT, f"the {ended.arm} failed: {ended.detail}", None, ())
     measured = _make_quad(quad, blocks, by_sample=by_sample or has_different_sizes(blocks))
     ratio = math.exp(measured.log_ratio)
@@ -121,14 +117,6 @@ def _make_quad(quad: Quad, blocks: Sequence[StepBlock], *, by_sample: bool) -> M
     return MeasuredQuad(quad, (first, second, third, fourth))
 
 
-def _make_result(
-    outcome: Outcome, reason: str, quads: Sequence[MeasuredQuad], kept: Sequence[StepQuad], rule: Protocol
-) -> TimedResult:
-    return TimedResult(outcome, reason, _make_gain(decide_finally(quads, rule).statistics), tuple(kept))
-
-
-def _make_gain(found: TrialStatistics | None) -> Gain | None:
-    if found is None:
-        return None
-    high = found.ci_high if math.isfinite(found.ci_high) else None
-    return Gain(found.ratio_median, found.ci_low, high, found.quads, found.processes, found.pair_medians, found.void)
+def _check_baseline(ended: ArmEndedError) -> None:
+    if ended.failed and ended.arm is Arm.BASELINE:
+        raise TrialError(f"the baseline fails: {ended.detail}", "look at its stderr.log") from ended

@@ -71,9 +71,8 @@ class TuneFolder:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise OptionError(
-                    f"{self.path}: another frx tune is using it", "wait for its end, or begin a new tune"
-                ) from None
+                hint = "wait for its end, or begin a new tune"
+                raise OptionError(f"{self.path}: another frx tune is using it", hint) from None
             except OSError as error:
                 # Some network file systems have no locks.
                 if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS):

@@ -12,9 +12,7 @@ from frx_graph.reports.trials.tune_report import RulePart, TuneDocument, find_wi
 from frx_graph.runs.tune.bench import TuneBench
 from frx_graph.runs.tune.cluster_bench import ClusterBench, EngineOn
 from frx_graph.runs.tune.examination import Diagnose
-from frx_graph.runs.tune.families import FAMILIES
-from frx_graph.runs.tune.families.custom import make_custom_family
-from frx_graph.runs.tune.families.family import Family
+from frx_graph.runs.tune.families import FAMILIES, Family, make_custom_family
 from frx_graph.runs.tune.search import Search, SearchState
 from frx_graph.runs.tune.settings import TuneSettings
 from frx_graph.runs.tune.tune_folder import TuneFolder
@@ -59,14 +57,8 @@ class TuneRun:
 
     def run(self) -> TuneDocument:
         """Run the tune. Raises `TrialError` if the program itself fails; the report then says how far it came."""
-        search = Search(
-            self._bench,
-            list_families(self._settings),
-            self._settings,
-            facts=self._bench.gather_facts,
-            note=self._note,
-            say=self._say,
-        )
+        families = list_families(self._settings)
+        search = Search(self._bench, families, self._settings, self._bench.gather_facts, self._note, self._say)
         try:
             self._note(search.run())
         except Exception:
@@ -81,6 +73,7 @@ class TuneRun:
         """Return the current report."""
         known = self._known
         rule = self._settings.make_protocol(known.candidates) if known.candidates else None
+        own = {"minimum_speedup": self._settings.min_speedup, "candidates": known.candidates}
         return TuneDocument(
             id=self._folder.name,
             job=self._settings.name,
@@ -88,16 +81,7 @@ class TuneRun:
             status=status,
             frx_version=__version__,
             settings=self._settings.model_dump(mode="json", exclude={"command", "name"}),
-            rule=None
-            if rule is None
-            else RulePart(
-                minimum_speedup=self._settings.min_speedup,
-                alpha=rule.alpha,
-                candidates=known.candidates,
-                process_pairs=rule.process_pairs,
-                quads_per_pair=rule.quads_per_pair,
-                steps_per_block=rule.steps_per_block,
-            ),
+            rule=None if rule is None else RulePart.from_record(rule, **own),
             baseline=known.baseline,
             trials=known.trials,
             left_out=known.left_out,

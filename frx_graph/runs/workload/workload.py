@@ -24,7 +24,7 @@ from types import FrameType
 from typing import Final
 
 from frx_graph.errors import FrxError
-from frx_graph.runs.workload.guarded_process import GuardedProcess, adopt_orphans
+from frx_graph.runs.workload.guarded_process import GuardedProcess
 from frx_graph.runs.workload.workload_output import WorkloadLog, WorkloadOutput
 from frx_graph.support.plain_text import escape_surrogates
 
@@ -96,30 +96,22 @@ def run_workload(
         except OSError as error:
             raise WorkloadError(f"{log} cannot be written: {error.strerror or error}") from None
         guarded = GuardedProcess()
-        end_orphans = stack.enter_context(adopt_orphans())
         signals = _SignalForwarder(guarded.send, patience_seconds)
         stack.enter_context(signals.forward_signals())
-        guard: subprocess.Popen[bytes] | None = None
+        stack.callback(guarded.close)
+        # A process outside of the terminal's session gets an error for what it reads there.
+        stdin = subprocess.DEVNULL if os.isatty(0) else None
         try:
-            # A process outside of the terminal's session gets an error for what it reads there.
-            stdin = subprocess.DEVNULL if os.isatty(0) else None
-            try:
-                guard = guarded.start(command, environment, stdin, subprocess.PIPE, subprocess.PIPE)
-            except (OSError, ValueError) as error:
-                raise WorkloadError(f"{command[0]} cannot be started: {error}") from None
-            assert guard.stdout is not None
-            assert guard.stderr is not None
-            output = WorkloadOutput({guard.stdout: stdout, guard.stderr: stderr}, kept)
-            stack.callback(output.close)
-            tell = functools.partial(started or (lambda _: None), guard.pid)
-            end = _follow_guard(guarded, command[0], signals, tell)
-            output.finish(signals.is_impatient)
-        finally:
-            # The guard ends the remaining processes, and then itself.
-            guarded.close()
-            if guard is not None and guard.wait() < 0:
-                # Another process has killed the guard, so its work is left to this one.
-                end_orphans()
+            guard = guarded.start(command, environment, stdin, subprocess.PIPE, subprocess.PIPE)
+        except (OSError, ValueError) as error:
+            raise WorkloadError(f"{command[0]} cannot be started: {error}") from None
+        assert guard.stdout is not None
+        assert guard.stderr is not None
+        output = WorkloadOutput({guard.stdout: stdout, guard.stderr: stderr}, kept)
+        stack.callback(output.close)
+        tell = functools.partial(started or (lambda _: None), guard.pid)
+        end = _follow_guard(guarded, command[0], signals, tell)
+        output.finish(lambda: signals.killed)
     if kept is None:
         return end
     kept.close()
@@ -147,18 +139,15 @@ def _follow_guard(
 
 
 class _SignalForwarder:
-    """Passes signals on to the workload."""
-
     def __init__(self, send: Callable[[int], None], patience_seconds: float) -> None:
         self._send = send
         self._patience = patience_seconds
         self._first: float | None = None
         self._kill_at = math.inf
-        self._killed = False
+        self.killed = False
 
     @contextlib.contextmanager
     def forward_signals(self) -> Iterator[None]:
-        """Pass this process's signals on while the block runs."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -174,13 +163,8 @@ class _SignalForwarder:
                 signal.signal(number, before[number])
 
     def kill_if_due(self) -> None:
-        """Kill it if its time is over."""
         if time.monotonic() >= self._kill_at:
             self._kill()
-
-    def is_impatient(self) -> bool:
-        """Return True after a second signal to end."""
-        return self._killed
 
     def _handle_signal(self, number: int, _frame: FrameType | None) -> None:
         now = time.monotonic()
@@ -193,7 +177,7 @@ class _SignalForwarder:
             self._kill()
 
     def _kill(self) -> None:
-        self._killed, self._kill_at = True, math.inf
+        self.killed, self._kill_at = True, math.inf
         self._send(signal.SIGKILL)
 
 
@@ -204,11 +188,9 @@ def redact_secrets(command: Sequence[str]) -> tuple[str, ...]:
     hide = False
     for word in map(escape_surrogates, command):
         name, is_set, _ = word.partition("=")
-        if hide and not word.startswith("-"):
-            shown.append(REDACTED)
-            hide = False
-            continue
-        secret = _SECRET.search(_CAMEL.sub("-", name)) is not None
+        hidden = hide and not word.startswith("-")
+        secret = not hidden and _SECRET.search(_CAMEL.sub("-", name)) is not None
         hide = secret and not is_set and name.startswith("-")
-        shown.append(f"{name}={REDACTED}" if secret and is_set else _USER_OF_URL.sub(REDACTED, word))
+        plain = f"{name}={REDACTED}" if secret and is_set else _USER_OF_URL.sub(REDACTED, word)
+        shown.append(REDACTED if hidden else plain)
     return tuple(shown)

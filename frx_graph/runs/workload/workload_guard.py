@@ -27,7 +27,6 @@ import signal
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -88,7 +87,7 @@ class Guard:
                 for number in numbers:
                     self._send(number)
             self._reap()
-        _end_descendants(self._reap)
+        self._end_descendants()
         if self._wait_status is not None:
             code = os.waitstatus_to_exitcode(self._wait_status)
             self._say(f"ended {code} {self._ended_at - begin!r} {_sum_cpu_seconds([])!r}")
@@ -122,43 +121,26 @@ class Guard:
         return int(number or 0)
 
     def _send(self, number: int) -> None:
-        if number == signal.SIGKILL:
-            for process in _list_descendants():
-                _kill(process.number, number)
-        elif number == signal.SIGSTOP:
-            self._stop()
-        elif number == signal.SIGCONT:
-            self._continue()
-        else:
-            self._send_group(number)
-
-    def _send_group(self, number: int) -> None:
-        # A group keeps its number while a process is in it, and the leader is until it is reaped.
-        if self._wait_status is None:
-            with contextlib.suppress(OSError):
-                os.killpg(self._child, number)
-
-    def _stop(self) -> None:
-        at = time.time_ns()
-        self._send_group(signal.SIGSTOP)
-        deadline = time.monotonic() + _STANDS
-        while True:
-            processes = _list_descendants()
-            running = [process for process in processes if process.state not in "Tt"]
-            if not running or time.monotonic() >= deadline:
-                break
-            for process in running:
-                _kill(process.number, signal.SIGSTOP)
-            time.sleep(_STOPPING_POLL)
-        self._say(f"stopped {at} {_sum_cpu_seconds(processes)!r}")
-
-    def _continue(self) -> None:
         processes = _list_descendants()
         at = time.time_ns()
-        self._send_group(signal.SIGCONT)
-        for process in processes:
-            _kill(process.number, signal.SIGCONT)
-        self._say(f"continued {at} {_sum_cpu_seconds(processes)!r}")
+        # A group keeps its number while a process is in it, and the leader is until it is reaped.
+        if number != signal.SIGKILL and self._wait_status is None:
+            with contextlib.suppress(OSError):
+                os.killpg(self._child, number)
+        if number == signal.SIGSTOP:
+            deadline = time.monotonic() + _STANDS
+            while True:
+                processes = _list_descendants()
+                running = [process for process in processes if process.state not in "Tt"]
+                if not running or time.monotonic() >= deadline:
+                    break
+                _kill(running, signal.SIGSTOP)
+                time.sleep(_STOPPING_POLL)
+            self._say(f"stopped {at} {_sum_cpu_seconds(processes)!r}")
+        elif number in (signal.SIGKILL, signal.SIGCONT):
+            _kill(processes, number)
+        if number == signal.SIGCONT:
+            self._say(f"continued {at} {_sum_cpu_seconds(processes)!r}")
 
     def _reap(self) -> None:
         with contextlib.suppress(ChildProcessError):
@@ -169,30 +151,26 @@ class Guard:
                 if process == self._child:
                     self._wait_status, self._ended_at = status, time.monotonic()
 
+    def _end_descendants(self) -> None:
+        """Ask descendants to end, then kill them. Return when there are none."""
+        begin = time.monotonic()
+        # A stopped process gets a signal when it continues.
+        _kill(_list_descendants(), signal.SIGTERM, signal.SIGCONT)
+        while left := _list_descendants():
+            waited = time.monotonic() - begin
+            if waited > _PATIENCE + _GONE:
+                return
+            if waited > _PATIENCE:
+                _kill(left, signal.SIGKILL)
+            time.sleep(_POLL)
+            # Those that were adopted would stay as zombies.
+            self._reap()
+        self._reap()
+
     def _say(self, line: str) -> None:
         # The reader may have gone.
         with contextlib.suppress(OSError):
             os.write(self._status, line.encode() + b"\n")
-
-
-def _end_descendants(reap: Callable[[], None]) -> None:
-    """Ask descendants to end, then kill them. Return when there are none."""
-    begin = time.monotonic()
-    for process in _list_descendants():
-        # A stopped process gets a signal when it continues.
-        _kill(process.number, signal.SIGTERM)
-        _kill(process.number, signal.SIGCONT)
-    while left := _list_descendants():
-        waited = time.monotonic() - begin
-        if waited > _PATIENCE + _GONE:
-            return
-        if waited > _PATIENCE:
-            for process in left:
-                _kill(process.number, signal.SIGKILL)
-        time.sleep(_POLL)
-        # Those that were adopted would stay as zombies.
-        reap()
-    reap()
 
 
 def _list_descendants() -> list[Process]:
@@ -216,10 +194,12 @@ def _sum_cpu_seconds(alive: list[Process]) -> float:
     return ticks / os.sysconf("SC_CLK_TCK") + ended.children_user + ended.children_system
 
 
-def _kill(process: int, number: int) -> None:
+def _kill(processes: list[Process], *numbers: int) -> None:
     # A process that only the guard can reap keeps its number. If its parent reaps it, the number may be reused.
-    with contextlib.suppress(OSError):
-        os.kill(process, number)
+    for process in processes:
+        for number in numbers:
+            with contextlib.suppress(OSError):
+                os.kill(process.number, number)
 
 
 def _call_prctl(option: int, value: int) -> None:

@@ -41,25 +41,19 @@ class WorkloadLog:
         kept = chunk[: self._room]
         self._room -= len(kept)
         self._put(kept)
-        rest = chunk[len(kept) :]
-        self._tail += rest
-        if len(self._tail) > 2 * self._most_tail:
-            self._drop()
+        self._tail += chunk[len(kept) :]
+        surplus = max(0, len(self._tail) - self._most_tail)
+        del self._tail[:surplus]
+        self._left_out += surplus
 
     def close(self) -> None:
         """Write the end of the output, behind a line that says how much is left out."""
-        self._drop()
         if self._left_out:
             self._put(b"\n[frx: %d bytes of output are left out here]\n" % self._left_out)
         self._put(bytes(self._tail))
         self._file.close()
         if self._left_out:
             self.problem = self.problem or f"the log omits {self._left_out} bytes of the workload's output"
-
-    def _drop(self) -> None:
-        surplus = max(0, len(self._tail) - self._most_tail)
-        del self._tail[:surplus]
-        self._left_out += surplus
 
     def _put(self, chunk: bytes) -> None:
         view = memoryview(chunk)

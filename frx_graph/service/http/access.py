@@ -1,13 +1,15 @@
-"""Serve only requests that use a name of the service and carry the token, if one is set."""
+"""Serve only requests that use a name of the service and carry the token, if one is set, and restrict browsers."""
 
 from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import hmac
+from typing import Final
 
-from starlette.datastructures import Headers
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from frx_graph.service.http.problem import ProblemError, respond_problem
 from frx_graph.service.settings import ServiceSettings, is_loopback
@@ -16,6 +18,22 @@ OPEN = frozenset({"/healthz"})
 """Paths that reveal nothing private, and so need no token."""
 _OWN_SITES = frozenset({"same-origin", "none"})
 """Values of `Sec-Fetch-Site` for the service's own pages and for the user. Other programs send no such header."""
+POLICY: Final = (
+    "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; form-action 'self'; "
+    "base-uri 'none'; frame-ancestors 'none'"
+)
+_HEADERS: Final = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    # Without a referrer the origin of the service's own forms would be "null", like that of hostile forms.
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+}
+_KEPT = "/static/"
+"""Path of the package's own files. All other answers are private, and must not be cached."""
 _CHALLENGE = 'Basic realm="frx-graph", charset="UTF-8"'
 
 
@@ -38,24 +56,19 @@ class Access:
         await self._app(scope, receive, send)
 
     def _find_objection(self, scope: Scope) -> ProblemError | None:
-        headers = [(name, value) for name, value in scope["headers"] if name in (b"host", b"authorization")]
         if scope["path"] in OPEN:
             return None
         if scope["method"] == "POST" and not self._is_of_own_page(Headers(scope=scope)):
             return ProblemError(403, "another site's page has sent this", "open the service's own page")
         if self._token is None:
-            hosts = [_strip_port(value) for name, value in headers if name == b"host"]
+            hosts = [_strip_port(value) for name, value in scope["headers"] if name == b"host"]
             if len(hosts) != 1 or not (hosts[0] in self._hosts or is_loopback(hosts[0])):
                 return ProblemError(421, "the service does not use that name", "name it with --allow-host")
             return None
-        given = [value for name, value in headers if name == b"authorization"]
+        given = [value for name, value in scope["headers"] if name == b"authorization"]
         if len(given) != 1 or not hmac.compare_digest(_parse_token(given[0]), self._token):
-            return ProblemError(
-                401,
-                "the service's token is needed",
-                "Authorization: Bearer TOKEN, or any name with the token as its password",
-                {"WWW-Authenticate": _CHALLENGE},
-            )
+            hint = "Authorization: Bearer TOKEN, or any name with the token as its password"
+            return ProblemError(401, "the service's token is needed", hint, {"WWW-Authenticate": _CHALLENGE})
         return None
 
     def _is_of_own_page(self, headers: Headers) -> bool:
@@ -85,8 +98,25 @@ def _parse_token(header: bytes) -> bytes:
     if scheme.lower() == b"bearer":
         return value.strip()
     if scheme.lower() == b"basic":
-        try:
+        with contextlib.suppress(binascii.Error, ValueError):
             return base64.b64decode(value.strip(), validate=True).partition(b":")[2]
-        except (binascii.Error, ValueError):
-            return b""
     return b""
+
+
+class SecurityHeaders:
+    """ASGI middleware. Its headers restrict a browser to content from the service itself."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve the request, and add the headers to its answer."""
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers.update(_HEADERS)
+                headers.setdefault("Cache-Control", "max-age=3600" if scope["path"].startswith(_KEPT) else "no-store")
+            await send(message)
+
+        await self._app(scope, receive, send_with_headers if scope["type"] == "http" else send)

@@ -1,11 +1,9 @@
-"""Limit the size and duration of a request's body, and the size of all bodies together.
-
-The limit applies to the received bytes, with any or no `Content-Length`.
-"""
+"""Limit the received size and the duration of a request's body, and the size of all bodies together."""
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from time import monotonic
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -41,7 +39,8 @@ class BodyLimit:
         if not said.isdecimal() or int(said) > limit:
             await respond_problem(_make_size_problem(limit), scope)(scope, receive, send)
             return
-        body = _RequestBody(receive, self._settings, limit, self._held, files)
+        deadline = monotonic() + self._settings.body_seconds
+        body = _RequestBody(receive, self._settings, limit, self._held, files, deadline)
         any_body = said != "0" or "transfer-encoding" in headers
 
         async def send_closing(message: Message) -> None:
@@ -56,20 +55,18 @@ class BodyLimit:
             self._held[files] -= body.size
 
 
+@dataclass(slots=True)
 class _RequestBody:
     """One body, as it arrives."""
 
-    def __init__(
-        self, receive: Receive, settings: ServiceSettings, limit: int, held: dict[bool, int], files: bool
-    ) -> None:
-        self._receive = receive
-        self._settings = settings
-        self._limit = limit
-        self._held = held
-        self._files = files
-        self._deadline = monotonic() + settings.body_seconds
-        self.complete = False
-        self.size = 0
+    _receive: Receive
+    _settings: ServiceSettings
+    _limit: int
+    _held: dict[bool, int]
+    _files: bool
+    _deadline: float
+    complete: bool = False
+    size: int = 0
 
     async def receive(self) -> Message:
         """Return the next part of the body."""
@@ -90,13 +87,11 @@ class _RequestBody:
             raise _make_size_problem(self._limit)
         most = self._settings.held_bytes if self._files else self._settings.held_text_bytes
         if self._held[self._files] > most:
-            raise ProblemError(
-                503, "the service has no room for more request bodies now", "try again", {"Retry-After": RETRY_SECONDS}
-            )
+            full = "the service has no room for more request bodies now"
+            raise ProblemError(503, full, "try again", {"Retry-After": RETRY_SECONDS})
         return message
 
 
 def _make_size_problem(limit: int) -> ProblemError:
-    return ProblemError(
-        413, f"the body is larger than {limit:,} bytes", "send a smaller one", headers={"Connection": "close"}
-    )
+    large = f"the body is larger than {limit:,} bytes"
+    return ProblemError(413, large, "send a smaller one", {"Connection": "close"})

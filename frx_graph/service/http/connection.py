@@ -1,4 +1,4 @@
-"""Close connections that send no request head in time, or do not read the answer.
+"""Close connections that send no request head in time, or do not read the answer; lose no last answer.
 
 The server has no time limit for either. `BodyLimit` has the limit for bodies.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, cast
 
@@ -15,7 +16,6 @@ import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from frx_graph.service.http.lingering_close import LingeringTransport
 from frx_graph.service.http.request_log import format_log_line
 from frx_graph.service.settings import ServiceSettings
 
@@ -28,6 +28,9 @@ _LOGGING: Final[dict[str, Any]] = {
 }
 _LONGEST_HEAD = 1 << 16
 """Largest request line with headers, in bytes."""
+_LINGERING_SECONDS: Final = 5.0
+_LINGERING_BYTES: Final = 16 << 20
+"""Bytes to discard in all. A client that sends more is not reading."""
 
 
 class JsonLine(logging.Formatter):
@@ -39,6 +42,60 @@ class JsonLine(logging.Formatter):
         return format_log_line(
             server=record.getMessage().strip(), **({} if error is None else {"fault": error.__name__})
         )
+
+
+class LingeringTransport:
+    """Transport whose `close` lets the other side read the answer first, if `unread()`; then calls `answered()`.
+
+    Closing with unread bytes resets the connection, and a reset discards data that the other side has not read yet. A
+    client still sending a refused body would lose the answer with the reason (RFC 9112, 9.6).
+    """
+
+    def __init__(self, transport: asyncio.Transport, unread: Callable[[], bool], answered: Callable[[], None]) -> None:
+        self._transport = transport
+        self._unread = unread
+        self._answered = answered
+        self._left = _LINGERING_BYTES
+        self._end: asyncio.TimerHandle | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    @property
+    def lingers(self) -> bool:
+        """True while arriving bytes do not belong to a request."""
+        return self._end is not None
+
+    def is_closing(self) -> bool:
+        """Return True if no further answer follows."""
+        return self.lingers or self._transport.is_closing()
+
+    def close(self) -> None:
+        """End the answer; called again, end the connection."""
+        if self.is_closing() or not self._unread():
+            self._transport.close()
+            return
+        try:
+            self._transport.write_eof()
+        except OSError:
+            # The other side is gone; the next byte would show it.
+            self._transport.abort()
+            return
+        self._end = asyncio.get_running_loop().call_later(_LINGERING_SECONDS, self._transport.close)
+        # Reading is paused if the body arrived faster than it was read.
+        self._transport.resume_reading()
+        self._answered()
+
+    def drop(self, data: bytes) -> None:
+        """Discard arriving bytes; close after too many."""
+        self._left -= len(data)
+        if self._left < 0:
+            self._transport.close()
+
+    def cancel_timer(self) -> None:
+        """Clean up after the connection."""
+        if self._end is not None:
+            self._end.cancel()
 
 
 class TimedConnection(H11Protocol):

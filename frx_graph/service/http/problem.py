@@ -37,21 +37,12 @@ class ProblemError(HTTPException):
         self.hint = hint
 
 
-def build_problem(error: ProblemError) -> Problem:
-    """Return the error as a document."""
-    return Problem(
-        title=HTTPStatus(error.status_code).phrase,
-        status=error.status_code,
-        detail=error.detail[:_LONGEST_DETAIL],
-        hint=error.hint[:_LONGEST_DETAIL] or None,
-    )
-
-
 def respond_problem(error: ProblemError, scope: Scope) -> Response:
     """Return a page for a browser, else a document."""
+    title, hint = HTTPStatus(error.status_code).phrase, error.hint[:_LONGEST_DETAIL] or None
+    problem = Problem(title=title, status=error.status_code, detail=error.detail[:_LONGEST_DETAIL], hint=hint)
     if "text/html" not in Headers(scope=scope).get("accept", ""):
-        text = build_problem(error).model_dump_json(exclude_none=True)
+        text = problem.model_dump_json(exclude_none=True)
         return Response(text, error.status_code, error.headers, MEDIA_TYPE)
-    problem = build_problem(error)
     text = get_page_environment().get_template("problem.html.j2").render(problem=problem)
     return HTMLResponse(text, problem.status, dict(error.headers or {}))

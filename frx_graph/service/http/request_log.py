@@ -101,9 +101,8 @@ class ServiceMetrics:
     def __init__(self) -> None:
         registry = CollectorRegistry()
         self._registry = registry
-        self.requests = Counter(
-            "frx_http_requests_total", "Requests that were answered.", ("route", "method", "status"), registry=registry
-        )
+        labels = ("route", "method", "status")
+        self.requests = Counter("frx_http_requests_total", "Requests that were answered.", labels, registry=registry)
         self.request_seconds = Histogram(
             "frx_http_request_seconds", "From the request's head to the answer's end.", ("route",),
             registry=registry, buckets=_SECONDS,

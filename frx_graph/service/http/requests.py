@@ -37,7 +37,6 @@ Label = Annotated[str, Field(min_length=1, max_length=200)]
 
 
 def _make_config(example: dict[str, Any]) -> ConfigDict:
-    """Return a configuration with an example for the OpenAPI document."""
     return ConfigDict(extra="forbid", frozen=True, json_schema_extra={"examples": [example]})
 
 
@@ -64,18 +63,24 @@ class SourceFile(_Request):
         folder.add_text(self.filename, self.content, FileKind.CUDA)
 
 
-class StaticInspectRequest(_Request):
+class SourceLayer(_Request):
+    """CUDA source of one program."""
+
+    files: Annotated[tuple[SourceFile, ...], Field(min_length=1, max_length=1)]
+
+    def fill(self, folder: JobFolder) -> None:
+        """Write the files."""
+        for file in self.files:
+            file.fill(folder)
+
+
+class StaticInspectRequest(SourceLayer):
     """One or more files of CUDA source."""
 
     model_config = _make_config({"gpu_model": "NVIDIA H100", "files": [{"filename": "kernel.cu", "content": _SOURCE}]})
 
     files: Annotated[tuple[SourceFile, ...], Field(min_length=1, max_length=MOST_FILES)]
     gpu_model: GpuName = None
-
-    def fill(self, folder: JobFolder) -> None:
-        """Write the files."""
-        for file in self.files:
-            file.fill(folder)
 
 
 class NcuLayer(_Request):
@@ -158,16 +163,6 @@ class CompareRequest(_Request):
         """Write the layers of both sides."""
         self.a.fill(folder, "a")
         self.b.fill(folder, "b")
-
-
-class SourceLayer(_Request):
-    """CUDA source of one program."""
-
-    files: Annotated[tuple[SourceFile, ...], Field(min_length=1, max_length=1)]
-
-    def fill(self, folder: JobFolder) -> None:
-        """Write the file."""
-        self.files[0].fill(folder)
 
 
 class ProfilerLayer(_Request):

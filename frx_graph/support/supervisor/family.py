@@ -7,9 +7,11 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 
 import psutil
+
+from frx_graph.support.supervisor.process import signal_group, wait_for_exit
 
 MARK = "FRX_ARM"
 """Environment variable of all processes of one family. It finds those that have left the session."""
@@ -43,33 +45,26 @@ class ProcessFamily:
         Descendants of the leader are remembered, so that they are found when they have lost their parent.
         """
         with contextlib.suppress(*_UNREADABLE):
-            for process in self._seen[self.pid].children(recursive=True):
-                self._seen[process.pid] = process
-        used = 0
-        for process in self._seen.values():
-            with contextlib.suppress(*_UNREADABLE):
-                used += process.memory_info().rss
-        return used
+            self._seen |= {child.pid: child for child in self._seen[self.pid].children(recursive=True)}
+        return self._sum(lambda process: int(process.memory_info().rss))
 
     def measure_own_memory(self) -> int:
         """Return the same, but split shared memory among those that share it (`Pss` in Linux).
 
         The kernel walks all pages for it, and holds up the process meanwhile: do not call it often.
         """
+        return self._sum(_measure_own_memory)
+
+    def _sum(self, measure: Callable[[psutil.Process], int]) -> int:
         used = 0
         for process in self._seen.values():
             with contextlib.suppress(*_UNREADABLE):
-                used += _measure_own_memory(process)
+                used += measure(process)
         return used
 
     def wait_for_leader(self, seconds: float) -> bool:
         """Return whether the leader ends within `seconds`. It is not reaped, so its number cannot be reused."""
-        deadline = time.monotonic() + seconds
-        while self._leader.returncode is None and self._is_alive(self.pid):
-            if time.monotonic() >= deadline:
-                return False
-            time.sleep(_POLL_SECONDS)
-        return True
+        return wait_for_exit(self._leader, seconds)
 
     def reap_leader(self) -> int:
         """Reap a leader that has ended, and return its exit code; a signal's number is negative."""
@@ -94,33 +89,33 @@ class ProcessFamily:
         # While the leader is not waited for, no other session can have its number.
         if self._leader.returncode is not None:
             return
-        for number in _list_process_ids():
-            with contextlib.suppress(*_UNREADABLE):
-                process = psutil.Process(number)
-                if os.getsid(number) == self.pid or process.environ().get(MARK) == self._mark:
-                    self._seen[number] = process
+        # Not `process_iter`: an error for one process would end the iteration.
+        with contextlib.suppress(*_UNREADABLE):
+            for number in psutil.pids():
+                with contextlib.suppress(*_UNREADABLE):
+                    process = psutil.Process(number)
+                    if os.getsid(number) == self.pid or process.environ().get(MARK) == self._mark:
+                        self._seen[number] = process
 
-    def _is_alive(self, number: int) -> bool:
-        """Return False for a zombie, and for a process whose number was reused."""
-        process = self._seen[number]
-        try:
-            return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-        except (psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):
-            return False
-        except _UNREADABLE:
-            # Unknown, for example if this process may open no more files. One signal too many does no harm.
-            return True
-
-    def _signal(self, number: int) -> bool:
+    def _signal(self, number: signal.Signals) -> bool:
         """Signal the living members, and return True if there was one. A reused process id gets no signal."""
-        if self._leader.returncode is None:
-            with contextlib.suppress(OSError):
-                os.killpg(self.pid, number)
-        alive = [process for process in self._seen.values() if self._is_alive(process.pid)]
+        signal_group(self._leader, number)
+        alive = [process for process in self._seen.values() if _is_alive(process)]
         for process in alive:
             with contextlib.suppress(*_UNREADABLE):
                 process.send_signal(number)
         return bool(alive)
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    """Return False for a zombie, and for a process whose number was reused."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except (psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):
+        return False
+    except _UNREADABLE:
+        # Unknown, for example if this process may open no more files. One signal too many does no harm.
+        return True
 
 
 def _measure_own_memory(process: psutil.Process) -> int:
@@ -129,9 +124,3 @@ def _measure_own_memory(process: psutil.Process) -> int:
             return int(pss)
     # Other systems, and processes of other users, only give resident memory.
     return int(process.memory_info().rss)
-
-
-def _list_process_ids() -> Iterator[int]:
-    with contextlib.suppress(*_UNREADABLE):
-        # Not `process_iter`: an error for one process would end the iteration.
-        yield from psutil.pids()

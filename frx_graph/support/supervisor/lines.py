@@ -57,24 +57,20 @@ class OutputTail:
     def __init__(self, stream: IO[bytes]) -> None:
         self.printed = 0
         """Bytes so far."""
-        self._tail: deque[bytes] = deque()
+        self._tail = b""
         self._reader = threading.Thread(target=self._drain, args=(stream,), daemon=True)
         self._reader.start()
 
     def get_tail(self) -> str:
         """Return the last 16 KiB."""
-        return b"".join(self._tail)[-_TAIL_BYTES:].decode(errors="replace")
+        return self._tail.decode(errors="replace")
 
     def join(self) -> None:
         """Wait briefly for the rest of an ended process's output. Other processes may hold the output open."""
         self._reader.join(_REST_SECONDS)
 
     def _drain(self, stream: IO[bytes]) -> None:
-        kept = 0
         with contextlib.suppress(OSError, ValueError), stream:
             while chunk := os.read(stream.fileno(), _CHUNK):
                 self.printed += len(chunk)
-                self._tail.append(chunk)
-                kept += len(chunk)
-                while kept - len(self._tail[0]) > _TAIL_BYTES:
-                    kept -= len(self._tail.popleft())
+                self._tail = (self._tail + chunk)[-_TAIL_BYTES:]

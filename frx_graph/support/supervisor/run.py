@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import enum
 import os
-import selectors
+import select
 import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import IO
 
 from frx_graph.support.supervisor.process import Stream, has_exited, supervise
 
@@ -69,13 +68,51 @@ def run_program(
     Standard output may go to a file of any length instead of into the result. Raises the errors of `supervise`.
     """
     begin = time.perf_counter()
+    output, errors = bytearray(), bytearray()
     with (
         supervise(arguments, stdin=stdin, stdout=stdout, stderr=subprocess.PIPE, environment=environment) as process,
-        contextlib.closing(_OutputPipes(process)) as pipes,
+        contextlib.ExitStack() as opened,
     ):
-        ending = _follow(process, pipes, begin + limit_seconds)
+        pipes = {pipe.fileno(): kept for pipe, kept in ((process.stdout, output), (process.stderr, errors)) if pipe}
+        ready = select.poll()
+        for descriptor in pipes:
+            os.set_blocking(descriptor, False)
+            ready.register(descriptor, select.POLLIN)
+        longest = _POLL_SECONDS
+        with contextlib.suppress(OSError, AttributeError):
+            end = os.pidfd_open(process.pid)
+            opened.callback(os.close, end)
+            ready.register(end, select.POLLIN)
+            longest = _NOTICE_SECONDS
+        ending: RunEnding | None = None
+        while ending is None:
+            left = limit_seconds - (time.perf_counter() - begin)
+            if has_exited(process):
+                for descriptor, kept in pipes.items():
+                    while len(kept) <= MOST_OUTPUT and _read(descriptor, kept):
+                        pass
+                ending = RunEnding.FLOODED if len(output) > MOST_OUTPUT else RunEnding.EXITED
+            elif len(output) > MOST_OUTPUT:
+                ending = RunEnding.FLOODED
+            elif left <= 0:
+                ending = RunEnding.TIMED_OUT
+            else:
+                for descriptor, _ in ready.poll(1000 * min(left, longest)):
+                    if descriptor in pipes and _read(descriptor, pipes[descriptor]) == 0:
+                        ready.unregister(descriptor)
         seconds = time.perf_counter() - begin
-    return ProgramRun(ending, seconds, process.returncode, bytes(pipes.output), bytes(pipes.errors))
+    return ProgramRun(ending, seconds, process.returncode, bytes(output), bytes(errors))
+
+
+def _read(descriptor: int, kept: bytearray) -> int | None:
+    """Read a chunk, and return its size: 0 at the end; None if nothing is there."""
+    try:
+        chunk = os.read(descriptor, _CHUNK)
+    except BlockingIOError:
+        return None
+    if len(kept) <= MOST_OUTPUT:
+        kept += chunk
+    return len(chunk)
 
 
 def get_signal_name(number: int) -> str:
@@ -83,62 +120,3 @@ def get_signal_name(number: int) -> str:
     with contextlib.suppress(ValueError):
         return signal.Signals(number).name
     return f"signal {number}"
-
-
-class _OutputPipes:
-    """Reads the output of a program, and notices its end if `pidfd_open` exists."""
-
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        self.output, self.errors = bytearray(), bytearray()
-        kept = ((process.stdout, self.output), (process.stderr, self.errors))
-        self._files: list[tuple[IO[bytes], bytearray]] = [(file, into) for file, into in kept if file is not None]
-        self._selector = selectors.DefaultSelector()
-        for file, into in self._files:
-            os.set_blocking(file.fileno(), False)
-            self._selector.register(file, selectors.EVENT_READ, into)
-        self._end: int | None = None
-        with contextlib.suppress(OSError, AttributeError):
-            self._end = os.pidfd_open(process.pid)
-            self._selector.register(self._end, selectors.EVENT_READ)
-
-    def wait(self, seconds: float) -> None:
-        """Read the next output, or notice the end."""
-        for key, _ in self._selector.select(min(seconds, _POLL_SECONDS if self._end is None else _NOTICE_SECONDS)):
-            if key.data is not None and not self._read(key.fd, key.data):
-                self._selector.unregister(key.fileobj)
-
-    def drain(self) -> None:
-        """Read the rest, once the program has ended."""
-        for file, kept in self._files:
-            while len(kept) <= MOST_OUTPUT and self._read(file.fileno(), kept, at_once=True):
-                pass
-
-    def close(self) -> None:
-        """Release the selector and the process descriptor; the pipes belong to the process."""
-        self._selector.close()
-        if self._end is not None:
-            os.close(self._end)
-
-    def _read(self, descriptor: int, kept: bytearray, *, at_once: bool = False) -> bool:
-        """Return False at the end, and with `at_once` if nothing is there to read."""
-        try:
-            chunk = os.read(descriptor, _CHUNK)
-        except BlockingIOError:
-            return not at_once
-        if len(kept) <= MOST_OUTPUT:
-            kept += chunk
-        return bool(chunk)
-
-
-def _follow(process: subprocess.Popen[bytes], pipes: _OutputPipes, deadline: float) -> RunEnding:
-    """Wait until the program ends or exceeds a limit, and return the ending. It is not reaped."""
-    while True:
-        if has_exited(process):
-            pipes.drain()
-            return RunEnding.FLOODED if len(pipes.output) > MOST_OUTPUT else RunEnding.EXITED
-        if len(pipes.output) > MOST_OUTPUT:
-            return RunEnding.FLOODED
-        remaining = deadline - time.perf_counter()
-        if remaining <= 0:
-            return RunEnding.TIMED_OUT
-        pipes.wait(remaining)

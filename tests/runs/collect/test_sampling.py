@@ -19,9 +19,8 @@ from typing import Any
 import pytest
 
 from frx_graph.evidence.run.device_samples import read_device_samples
-from frx_graph.runs.collect import device_sampling, sampling
-from frx_graph.runs.collect.device_sampling import find_visible_devices, make_device_reader
-from frx_graph.runs.collect.sampling import Sampler, make_host_reader
+from frx_graph.runs.collect import sampling
+from frx_graph.runs.collect.sampling import Sampler, find_visible_devices, make_device_reader, make_host_reader
 
 BEGIN = datetime(2026, 1, 2, tzinfo=UTC)
 MIB = 2**20
@@ -64,7 +63,7 @@ def test_devices_are_sampled_as_nvidia_smi_prints_them(tmp_path: Path) -> None:
     )
     path = tmp_path / "gpu_metrics.csv"
     rows = make_device_reader(library, find_visible_devices(library, {}), lambda: BEGIN)()
-    path.write_bytes(device_sampling.HEADER + rows)
+    path.write_bytes(sampling.DEVICE_HEADER + rows)
     assert rows.splitlines()[1] == b"2026-01-02T00:00:00.000000+00:00, 1, 40, 5, 512, 1024, 1500, 1500, 60, 71.24"
     first, second = read_device_samples(path)
     assert (first.device, second.device) == (0, 1)
@@ -74,7 +73,7 @@ def test_devices_are_sampled_as_nvidia_smi_prints_them(tmp_path: Path) -> None:
 
 def test_what_a_device_does_not_tell_is_missing_and_not_zero(tmp_path: Path) -> None:
     path = tmp_path / "gpu_metrics.csv"
-    path.write_bytes(device_sampling.HEADER + make_device_reader(nvml(), {0: "handle 0"}, lambda: BEGIN)())
+    path.write_bytes(sampling.DEVICE_HEADER + make_device_reader(nvml(), {0: "handle 0"}, lambda: BEGIN)())
     (sample,) = read_device_samples(path)
     assert (sample.device, sample.busy_pct, sample.memory_used) == (0, None, None)
 

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import frx_graph
-from frx_graph.runs.sdk.batch_layout import DEEPEST, MOST_LAYOUTS, MOST_TENSORS, BatchLayouts, Layout, read_layout
+from frx_graph.runs.sdk.batch_layout import DEEPEST, MOST_TENSORS, Layout, read_layout
+from frx_graph.runs.sdk.recorder import MOST_LAYOUTS
 
 Recorded = Callable[..., list[dict[str, Any]]]
 Pair = namedtuple("Pair", ["left", "right"])
@@ -133,9 +134,9 @@ def test_tensors_without_strides_or_shape() -> None:
 
 def test_strides_and_dtypes_tell_layouts_apart() -> None:
     wide = torch.zeros(2, 3, 4, 4)
-    layouts = BatchLayouts()
+    layouts: dict[Layout, int] = {}
     batches = [wide, wide.to(memory_format=torch.channels_last), wide.half(), wide.clone(), wide[:1]]
-    assert [layouts.number(read_layout(batch))[0] for batch in batches] == [0, 1, 2, 0, 3]
+    assert [layouts.setdefault(read_layout(batch), len(layouts)) for batch in batches] == [0, 1, 2, 0, 3]
 
 
 def test_only_so_many_layouts_are_kept(recorded: Recorded) -> None:

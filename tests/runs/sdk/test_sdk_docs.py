@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 import frx_graph
-from frx_graph.runs.sdk.batch_layout import MOST_LAYOUTS, MOST_TENSORS
+from frx_graph.runs.sdk.batch_layout import MOST_TENSORS
 from frx_graph.runs.sdk.event_writer import CAPACITY
 from frx_graph.runs.sdk.parameter_layout import EACH
+from frx_graph.runs.sdk.recorder import MOST_LAYOUTS
 from frx_graph.runs.sdk.recording_settings import MAX_TRACE_BYTES
 from frx_graph.runs.sdk.session import AutopilotSession
 from frx_graph.runs.sdk.step import _MOST_METRICS, Step

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from frx_graph.evidence.run.bundle_layout import GPU_METRICS
-from frx_graph.runs.collect.device_sampling import HEADER
+from frx_graph.runs.collect.sampling import DEVICE_HEADER
 from frx_graph.runs.tune.examination import read_device_figures, sample_devices
 
 
@@ -13,7 +13,7 @@ def test_what_was_sampled_is_read(tmp_path):
         b"2026-01-01T00:00:01.000000+00:00, 0, 60, 10, 7372, 8192, 1, 1, 40, 100\n"
         b"2026-01-01T00:00:01.000000+00:00, 1, [N/A], 10, [N/A], 8192, 1, 1, 40, 100\n"
     )
-    (tmp_path / GPU_METRICS).write_bytes(HEADER + rows)
+    (tmp_path / GPU_METRICS).write_bytes(DEVICE_HEADER + rows)
     busy, ratio = read_device_figures(tmp_path)
     assert busy == 40
     assert ratio == pytest.approx(0.9, abs=1e-3)

@@ -5,9 +5,19 @@ from dataclasses import replace
 
 import pytest
 
-from frx_graph.runs.tune.families import FAMILIES, allocator, batch_size, compilation, cuda_graphs, dataloader, layout
-from frx_graph.runs.tune.families import precision as amp
-from frx_graph.runs.tune.families.custom import make_custom_family
+from frx_graph.runs.tune.families import (
+    ALLOCATOR,
+    ALLOCATOR_VARIABLE,
+    BATCH_SIZE,
+    COMPILATION,
+    CUDA_GRAPHS,
+    DATALOADER,
+    DYNAMIC,
+    FAMILIES,
+    LAYOUT,
+    PRECISION,
+    make_custom_family,
+)
 from frx_graph.runs.tune.workload_facts import WorkloadFacts
 from frx_graph.trials.configuration_trial import RunSeen, Tier
 
@@ -39,68 +49,68 @@ def test_ids_are_names_of_folders_and_differ():
 
 
 def test_workers_go_with_the_processors_and_memory_is_pinned_for_a_gpu_only():
-    assert labels(dataloader.FAMILY, CPU) == [
+    assert labels(DATALOADER, CPU) == [
         "dl:nw=0,pin=F", "dl:nw=1,pin=F", "dl:nw=2,pin=F", "dl:nw=4,pin=F", "dl:nw=2,pin=F,pf=4", "dl:nw=4,pin=F,pf=4",
     ]  # fmt: skip
-    assert "dl:nw=16,pin=T" in labels(dataloader.FAMILY, GPU)
-    assert "dl:nw=32,pin=T" not in labels(dataloader.FAMILY, GPU)
+    assert "dl:nw=16,pin=T" in labels(DATALOADER, GPU)
+    assert "dl:nw=32,pin=T" not in labels(DATALOADER, GPU)
 
 
 def test_what_the_program_has_already_is_not_tried():
-    assert "dl:nw=0,pin=F" not in labels(dataloader.FAMILY, replace(CPU, seen=replace(SEEN, workers=0)))
+    assert "dl:nw=0,pin=F" not in labels(DATALOADER, replace(CPU, seen=replace(SEEN, workers=0)))
 
 
 def test_without_workers_there_is_nothing_to_fetch_ahead():
-    without = next(c for c in dataloader.FAMILY.propose(CPU) if c.label == "dl:nw=0,pin=F")
+    without = next(c for c in DATALOADER.propose(CPU) if c.label == "dl:nw=0,pin=F")
     assert dict(without.variables) == {"FRX_NUM_WORKERS": "0", "FRX_PIN_MEMORY": "false"}
-    with_some = next(c for c in dataloader.FAMILY.propose(CPU) if c.label == "dl:nw=4,pin=F,pf=4")
+    with_some = next(c for c in DATALOADER.propose(CPU) if c.label == "dl:nw=4,pin=F,pf=4")
     assert dict(with_some.variables)["FRX_PREFETCH_FACTOR"] == "4"
 
 
 @pytest.mark.parametrize(("base", "sizes"), [(32, [40, 48, 64]), (1, [2]), (2, [3, 4]), (None, [])])
 def test_batch_sizes(base, sizes):
     facts = replace(CPU, seen=replace(SEEN, batch_size=base))
-    assert [int(dict(c.variables)["FRX_BATCH_SIZE"]) for c in batch_size.FAMILY.propose(facts)] == sizes
+    assert [int(dict(c.variables)["FRX_BATCH_SIZE"]) for c in BATCH_SIZE.propose(facts)] == sizes
 
 
 def test_a_batch_that_would_take_nine_tenths_of_the_memory_is_refused():
     half = replace(CPU, seen=replace(SEEN, memory_ratio=0.45))
-    assert list(refusals(batch_size.FAMILY, half)) == ["bs:64"]
-    assert refusals(batch_size.FAMILY, replace(CPU, seen=replace(SEEN, memory_ratio=0.449))) == {}
+    assert list(refusals(BATCH_SIZE, half)) == ["bs:64"]
+    assert refusals(BATCH_SIZE, replace(CPU, seen=replace(SEEN, memory_ratio=0.449))) == {}
 
 
 def test_precision_takes_hardware_and_something_to_judge_it_by():
-    assert set(refusals(amp.FAMILY, CPU)) == {"amp:bf16", "amp:fp16"}
-    assert set(refusals(amp.FAMILY, replace(CPU, bf16=True))) == {"amp:fp16"}
-    assert refusals(amp.FAMILY, GPU) == {}
+    assert set(refusals(PRECISION, CPU)) == {"amp:bf16", "amp:fp16"}
+    assert set(refusals(PRECISION, replace(CPU, bf16=True))) == {"amp:fp16"}
+    assert refusals(PRECISION, GPU) == {}
     silent = replace(GPU, seen=replace(SEEN, losses=()))
-    assert set(refusals(amp.FAMILY, silent)) == {"amp:bf16", "amp:fp16"}
-    assert refusals(amp.FAMILY, replace(silent, quality_checks=False)) == {}
+    assert set(refusals(PRECISION, silent)) == {"amp:bf16", "amp:fp16"}
+    assert refusals(PRECISION, replace(silent, quality_checks=False)) == {}
 
 
 def test_graphs_take_cuda_and_shapes_that_stay():
-    assert set(refusals(cuda_graphs.FAMILY, CPU)) == {"cudagraphs:static"}
-    assert refusals(cuda_graphs.FAMILY, GPU) == {}
-    changing = replace(GPU, seen=replace(SEEN, batch_layouts=compilation.DYNAMIC + 1))
-    assert set(refusals(cuda_graphs.FAMILY, changing)) == {"cudagraphs:static"}
-    assert set(refusals(compilation.FAMILY, changing)) == {"compile:reduce-overhead"}
-    assert refusals(cuda_graphs.FAMILY, replace(GPU, seen=replace(SEEN, batch_layouts=compilation.DYNAMIC))) == {}
+    assert set(refusals(CUDA_GRAPHS, CPU)) == {"cudagraphs:static"}
+    assert refusals(CUDA_GRAPHS, GPU) == {}
+    changing = replace(GPU, seen=replace(SEEN, batch_layouts=DYNAMIC + 1))
+    assert set(refusals(CUDA_GRAPHS, changing)) == {"cudagraphs:static"}
+    assert set(refusals(COMPILATION, changing)) == {"compile:reduce-overhead"}
+    assert refusals(CUDA_GRAPHS, replace(GPU, seen=replace(SEEN, batch_layouts=DYNAMIC))) == {}
 
 
 def test_what_compiles_takes_a_compiler_and_a_program_that_may_be_compiled():
     without = replace(CPU, compiler=False)
-    assert set(refusals(compilation.FAMILY, without)) == {"compile:default"}
-    assert set(refusals(layout.FAMILY, without)) == {"frx:apply", "frx:autopilot"}
+    assert set(refusals(COMPILATION, without)) == {"compile:default"}
+    assert set(refusals(LAYOUT, without)) == {"frx:apply", "frx:autopilot"}
     marked = replace(CPU, environment={"FRX_TORCH_COMPILE": "unsupported"})
-    assert set(refusals(compilation.FAMILY, marked)) == {"compile:default"}
-    assert set(refusals(layout.FAMILY, marked)) == {"frx:apply", "frx:autopilot"}
-    assert refusals(compilation.FAMILY, CPU) == {}
+    assert set(refusals(COMPILATION, marked)) == {"compile:default"}
+    assert set(refusals(LAYOUT, marked)) == {"frx:apply", "frx:autopilot"}
+    assert refusals(COMPILATION, CPU) == {}
 
 
 def test_the_allocator_is_cudas_and_what_the_user_has_set_stays():
-    assert len(refusals(allocator.FAMILY, CPU)) == 2
-    assert refusals(allocator.FAMILY, GPU) == {}
-    assert len(refusals(allocator.FAMILY, replace(GPU, environment={allocator.VARIABLE: "x"}))) == 2
+    assert len(refusals(ALLOCATOR, CPU)) == 2
+    assert refusals(ALLOCATOR, GPU) == {}
+    assert len(refusals(ALLOCATOR, replace(GPU, environment={ALLOCATOR_VARIABLE: "x"}))) == 2
 
 
 def test_tiers():

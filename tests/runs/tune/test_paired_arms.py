@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from frx_graph.runs.tune.live_arm import ArmEndedError, ArmStart
-from frx_graph.runs.tune.paired_arms import AlternatingArms, SuccessiveArms
+from frx_graph.runs.tune.live_arm import AlternatingArms, ArmEndedError, ArmStart, SuccessiveArms
 from frx_graph.trials.schedule import ABBA, BAAB, Arm
 
 TINY = str(Path(__file__).with_name("tiny_workload.py"))
