@@ -140,8 +140,9 @@ class Judge:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The differences among `compared` results, and among `placed` outputs and gradients. `exact` is False if the
-    program does not run in float64; `share` is the largest fraction of the allowed error that is used."""
+    """The `values` that differ among `compared` results, and the `forms` among `placed` outputs and gradients. `exact`
+    is False if the program does not run in float64; `share` is the largest fraction of the allowed error that is used
+    where nothing differs."""
 
     values: tuple[Difference, ...]
     forms: tuple[Difference, ...]

@@ -224,10 +224,9 @@ class ArmProcess:
                 self._check(deadline, seconds)
         except LineTooLongError:
             raise self._make_flood_error("answered with") from None
-        try:
+        found = None
+        with contextlib.suppress(ValueError, RecursionError):
             found = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise ArmError(Cause.RAISED, NO_ANSWER, self.output) from error
         if not isinstance(found, dict):
             raise ArmError(Cause.RAISED, NO_ANSWER, self.output)
         return found
@@ -244,13 +243,13 @@ class ArmProcess:
 
     def _check(self, deadline: float, seconds: float) -> None:
         """Raise `ArmError` if the arm exceeds its memory, its output or its time."""
-        self._check_usage()
+        if self._output.printed > self.limits.output_bytes:
+            raise self._make_flood_error("printed")
+        self._check_memory()
         if time.monotonic() >= deadline:
             raise ArmError(Cause.TIMED_OUT, f"an arm did not answer within {seconds:.0f} s", self.output)
 
-    def _check_usage(self) -> None:
-        if self._output.printed > self.limits.output_bytes:
-            raise self._make_flood_error("printed")
+    def _check_memory(self) -> None:
         allowed = self.limits.memory_bytes
         # Resident memory is quick to read, and never less than used memory.
         resident = self._family.measure_memory()

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from frx_graph.capture.capture_changes import CaptureChange, CaptureRegression, find_regressions
+from frx_graph.capture.capture_changes import CaptureChange, find_regressions
 from frx_graph.capture.capture_facts import CaptureFacts
 from frx_graph.measure.memory_use import MemoryRecord, compare_memory
 from frx_graph.measure.operators.kernel_identities import KernelIdentities, Source
@@ -49,8 +49,8 @@ def examine_gates(seen: Comparison) -> Iterator[GateResult]:
 
 def find_plan_fault(wanted: Sequence[Candidate], graphs: Sequence[MadeGraph], failures: Sequence[str]) -> str:
     """Return the `wanted` candidates that are missing in an arm's graphs, and why; empty if all were applied."""
-    made = {_identify_candidate(candidate) for graph in graphs for candidate in graph.applied}
-    missing = [candidate for candidate in wanted if _identify_candidate(candidate) not in made]
+    made = {replace(candidate, predicted_seconds=None) for graph in graphs for candidate in graph.applied}
+    missing = [candidate for candidate in wanted if replace(candidate, predicted_seconds=None) not in made]
     if not missing and not failures:
         return ""
     refused = [reason for graph in graphs for reason in graph.refused]
@@ -58,37 +58,18 @@ def find_plan_fault(wanted: Sequence[Candidate], graphs: Sequence[MadeGraph], fa
     return f"{missing[0].rewrite} was not made: {why}" if missing else why
 
 
-def _check_capture(seen: Comparison) -> str:
-    return _format_changes([change for change in _find_capture_changes(seen) if change.kind not in _LATER])
-
-
-def _check_recompiles(seen: Comparison) -> str:
-    return _format_changes([change for change in _find_capture_changes(seen) if change.kind in _LATER])
-
-
-def _find_capture_changes(seen: Comparison) -> tuple[CaptureRegression, ...]:
-    return find_regressions(seen.baseline.capture, seen.candidate.capture)
-
-
-def _format_changes(changes: list[CaptureRegression]) -> str:
-    return "; ".join(f"{change.kind}: {change.detail}" for change in changes)
-
-
-def _check_kernels(seen: Comparison) -> str:
-    return "; ".join(map(str, find_unexpected_dispatch(seen.baseline.kernels, seen.candidate.kernels)))
+def _check_capture(seen: Comparison, *, later: bool) -> str:
+    found = find_regressions(seen.baseline.capture, seen.candidate.capture)
+    return "; ".join(f"{change.kind}: {change.detail}" for change in found if (change.kind in _LATER) is later)
 
 
 def _check_memory(seen: Comparison) -> str:
     found = compare_memory(seen.baseline.memory, seen.candidate.memory, seen.policy.memory_headroom)
     return "; ".join(
-        f"{one.fault} ({one.place}): {_format_mebibytes(one.candidate_bytes)}, the baseline's "
-        f"{_format_mebibytes(one.baseline_bytes)}"
+        f"{one.fault} ({one.place}): {one.candidate_bytes / 2**20:.1f} MiB, the baseline's "
+        f"{one.baseline_bytes / 2**20:.1f} MiB"
         for one in found
     )
-
-
-def _format_mebibytes(count: int) -> str:
-    return f"{count / 2**20:.1f} MiB"
 
 
 def describe_plan(wanted: Sequence[Candidate]) -> str:
@@ -163,7 +144,11 @@ _CHECKS: tuple[tuple[Gate, _Describe, _Describe], ...] = (
         lambda seen: find_plan_fault(seen.wanted, seen.candidate.graphs, seen.candidate.failures),
         lambda seen: describe_plan(seen.wanted),
     ),
-    (Gate.CAPTURE, _check_capture, lambda seen: describe_capture(seen.baseline.capture, seen.candidate.capture)),
+    (
+        Gate.CAPTURE,
+        lambda seen: _check_capture(seen, later=False),
+        lambda seen: describe_capture(seen.baseline.capture, seen.candidate.capture),
+    ),
     (
         Gate.NUMERICS,
         lambda seen: "; ".join(describe_differences(seen.judged.values)),
@@ -174,16 +159,16 @@ _CHECKS: tuple[tuple[Gate, _Describe, _Describe], ...] = (
         lambda seen: "; ".join(describe_differences(seen.judged.forms)),
         lambda seen: f"{seen.judged.placed} outputs and gradients have the baseline's layout",
     ),
-    (Gate.KERNELS, _check_kernels, lambda seen: describe_kernels(seen.baseline.kernels, seen.candidate.kernels)),
+    (
+        Gate.KERNELS,
+        lambda seen: "; ".join(map(str, find_unexpected_dispatch(seen.baseline.kernels, seen.candidate.kernels))),
+        lambda seen: describe_kernels(seen.baseline.kernels, seen.candidate.kernels),
+    ),
     (
         Gate.RECOMPILES,
-        _check_recompiles,
+        lambda seen: _check_capture(seen, later=True),
         lambda seen: describe_recompiles(seen.baseline.capture, seen.candidate.capture),
     ),
     (Gate.MEMORY, _check_memory, lambda seen: describe_memory(seen.baseline.memory, seen.candidate.memory)),
 )
 """For each gate: the fault, empty if there is none, and the line to show if it is passed."""
-
-
-def _identify_candidate(candidate: Candidate) -> tuple[str, str, tuple[str, ...], tuple[str, ...]]:
-    return (candidate.graph_id, candidate.rewrite, candidate.nodes, candidate.choices)

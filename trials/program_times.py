@@ -10,14 +10,13 @@ from __future__ import annotations
 import enum
 import math
 import statistics
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from frx_graph.trials.protocol import Protocol
 from frx_graph.trials.samples import MeasuredQuad
 from frx_graph.trials.schedule import Arm, Quad, make_schedule
-from frx_graph.trials.statistics import compute_trimmed_interval
+from frx_graph.trials.statistics import compute_trimmed_interval, convert_to_ratio
 
 RUNS_PER_QUAD = 2
 """Runs of each program."""
@@ -26,8 +25,6 @@ FEWEST_RUNS = 2 * RUNS_PER_QUAD
 CONFIDENCE = 0.99
 """Confidence of the ratio's interval, and so of the verdict: one in a hundred equal programs may be called different,
 half of these faster. docs/internals/trials.md has the observed rate."""
-
-_LARGEST = math.log(sys.float_info.max)
 
 
 class Direction(enum.StrEnum):
@@ -97,6 +94,6 @@ def compare_programs(quads: Sequence[MeasuredQuad]) -> ProgramComparison:
         after_seconds=tuple(seconds[Arm.CANDIDATE]),
         ratio_median=math.exp(statistics.median(log_ratios)),
         ci_low=math.exp(low),
-        ci_high=math.exp(high) if high <= _LARGEST else math.inf,
+        ci_high=convert_to_ratio(high),
         quads=len(quads),
     )

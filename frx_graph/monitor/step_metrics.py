@@ -14,7 +14,8 @@ import torch
 from frx_graph.errors import is_out_of_memory
 from frx_graph.measure.inductor.compilations import count_compiled_frames
 from frx_graph.measure.machine.control_groups import get_available_memory
-from frx_graph.trials.block_watch import find_watched, watch_block
+from frx_graph.measure.machine.nvml_device import find_nvidia_device
+from frx_graph.trials.block_watch import watch_block
 from frx_graph.trials.samples import Disturbance
 
 _USABLE = 0.9
@@ -91,7 +92,7 @@ class StepMetrics:
 
     def watch_disturbances(self) -> AbstractContextManager[Callable[[], Disturbance | None]]:
         """Watch for disturbances of a block; the context's value returns the disturbance."""
-        return watch_block(find_watched(self.device))
+        return watch_block(find_nvidia_device(self.device))
 
 
 def has_room_twice(peak_bytes: int | None, held_bytes: int, left_bytes: int | None) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from pydantic import TypeAdapter
-from torch import Tensor, fx
+from torch import fx
 
 from frx_graph.capture.capture_facts import observe_capture
 from frx_graph.capture.graph_signature import hash_compilation
@@ -22,11 +22,12 @@ from frx_graph.compiler.plans import make_proposing_plan, make_recorded_plan
 from frx_graph.compiler.rewrite_log import LOG, RewriteLog
 from frx_graph.errors import FrxError, TrialError, is_out_of_memory, summarize_error
 from frx_graph.measure.inductor.compilations import describe_compiled_between, read_compilations
+from frx_graph.measure.machine.nvml_device import find_nvidia_device
 from frx_graph.measure.memory_use import MemoryRecord, observe_memory
 from frx_graph.measure.operators.kernel_identities import observe_kernels
 from frx_graph.options import parse_backend_options
 from frx_graph.plan import Plan
-from frx_graph.support.torch_internals import inductor_config, pytree
+from frx_graph.support.torch_internals import inductor_config
 from frx_graph.trial_worker.workload import LoadedWorkload, convert_to_fp64, copy_program, load_workload
 from frx_graph.trials.arm_messages import (
     QUESTION,
@@ -45,12 +46,11 @@ from frx_graph.trials.arm_messages import (
     Warmed,
     Workload,
 )
-from frx_graph.trials.block_watch import find_watched, watch_block
+from frx_graph.trials.block_watch import watch_block
 from frx_graph.trials.environment import read_trial_environment
 from frx_graph.trials.numerics import Errors, Multipliers
 from frx_graph.trials.results import (
     Program,
-    ResultComparison,
     StepResults,
     are_results_equal,
     compare_results,
@@ -173,7 +173,7 @@ class TrialArm:
             share=max((found.share for found in draws if found.share is not None), default=None),
         )
 
-    def _compare_draw(self, asked: Judge, draw: int, exact: Program | None) -> ResultComparison:
+    def _compare_draw(self, asked: Judge, draw: int, exact: Program | None) -> Judged:
         """Compare one draw. Its results are freed before the next draw: they are as large as all gradients."""
         reference = None if exact is None else self._compute_exact(exact, draw)
         ours, theirs = read_results(Path(asked.ours), draw), read_results(Path(asked.theirs), draw)
@@ -184,7 +184,7 @@ class TrialArm:
         program, workload = self._require_loaded()
         device = workload.device
         seconds = []
-        with workload.surroundings(), watch_block(find_watched(device, asked.ours)) as disturbance:
+        with workload.surroundings(), watch_block(find_nvidia_device(device), asked.ours) as disturbance:
             for _ in range(asked.steps):
                 _synchronize(device)
                 started = time.perf_counter()
@@ -236,10 +236,8 @@ class TrialArm:
             return None
 
     def _estimate_noise(self, draw: int) -> Mapping[str, Errors]:
-        """Return the errors that rounding may cause in a draw, from eager runs without and with noise.
-
-        Each runs a copy, so that all start from the same state. Empty if the program fails under the noise.
-        """
+        """Return the errors that rounding may cause in a draw; empty if the program fails under the noise."""
+        # Each run has a copy, so that all start from the same state.
         program, workload = self._require_loaded()
         plain = workload.make_program(program.train)
         noises = (None, *map(RoundingNoise, range(_ROUNDINGS)))
@@ -265,10 +263,7 @@ def _probe_randomness(program: Program, seed: int) -> tuple[bool, bool]:
 
 def _limit_to_program(seen: MemoryRecord, program: Program) -> MemoryRecord:
     """Return the record with the live bytes of this program only: peaks are judged by their ratio to those."""
-    tensors = [t for t in pytree.tree_leaves((program.args, dict(program.kwargs))) if isinstance(t, Tensor)]
-    if program.model is not None:
-        tensors += [*program.model.parameters(), *program.model.buffers()]
-    storages = {t.untyped_storage()._cdata: t.untyped_storage() for t in tensors}
+    storages = {t.untyped_storage()._cdata: t.untyped_storage() for t in program.tensors}
     live = {kind: sum(s.nbytes() for s in storages.values() if s.device.type == kind) for kind in ("cpu", "cuda")}
     device = None if seen.device is None else replace(seen.device, live_bytes=live["cuda"])
     return replace(seen, host=replace(seen.host, live_bytes=live["cpu"]), device=device)
