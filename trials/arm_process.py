@@ -67,18 +67,15 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of an arm. `memory_bytes` counts the resident memory of all its processes, what they share once; None is
-    no limit."""
+    """`memory_bytes` limits the resident memory of all the arm's processes, what they share counted once."""
 
     output_bytes: int = 16 * 2**20
     memory_bytes: int | None = None
 
 
 class ArmError(FrxError):
-    """An arm has failed, and so has its trial, but nothing else.
-
-    `output` is the end of the arm's output. The message quotes its last lines, unless the arm has reported the error.
-    """
+    """An arm has failed, and so has its trial, but nothing else. The message quotes the last lines of its `output`,
+    unless the arm has reported the error."""
 
     def __init__(self, cause: Cause, message: str, output: str = "", hint: str = "") -> None:
         last = "" if cause is Cause.RAISED else quote_last_lines(output)
@@ -93,14 +90,10 @@ def make_arm_error(answer: Mapping[str, Any], output: str = "") -> ArmError:
     return ArmError(cause, str(answer["error"]), output, str(answer.get("hint", "")))
 
 
-class ArmProcess:
-    """Starts `command` in a new session; a context manager that leaves no process behind.
-
-    An arm without references is ended, too, as after a Ctrl-C before the caller has stored it.
-
-    `environment` is added to this process's own. The command finds the pipes through `arm_connection.connection()`.
-    Raises `ArmError` if it cannot be started.
-    """
+class ArmProcess(contextlib.AbstractContextManager["ArmProcess"]):
+    """Starts `command` in a new session, with `environment` added to this process's own; a context manager that leaves
+    no process behind. An arm without references is ended, too, as after a Ctrl-C before the caller has stored it. The
+    command finds the pipes by `arm_connection.connect_to_parent()`. Raises `ArmError` if it cannot be started."""
 
     def __init__(
         self, command: Sequence[str], *, limits: Limits | None = None, environment: Mapping[str, str] | None = None
@@ -151,9 +144,6 @@ class ArmProcess:
             raise
         finally:
             _close(theirs)
-
-    def __enter__(self) -> ArmProcess:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.stop()

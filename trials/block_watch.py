@@ -1,16 +1,9 @@
-"""Decide whether a block of steps measured its program, or a disturbance.
+"""Decide whether a block of steps measured its program, or a disturbance; the first `Cause` found is reported.
 
-The state is read before and after the block, never between its steps, in the process of the arm that runs them. Three
-causes make a block void; the first one found is reported:
-
-- recompiled: torch compiled something in this process (`frx_graph.measure.inductor.compilations`).
-- throttled: the device or the processors ran too hot or had their power limited, or the control group's processor time
-  was used up (`device_state`, `read_processor_state`).
-- loaded: other programs used `DISTURBED_SHARE` of all processors or of the device. Under a quota, this program waited
-  for processors that long. The other arm's process waits without using a processor. Its process id is excluded on the
-  device, whose samples reach back to before the block.
-
-A state that the system does not report is no disturbance.
+The state is read before and after the block, never between its steps, in the process of the arm that runs them. Other
+programs disturb a block that used `DISTURBED_SHARE` of all processors or of the device; under a quota, this program
+waited for processors that long. The other arm's process waits without using a processor. It is excluded on the device,
+whose samples reach back to before the block. A state that the system does not report is no disturbance.
 """
 
 from __future__ import annotations

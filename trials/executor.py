@@ -75,11 +75,8 @@ def run_trial(
     clock: Callable[[], float] = time.monotonic,
     pause: Callable[[float], None] = time.sleep,
 ) -> TrialRun:
-    """Run the trial of one of `candidates` candidates. Raises `TrialError` if the baseline itself does not run.
-
-    The trial ends, inconclusive, when the policy's time budget is used up. After a disturbed quad it waits for a while.
-    With `in_process` the arms run in this process.
-    """
+    """Run the trial of one of `candidates` candidates, until the policy's time budget is used up; after a disturbed
+    quad it waits. With `in_process` the arms run here. Raises `TrialError` if the baseline does not run."""
     rule = make_protocol(policy, candidates, in_process=in_process)
     run = _TrialRunner(programs, policy, rule, start, progress, clock, pause).run()
     return replace(run, in_process=in_process)

@@ -13,9 +13,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from frx_graph.trials.protocol import Protocol
 from frx_graph.trials.samples import MeasuredQuad
-from frx_graph.trials.schedule import Arm, Quad, make_schedule
+from frx_graph.trials.schedule import Arm, Quad, arrange_quads
 from frx_graph.trials.statistics import compute_trimmed_interval, convert_to_ratio
 
 RUNS_PER_QUAD = 2
@@ -62,23 +61,10 @@ class ProgramComparison:
 
 
 def make_program_schedule(runs: int) -> tuple[Quad, ...]:
-    """Return the quads in which each program is run `runs` times. Raises `ValueError` for an odd number, or one below
-    `FEWEST_RUNS`."""
+    """Return the quads of `runs` runs. Raises `ValueError` for an odd number, or one below `FEWEST_RUNS`."""
     if runs < FEWEST_RUNS or runs % RUNS_PER_QUAD:
         raise ValueError(f"{runs} runs of each program")
-    protocol = Protocol(
-        process_pairs=1,
-        quads_per_pair=runs // RUNS_PER_QUAD,
-        steps_per_block=1,
-        void_quads_allowed=0,
-        seed=0,
-        minimum=0.0,
-        agreement=0.0,
-        alpha=(1 - CONFIDENCE) / 2,
-        pairs_alpha=(1 - CONFIDENCE) / 2,
-        process_bias=0.0,
-    )
-    return make_schedule(protocol)
+    return arrange_quads(1, runs // RUNS_PER_QUAD, seed=0)
 
 
 def compare_programs(quads: Sequence[MeasuredQuad]) -> ProgramComparison:

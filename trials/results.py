@@ -70,8 +70,9 @@ class Program:
 
     def forget_gradients(self) -> None:
         """Remove all gradients."""
-        for tensor in self.leaves():
-            tensor.grad = None
+        for tensor in self.tensors:
+            if tensor.is_leaf:
+                tensor.grad = None
 
     @property
     def inputs(self) -> list[Tensor]:
@@ -82,11 +83,6 @@ class Program:
     def tensors(self) -> list[Tensor]:
         """Inputs, parameters and buffers."""
         return [*self.inputs, *(() if self.model is None else (*self.model.parameters(), *self.model.buffers()))]
-
-    def leaves(self) -> Iterator[Tensor]:
-        """Parameters and inputs that get gradients."""
-        yield from () if self.model is None else self.model.parameters()
-        yield from (tensor for tensor in self.inputs if tensor.requires_grad and tensor.is_leaf)
 
 
 def observe_step(program: Program, seed: int, within: AbstractContextManager[object] | None = None) -> StepResults:
@@ -130,8 +126,7 @@ def are_results_equal(one: StepResults, other: StepResults) -> bool:
 
 
 def is_same_step(first: StepResults, again: StepResults) -> bool:
-    """Return True if a step that was run again from the same seed has the same results, except for sums in another
-    order."""
+    """Return True if a step, run again from the same seed, has the same results, up to the order of sums."""
     sizes = compute_least_sizes(first.values)
     return first.values.keys() == again.values.keys() and all(
         is_repeated(value, again.values[name], sizes.get(name, 0.0)) for name, value in first.values.items()
@@ -172,8 +167,7 @@ def compare_results(
     allowed: Multipliers,
     noisy: Callable[[], Mapping[str, Errors]] = dict,
 ) -> Judged:
-    """Compare one draw's results; `own` are the baseline's. If they differ, `noisy` gives the effect of rounding on
-    each result."""
+    """Compare a draw's results with the baseline's `own`; if they differ, `noisy` tells the effect of rounding."""
     values: list[Difference] = []
     shares: list[float] = []
     reference = {} if exact is None else exact.values
@@ -205,8 +199,7 @@ def compare_results(
 
 
 def estimate_noise(runs: Iterator[Tensors]) -> dict[str, Errors]:
-    """Return the effect of rounding on each result. `runs` are a plain step and then steps with noise, from one
-    state."""
+    """Return the effect of rounding on each result of `runs`: a plain step and then steps with noise."""
     plain = next(runs)
     found = measure_rounding_noise(plain, runs)
     for name in plain:
@@ -223,8 +216,7 @@ def write_results(file: Path, draw: int, one: StepResults) -> None:
 
 
 def read_results(file: Path, draw: int) -> StepResults:
-    """Read the results of another process, from the disk as they are used. Raises `TrialError` if they cannot be
-    read."""
+    """Read the results of another process, from the disk as they are used. Raises `TrialError`."""
     try:
         one = torch.load(_get_draw_file(file, draw), weights_only=True, mmap=True)
         return StepResults({**one["values"]}, {**one["forms"]})

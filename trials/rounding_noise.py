@@ -27,10 +27,8 @@ _MOVED = {
 
 
 class RoundingNoise(TorchDispatchMode):
-    """Moves each floating-point element that an operator makes by up to some units in the last place.
-
-    The noise comes from separate generators. Elements that an operator writes in place are not moved.
-    """
+    """Moves each floating-point element that an operator makes, and does not write in place, by up to some units in the
+    last place, by separate generators."""
 
     supports_higher_order_operators = True
 

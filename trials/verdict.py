@@ -79,11 +79,8 @@ class Verdict:
 
 
 def decide_early(quads: Sequence[MeasuredQuad], protocol: Protocol) -> Verdict | None:
-    """Return the verdict that the quads so far settle, or None if the trial has to go on. Safe to call after every
-    quad.
-
-    When all have been measured it is `decide_finally` that decides.
-    """
+    """Return the verdict that the quads so far settle, after any quad but the last, which `decide_finally` judges; None
+    if the trial has to go on."""
     pairs = _group_log_ratios(quads)
     every = [ratio for pair in pairs for ratio in pair]
     if len(pairs) < min(FEWEST_PAIRS, protocol.process_pairs) or len(every) >= protocol.quads:
@@ -97,7 +94,8 @@ def decide_early(quads: Sequence[MeasuredQuad], protocol: Protocol) -> Verdict |
         outcome = Outcome.EQUIVALENT if within else Outcome.REJECT
     else:
         return None
-    return _make_verdict(outcome, quads, pairs, compute_safe_interval(every, protocol.alpha), protocol, early=True)
+    stats = _compute_statistics(quads, pairs, compute_safe_interval(every, protocol.alpha))
+    return Verdict(outcome, _explain_outcome(outcome, stats, protocol), stats, early=True)
 
 
 def decide_finally(quads: Sequence[MeasuredQuad], protocol: Protocol) -> Verdict:
@@ -110,8 +108,8 @@ def decide_finally(quads: Sequence[MeasuredQuad], protocol: Protocol) -> Verdict
         void = f", {sum(measured.void for measured in quads)} were void (blocks: {seen})" if seen else ""
         reason = f"only {len(every)} of {protocol.quads} quads were measured{void}"
         interval = compute_trimmed_interval(every, protocol.alpha) if len(every) > 1 else (-math.inf, math.inf)
-        stats = _compute_statistics(quads, pairs, interval) if every else None
-        return Verdict(Outcome.INCONCLUSIVE, reason, stats, early=False)
+        seen_so_far = _compute_statistics(quads, pairs, interval) if every else None
+        return Verdict(Outcome.INCONCLUSIVE, reason, seen_so_far, early=False)
     low, high = compute_trimmed_interval(every, protocol.alpha)
     if low > 0 and statistics.median(every) >= protocol.minimum and _check_pairs_prove(pairs, protocol):
         outcome = Outcome.PROMOTE
@@ -121,7 +119,8 @@ def decide_finally(quads: Sequence[MeasuredQuad], protocol: Protocol) -> Verdict
         outcome = Outcome.REJECT
     else:
         outcome = Outcome.INCONCLUSIVE
-    return _make_verdict(outcome, quads, pairs, (low, high), protocol, early=False)
+    stats = _compute_statistics(quads, pairs, (low, high))
+    return Verdict(outcome, _explain_outcome(outcome, stats, protocol), stats, early=False)
 
 
 def _group_log_ratios(quads: Sequence[MeasuredQuad]) -> list[list[float]]:
@@ -160,19 +159,6 @@ def _compute_statistics(
         pair_medians=tuple(map(math.exp, _compute_medians(pairs))),
         void=sum(measured.void for measured in quads),
     )
-
-
-def _make_verdict(
-    outcome: Outcome,
-    quads: Sequence[MeasuredQuad],
-    pairs: Sequence[Sequence[float]],
-    interval: tuple[float, float],
-    protocol: Protocol,
-    *,
-    early: bool,
-) -> Verdict:
-    stats = _compute_statistics(quads, pairs, interval)
-    return Verdict(outcome, _explain_outcome(outcome, stats, protocol), stats, early)
 
 
 def _explain_outcome(outcome: Outcome, stats: TrialStatistics, protocol: Protocol) -> str:

@@ -45,15 +45,12 @@ StartArm = Callable[[Limits | None], RunningArm]
 """Starts an arm, with new limits or with those of the pair's other arm."""
 
 
-class RunningArms:
+class RunningArms(contextlib.AbstractContextManager["RunningArms"]):
     """Starts arms; a context manager that stops them all, also if Ctrl-C comes as soon as one has started."""
 
     def __init__(self, start: StartArm) -> None:
         self._start = start
         self._arms: list[RunningArm] = []
-
-    def __enter__(self) -> RunningArms:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.stop()
@@ -108,10 +105,8 @@ class WorkerClient:
         """The failure of each arm that was forgiven one."""
 
     def ask(self, arms: Mapping[Arm, ArmClient], arm: Arm, question: Question, answered: type[Answered]) -> Answered:
-        """Return the answer of `arm`. Raises the exception of `make_failure`, and `BudgetEnded` if no time is left.
-
-        The time limit of a candidate depends on the time that the baseline took, so the baseline must be asked first.
-        """
+        """Return the answer of `arm`; ask the baseline first, whose time limits the candidate's. Raises the exception
+        of `make_failure`, and `BudgetEnded` if no time is left."""
         began = self._clock()
         left = max(_LEAST_SECONDS, self._deadline - began)
         # The baseline has no expected time, so it may take all the remaining time.

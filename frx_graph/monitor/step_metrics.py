@@ -30,9 +30,10 @@ class Footprint:
     frames: int
     held_bytes: int
 
-    def subtract(self, before: Footprint) -> Footprint:
-        """Return what was added since `before`. Dynamo's counts restart when it is reset."""
-        return Footprint(max(0, self.frames - before.frames), self.held_bytes - before.held_bytes)
+    def add_growth(self, before: Footprint, after: Footprint) -> Footprint:
+        """Return the sum of this one and the growth in between. Dynamo's counts restart when it is reset."""
+        frames = self.frames + max(0, after.frames - before.frames)
+        return Footprint(frames, self.held_bytes + after.held_bytes - before.held_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +60,8 @@ class StepMetrics:
         return Footprint(count_compiled_frames(), held)
 
     def can_fit_twice(self) -> bool:
-        """Return whether there is memory for two steps at once, as far as the system tells.
-
-        A step takes at most what was held at the peak, beyond what is held now.
-        """
+        """Return whether there is memory for two steps at once, which take at most the peak beyond what is held now, as
+        far as the system tells."""
         on_gpu = self.device.type == "cuda"
         peak = torch.cuda.max_memory_allocated(self.device) if on_gpu else _read_resident_peak()
         return has_room_twice(peak, self.read_footprint().held_bytes, self._read_free_bytes())

@@ -23,10 +23,7 @@ from frx_graph.trials.results import Program
 
 @dataclass(frozen=True)
 class LoadedWorkload:
-    """A workload whose step calls `model(*args, **kwargs)`.
-
-    Enter `process()` once, and inside it `surroundings()` for each compilation and run.
-    """
+    """Runs `model(*args, **kwargs)`, within `process()`, entered once, and `surroundings()`, for each run."""
 
     model: Callable[..., Any]
     args: tuple[Any, ...]
