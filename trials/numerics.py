@@ -30,8 +30,6 @@ _HALF_TOLERANCE = 1e-3
 """The tolerance of torch's benchmarks for half precision (`benchmarks/dynamo/common.py`)."""
 _LARGEST = 10.0
 """Multiple of the baseline's largest error that a candidate's may be: single elements differ more than all together."""
-
-
 _NEGLIGIBLE = 1e-3
 _MOST_SHARED = 0.02
 """Share of a gradient's size by which another gradient's noise excuses it."""

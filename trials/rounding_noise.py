@@ -14,8 +14,6 @@ _UNITS = 8.0
 """Units in the last place of a sum of products. Five runs with this explain what channels-last does to the gradients of
 networks of 6 to 20 convolutions with batch norms and ReLUs (48 draws of 16 networks); with half of it they do not in
 some. A first layer that is off by 1 % is found in all of them (torch 2.15, oneDNN)."""
-
-
 _HALF_UNITS = 1.0
 """Units in half precision, where sums are made in single precision and rounded once."""
 _MOVED = {

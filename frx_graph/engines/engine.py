@@ -82,11 +82,8 @@ class LocalEngine:
         for number, job in enumerate(jobs):
             result: T | FrxError
             try:
-                result = job(_add_label(job, progress) if len(jobs) > 1 else progress)
+                label = f"{job.label}: " if len(jobs) > 1 else ""
+                result = job(lambda stage, label=label: progress(f"{label}{stage}"))
             except FrxError as error:
                 result = error
             yield JobResult(number, result, None)
-
-
-def _add_label(job: Job[T], progress: Progress) -> Progress:
-    return lambda stage: progress(f"{job.label}: {stage}")

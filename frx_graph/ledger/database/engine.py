@@ -76,7 +76,6 @@ the writer is killed, after ten seconds if it is cut off. A waiting writer tries
 returns once it is on disk, whatever the database's default.
 """
 
-
 _READ = "SET LOCAL lock_timeout = '5s'"
 """Limits the wait for a locked table, as during a migration; reading takes no lock."""
 
