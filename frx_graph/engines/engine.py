@@ -82,8 +82,11 @@ class LocalEngine:
         for number, job in enumerate(jobs):
             result: T | FrxError
             try:
-                label = f"{job.label}: " if len(jobs) > 1 else ""
-                result = job(lambda stage, label=label: progress(f"{label}{stage}"))
+                result = job(_add_label(job, progress) if len(jobs) > 1 else progress)
             except FrxError as error:
                 result = error
             yield JobResult(number, result, None)
+
+
+def _add_label(job: Job[T], progress: Progress) -> Progress:
+    return lambda stage: progress(f"{job.label}: {stage}")

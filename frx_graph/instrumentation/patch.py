@@ -237,7 +237,8 @@ class _PatchRemover(cst.CSTTransformer):
         """Return the node with the remaining statements. Comments around a removed one go before the next one."""
         left: list[_Statement] = []
         carried: tuple[cst.EmptyLine, ...] = ()
-        for statement in node.body:
+        statements: Sequence[_Statement] = node.body
+        for statement in statements:
             block = _get_inserted_block(statement)
             line = isinstance(statement, cst.SimpleStatementLine) and _has_mark(statement.trailing_whitespace)
             ours = block is not None or line

@@ -80,7 +80,7 @@ class PlanState:
 def get_next_state(known: PlanState | None, kind: Kind, decided_by: str) -> Kind | None:
     """Return the state of a plan after a decision; None if it is not allowed. The autopilot cannot propose a plan again
     that was rolled back, and only plans that were once promoted can be rolled back."""
-    state = known and known.state
+    state = None if known is None else known.state
     if state is Kind.ROLLED_BACK and kind is Kind.PROPOSED and decided_by == AUTOPILOT:
         return None
     if kind is Kind.ROLLED_BACK and (known is None or known.promoted is None):
