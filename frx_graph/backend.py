@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, fx
@@ -49,7 +50,7 @@ class _Session:
         self._lock = threading.RLock()
         self._recorder = GraphRecorder("process")
         self._print_at_exit = False
-        self._warnings = WarnOnce()
+        self.warnings = WarnOnce()
         self._promoted: PromotedPlans | None = None
         self._unrecorded: list[tuple[Promotion, str]] = []
 
@@ -59,18 +60,6 @@ class _Session:
                 self._print_at_exit = True
                 atexit.register(self._print)
             self._recorder.record(dynamo, example_inputs, options.inner)
-
-    def warn(self, error: Exception) -> None:
-        self._warnings.warn(
-            "recording",
-            f"frx could not record a graph ({type(error).__name__}: {error}); "
-            "it is compiled without advice, and your program is unaffected",
-        )
-
-    def warn_unproved(self, plan: str) -> None:
-        self._warnings.warn(
-            "unproved", f"frx applies rewrites that no trial has proved (plan={plan!r}): meant for tests and benchmarks"
-        )
 
     def find_promotion(
         self, dynamo: fx.GraphModule, example_inputs: Sequence[Any], options: BackendOptions
@@ -88,35 +77,25 @@ class _Session:
             self._promoted = self._promoted or PromotedPlans()
             return self._promoted.find(dynamo, example_inputs, options)
         except AgreementError as error:
-            self._warnings.warn(
-                "ranks",
-                f"the ranks do not agree on what was promoted: {error}; all of them compile the graph as without frx, "
-                "and your program is unaffected",
-            )
-            return None
+            topic = "ranks"
+            said = f"the ranks do not agree on what was promoted: {error}; all of them compile the graph as without frx"
         except (TravelError, TrialError) as error:
-            self._warnings.warn(
-                "trial",
-                f"frx could not try a graph ({error}); it is compiled as without frx, as are others that cannot be "
-                "tried, and your program is unaffected",
-            )
-            return None
+            topic = "trial"
+            said = f"frx could not try a graph ({error}); it is compiled as without frx, as are others that cannot be "
+            said += "tried"
         except Exception as error:
             if type(error).__module__ == "pydantic_core._pydantic_core" and "KeyboardInterrupt" in str(error):
                 # Pydantic turns an interrupt while it builds a schema into an error that only names it.
                 raise KeyboardInterrupt from error
-            self._warnings.warn(
-                "ledger",
-                f"frx could not look up what was promoted ({error}); graphs are compiled as without it, and your "
-                "program is unaffected",
-            )
-            return None
+            topic = "ledger"
+            said = f"frx could not look up what was promoted ({error}); graphs are compiled as without it"
+        self.warnings.warn(topic, f"{said}, and your program is unaffected")
+        return None
 
     def make_monitored_compiler(self, promotion: Promotion, options: BackendOptions) -> Compiled:
         """Return a compiler that applies the promoted plan and monitors the program."""
 
-        def roll_back(reason: str) -> None:
-            self._roll_back(promotion, reason)
+        roll_back = partial(self._roll_back, promotion)
 
         def report_failure(error: Exception) -> None:
             roll_back(f"it failed where the baseline does not: {summarize_error(error)}")
@@ -139,13 +118,10 @@ class _Session:
                 return
         except Exception as error:  # noqa: BLE001 - the baseline runs already
             recorded = f"that could not be recorded ({error}), and is tried once more when the process ends"
-            self._record_at_exit(promotion, reason)
+            if not self._unrecorded:
+                atexit.register(self._record_unrecorded)
+            self._unrecorded.append((promotion, reason))
         warn_user(f"frx went back to the baseline for graph {promotion.subject.signature}: {reason}; {recorded}")
-
-    def _record_at_exit(self, promotion: Promotion, reason: str) -> None:
-        if not self._unrecorded:
-            atexit.register(self._record_unrecorded)
-        self._unrecorded.append((promotion, reason))
 
     def _record_unrecorded(self) -> None:
         # The user has been warned already.
@@ -154,7 +130,7 @@ class _Session:
                 promotion.withdraw(reason)
 
     def warn_not_rewritten(self, error: Exception) -> None:
-        self._warnings.warn(
+        self.warnings.warn(
             "rewriting",
             f"frx could not rewrite a graph ({type(error).__name__}: {error}); it runs as it was, and your program is "
             "unaffected",
@@ -173,7 +149,7 @@ class _Session:
     def clear(self) -> None:
         with self._lock:
             self._recorder = GraphRecorder("process")
-            self._warnings.clear()
+            self.warnings.clear()
         self.cancel_exit_report()
 
     def _print(self) -> None:
@@ -209,18 +185,19 @@ def frx(
     try:
         _session.record(dynamo, example_inputs, checked)
     except Exception as error:  # noqa: BLE001 - any failure of the advisor falls back to the inner compiler
-        _session.warn(error)
+        _session.warnings.warn(
+            "recording",
+            f"frx could not record a graph ({type(error).__name__}: {error}); "
+            "it is compiled without advice, and your program is unaffected",
+        )
     compiled: Compiled = inner(dynamo, example_inputs, **inner_arguments)
     return compiled
 
 
 def report(*, measure: bool = True) -> AdviceReport:
-    """Return the advice on everything that this process has compiled with `backend="frx"` so far.
-
-    Each graph counts once a step, since counting calls would slow them; with several graphs the report says so. With
-    `measure`, operators that the operator layout contract does not settle are run for a moment. Raises `CaptureError`
-    if nothing has been compiled yet.
-    """
+    """Return the advice on what this process has compiled with `backend="frx"` so far; each graph counts once a step.
+    With `measure`, operators that the operator layout contract does not settle are run for a moment. Raises
+    `CaptureError` if nothing has been compiled yet."""
     capture = _session.capture()
     if not capture.graphs and not capture.failures:
         raise CaptureError(
@@ -238,10 +215,8 @@ def report(*, measure: bool = True) -> AdviceReport:
 
 
 def rewritten() -> tuple[RewrittenGraph, ...]:
-    """Return the rewrites of the graphs that this process has compiled, or found in a cache, in order.
-
-    If AOTAutograd's own cache is off, a backward from Inductor's cache has the id of the process that compiled it.
-    """
+    """Return the rewrites of the graphs that this process has compiled, or found in a cache, in order. A backward from
+    Inductor's cache alone has the id of the process that compiled it."""
     return LOG.read_all()
 
 
@@ -252,15 +227,14 @@ def clear() -> None:
 
 
 def make_frozen_backend(options: BackendOptions, constant: Callable[[Tensor], bool]) -> Compiled:
-    """Return a compiler of programs with frozen weights, which applies the plan of the options, if any.
-
-    `constant` returns True for weights that are watched; Inductor freezes others as well.
-    """
+    """Return a compiler of programs with frozen weights, which applies the plan of the options, if any. `constant`
+    tells which weights are watched; Inductor freezes others as well."""
     return make_frozen_planned_backend(options, _plan(options), constant, _session.warn_not_rewritten)
 
 
 def _plan(options: BackendOptions) -> Plan | None:
     if options.plan is None:
         return None
-    _session.warn_unproved(options.plan)
+    said = f"frx applies rewrites that no trial has proved (plan={options.plan!r}): meant for tests and benchmarks"
+    _session.warnings.warn("unproved", said)
     return make_current_plan(options.plan)

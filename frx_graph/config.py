@@ -12,14 +12,13 @@ minimum_speedup = 0.05
 
 from __future__ import annotations
 
-import difflib
 import tomllib
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from frx_graph.errors import OptionError
+from frx_graph.errors import OptionError, suggest_name
 from frx_graph.reports.advice.terminal import Format
 from frx_graph.support.plain_text import clean_line
 from frx_graph.trials.policy import TrialPolicy, parse_policy
@@ -52,10 +51,8 @@ class AdviseConfig(BaseModel):
 
 
 def read_advise_config(start: Path) -> AdviseConfig:
-    """Read the nearest pyproject.toml at or above `start`; return the defaults if there is none.
-
-    Raises `OptionError`, with the file's name, for invalid TOML, an unknown key or a wrong value.
-    """
+    """Return the options in the nearest pyproject.toml at or above `start`; the defaults without one. Raises
+    `OptionError` for invalid TOML, an unknown key or a wrong value."""
     file = find_pyproject(start)
     if file is None:
         return AdviseConfig()
@@ -64,11 +61,13 @@ def read_advise_config(start: Path) -> AdviseConfig:
         document = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise OptionError(f"{name} cannot be read: {clean_line(str(error))}") from error
-    table = _get_table(document, name)
+    tool = document.get("tool")
+    table = tool.get("frx", {}) if isinstance(tool, dict) else {}
+    if not isinstance(table, dict):
+        raise OptionError(f"{name}: tool.frx is not a table", "write it as [tool.frx]")
     for key in table:
         if key not in AdviseConfig.model_fields:
-            near = difflib.get_close_matches(key, AdviseConfig.model_fields, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(AdviseConfig.model_fields)}"
+            hint = suggest_name(key, AdviseConfig.model_fields, "known keys")
             raise OptionError(f"{name}: unknown key {clean_line(key, 60)!r} in [tool.frx]", hint)
     try:
         config = AdviseConfig.model_validate(table)
@@ -76,7 +75,13 @@ def read_advise_config(start: Path) -> AdviseConfig:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"])
         raise OptionError(f"{name}: [tool.frx] {where}: {clean_line(first['msg'])}") from error
-    return _make_absolute(config, file.parent)
+    # In the file, paths are relative to its folder.
+    paths: dict[str, Path | str] = {}
+    if config.baseline is not None:
+        paths["baseline"] = file.parent / config.baseline
+    if config.ledger and "://" not in config.ledger and not config.ledger.startswith("~"):
+        paths["ledger"] = str(file.parent / config.ledger)
+    return config.model_copy(update=paths)
 
 
 def read_policy_table(config: AdviseConfig) -> TrialPolicy:
@@ -88,21 +93,3 @@ def find_pyproject(start: Path) -> Path | None:
     """Return the nearest pyproject.toml in `start` or a folder above it."""
     folder = start.absolute()
     return next((file for parent in (folder, *folder.parents) if (file := parent / PYPROJECT).is_file()), None)
-
-
-def _make_absolute(config: AdviseConfig, folder: Path) -> AdviseConfig:
-    """Return the configuration with absolute paths; in the file they are relative to `folder`."""
-    paths: dict[str, Path | str] = {}
-    if config.baseline is not None:
-        paths["baseline"] = folder / config.baseline
-    if config.ledger and "://" not in config.ledger and not config.ledger.startswith("~"):
-        paths["ledger"] = str(folder / config.ledger)
-    return config.model_copy(update=paths)
-
-
-def _get_table(document: dict[str, Any], name: str) -> dict[str, Any]:
-    tool = document.get("tool", {})
-    table = tool.get("frx", {}) if isinstance(tool, dict) else {}
-    if not isinstance(table, dict):
-        raise OptionError(f"{name}: tool.frx is not a table", "write it as [tool.frx]")
-    return table

@@ -5,6 +5,9 @@ Everything that a user can cause derives from `FrxError`; the command line print
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Collection
+
 
 class FrxError(Exception):
     """An error that the user can act on: `message` names the problem and its place, `hint` the next step."""
@@ -17,6 +20,12 @@ class FrxError(Exception):
     def __str__(self) -> str:
         """One line: the message, then the hint."""
         return f"{self.message} ({self.hint})" if self.hint else self.message
+
+
+def suggest_name(name: str, known: Collection[str], are: str) -> str:
+    """Return a hint: the nearest of the `known` names, or all of them, which `are` names."""
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {near[0]!r}?" if near else f"{are}: {', '.join(known)}"
 
 
 NOT_THE_MODELS = (KeyboardInterrupt, SystemExit)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, ValidationError
 
-from frx_graph.errors import OptionError, summarize_error
+from frx_graph.errors import OptionError, suggest_name, summarize_error
 from frx_graph.support.torch_internals import InductorBackend, inductor_config, list_backends, list_mode_options
 from frx_graph.trials.policy import TrialPolicy, parse_policy, read_policy
 
@@ -60,14 +60,11 @@ def check_inner(name: str) -> None:
     known = [backend for backend in list_backends(None) if backend != "frx"]
     if name not in known:
         listed = [backend for backend in known if not backend.endswith("TESTING_ONLY")]
-        raise OptionError(f"{name!r} cannot be the inner backend", _suggest_name(name, listed, "known"))
+        raise OptionError(f"{name!r} cannot be the inner backend", suggest_name(name, listed, "known"))
 
 
 def check_together(options: BackendOptions) -> None:
-    """Raise `OptionError` for an unknown inner backend, and for options that contradict each other.
-
-    Inductor's mode and options are checked as well.
-    """
+    """Raise `OptionError` for a wrong inner backend or option of Inductor, and for contradictory options."""
     check_inner(options.inner)
     if options.policy is not None and options.mode != "autopilot":
         raise OptionError("a policy is for mode 'autopilot'", 'add "mode": "autopilot", or leave it out')
@@ -81,33 +78,27 @@ def check_together(options: BackendOptions) -> None:
         raise OptionError(
             f"no plan can be given to inner backend {options.inner!r}", "inductor, eager and aot_eager take one"
         )
-    if options.mode == "autopilot":
-        _check_autopilot(options)
-    if options.inner == "inductor":
-        _check_inductor(options.inner_mode, options.inner_options)
-
-
-def _check_autopilot(options: BackendOptions) -> None:
-    """Raise `OptionError` for a program that no trial can compile in the same way."""
-    if options.freeze:
+    if options.mode == "autopilot" and options.freeze:
         raise OptionError("the autopilot does not try frozen weights", "leave out freeze, or mode and policy")
-    if options.inner not in PLANNED:
+    if options.mode == "autopilot" and options.inner not in PLANNED:
         raise OptionError(
             f"the autopilot cannot try anything under inner backend {options.inner!r}",
             "inductor, eager and aot_eager take a plan",
         )
-    if options.inner_options:
+    if options.mode == "autopilot" and options.inner_options:
         raise OptionError(
             "the autopilot cannot try anything with inner_options: trials compile without them",
             "leave them out, or set them in torch._inductor.config",
         )
+    if options.inner == "inductor":
+        _check_inductor(options.inner_mode, options.inner_options)
 
 
 def _check_inductor(mode: str | None, options: Mapping[str, Any]) -> None:
     """Check them now: torch checks them only at the first call."""
     modes = list_mode_options()
     if mode and mode not in modes:
-        raise OptionError(f"unknown mode {mode!r} for Inductor", _suggest_name(mode, modes, "known"))
+        raise OptionError(f"unknown mode {mode!r} for Inductor", suggest_name(mode, modes, "known"))
     for name, value in options.items():
         try:
             InductorBackend(None, {name: value}, None)
@@ -121,37 +112,24 @@ def _check_inductor(mode: str | None, options: Mapping[str, Any]) -> None:
             raise OptionError(f"unknown inner option {name!r} for Inductor", hint) from error
 
 
-def _suggest_name(name: str, known: Collection[str], are: str) -> str:
-    """Return a hint: the nearest known name, or all of them."""
-    near = difflib.get_close_matches(name, known, n=1)
-    return f"did you mean {near[0]!r}?" if near else f"{are}: {', '.join(known)}"
-
-
-def _resolve_policy(given: object) -> object:
-    """Return the policy that a value of the option `policy` means. Raises `PolicyError`."""
-    if isinstance(given, (str, Path)):
-        return read_policy(Path(given))
-    return parse_policy(given, "option 'policy'") if isinstance(given, Mapping) else given
-
-
 def parse_backend_options(options: Mapping[str, Any] | None, mode: str | None) -> BackendOptions:
-    """Return the options, each checked by itself. `mode` is `torch.compile(mode=...)`, for the inner backend.
-
-    Raises `OptionError` if this is not a mapping, or for an unknown key; the error names the nearest known one.
-    """
+    """Return the options, each checked by itself, with `torch.compile(mode=...)` for the inner backend. Raises
+    `OptionError` if this is no mapping, or for an unknown key."""
     if options is not None and not isinstance(options, Mapping):
         raise OptionError(f"options is a {type(options).__name__}, not a mapping", 'write options={"plan": "solved"}')
     given = dict(options or {})
-    if (policy := given.get("policy")) is not None:
-        given["policy"] = _resolve_policy(policy)
+    match given.get("policy"):
+        case str() | Path() as file:
+            given["policy"] = read_policy(Path(file))
+        case Mapping() as policy:
+            given["policy"] = parse_policy(policy, "option 'policy'")
     if mode is not None:
         given["inner_mode"] = mode
     known = BackendOptions.model_fields
     for key in given:
         if key not in known:
-            raise OptionError(
-                f"unknown option {key!r} for backend 'frx'", _suggest_name(str(key), known, "known options")
-            )
+            hint = suggest_name(str(key), known, "known options")
+            raise OptionError(f"unknown option {key!r} for backend 'frx'", hint)
     try:
         return BackendOptions(**given)
     except ValidationError as error:

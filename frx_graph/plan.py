@@ -34,10 +34,7 @@ class Plan:
 
     @property
     def hash(self) -> str:
-        """Sixteen hexadecimal digits, equal in every process for equal plans.
-
-        Graph ids and predicted seconds are not part of it.
-        """
+        """Sixteen hexadecimal digits, equal for equal plans, whatever the graph ids and predictions."""
         named = self.policy == RECORDED
         made = [[c.rewrite, list(c.nodes), list(c.choices), *([c.graph_id] * named)] for c in self.candidates]
         text = json.dumps([self.policy, self.rewrites, self.code, self.machine, self.graph, made])

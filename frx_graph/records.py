@@ -159,11 +159,9 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A rewrite bound to operators of one graph of an inner compiler.
-
-    `nodes` are the operators that it changes; `choices`, if the rewrite has any, gives the new form of each.
-    `predicted_seconds` is the saving per run of the graph, from measured operators and the conversions' traffic.
-    """
+    """A rewrite bound to the operators `nodes` of one graph of an inner compiler; `choices`, if the rewrite has any,
+    gives the new form of each. `predicted_seconds` is the saving per run of the graph, from measured operators and the
+    conversions' traffic."""
 
     rewrite: str
     graph_id: str

@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import os
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     import torch
@@ -45,11 +45,8 @@ def loader_options(
     prefetch_factor: int | None = None,
     persistent_workers: bool = False,
 ) -> dict[str, Any]:
-    """Return keyword arguments of a `DataLoader`.
-
-    They are `FRX_NUM_WORKERS`, `FRX_PIN_MEMORY`, `FRX_PREFETCH_FACTOR` and `FRX_PERSISTENT_WORKERS`, or else the given
-    values. Without workers, arguments that need them are left out.
-    """
+    """Return keyword arguments of a `DataLoader`: `FRX_NUM_WORKERS`, `FRX_PIN_MEMORY`, `FRX_PREFETCH_FACTOR` and
+    `FRX_PERSISTENT_WORKERS`, or else the given values; without workers, none that need them."""
     wanted = _read_count("FRX_NUM_WORKERS")
     workers = num_workers if wanted is None else wanted
     options: dict[str, Any] = {"num_workers": workers, "pin_memory": _read_flag("FRX_PIN_MEMORY", pin_memory)}
@@ -71,10 +68,7 @@ def amp_dtype() -> torch.dtype | None:
 
 
 def autocast(device_type: str) -> AbstractContextManager[Any]:
-    """Return a context for the forward pass and the loss: mixed precision in `FRX_AMP_DTYPE`, or nothing.
-
-    float16 needs `grad_scaler`, too.
-    """
+    """Return a context for forward and loss: mixed precision in `FRX_AMP_DTYPE` (float16: see `grad_scaler`)."""
     dtype = amp_dtype()
     if dtype is None:
         return contextlib.nullcontext()
@@ -91,12 +85,9 @@ def grad_scaler(device_type: str) -> torch.amp.GradScaler:
 
 
 def prepare(model: Model) -> Model:
-    """Return the model in channels-last (`FRX_CHANNELS_LAST`), compiled (`FRX_TORCH_COMPILE`), or as it is.
-
-    `FRX_TORCH_COMPILE_MODE`, `FRX_TORCH_COMPILE_BACKEND` and `FRX_CUDA_GRAPHS` choose how it is compiled, and
-    `FRX_BACKEND_MODE` the mode of the backend "frx". Call it once the model is on its device, before the optimizer is
-    made.
-    """
+    """Return the model in channels-last (`FRX_CHANNELS_LAST`), compiled (`FRX_TORCH_COMPILE`, with
+    `FRX_TORCH_COMPILE_MODE`, `FRX_TORCH_COMPILE_BACKEND`, `FRX_CUDA_GRAPHS` and, for the backend "frx",
+    `FRX_BACKEND_MODE`), or as it is. Call it once the model is on its device, before the optimizer is made."""
     channels_last = _read_flag("FRX_CHANNELS_LAST", False)
     graphs = os.environ.get("FRX_CUDA_GRAPHS") == "try_if_static_shapes"
     compiled = graphs or _read_flag("FRX_TORCH_COMPILE", False)
@@ -115,16 +106,12 @@ def prepare(model: Model) -> Model:
 def _compile_options(graphs: bool) -> dict[str, Any]:
     mode = os.environ.get("FRX_TORCH_COMPILE_MODE") or None
     if os.environ.get("FRX_TORCH_COMPILE_BACKEND") == "frx":
-        ours: Literal["apply", "autopilot"] = "autopilot" if _read_backend_mode() == "autopilot" else "apply"
+        ours = "autopilot" if os.environ.get("FRX_BACKEND_MODE") == "autopilot" else "apply"
         return {"backend": "frx", "options": {"mode": ours}}
     if graphs:
         # Inductor's mode that records CUDA graphs, for static shapes.
         return {"mode": mode or "reduce-overhead", "dynamic": False}
     return {} if mode is None else {"mode": mode}
-
-
-def _read_backend_mode() -> str:
-    return os.environ.get("FRX_BACKEND_MODE", "apply")
 
 
 def _read_count(name: str) -> int | None:

@@ -215,8 +215,8 @@ def agreed(subjects: Sequence[Subject], plans: Sequence[PromotedPlans], dead: Se
         voter = Voter(range(len(plans)), rank, seconds, lambda: store)
         return negotiate(
             voter,
-            lambda: plans[rank].ranks.make_offer(subjects[rank], OPTIONS),
-            lambda offered: plans[rank].ranks.find_objection(subjects[rank], OPTIONS, offered),
+            lambda: plans[rank].make_offer(subjects[rank], OPTIONS),
+            lambda offered: plans[rank].find_objection(subjects[rank], OPTIONS, offered),
         )
 
     with ThreadPoolExecutor(len(plans)) as threads:

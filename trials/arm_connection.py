@@ -49,12 +49,8 @@ def connect_to_parent() -> ArmConnection:
         # Child processes of the arm do not keep the connection open.
         os.set_inheritable(descriptor, False)
     end_with_parent(parent)
-    _prefer_oom_kill()
-    return ArmConnection(os.fdopen(read, "rb"), os.fdopen(write, "wb"))
-
-
-def _prefer_oom_kill() -> None:
-    """Let the kernel, if it runs out of memory, end this process and its children first."""
-    # proc(5): from -1000, never, to 1000. It fails on another system, or in a sandbox.
+    # If memory runs out, the kernel ends this process and its children first. proc(5): from -1000, never, to 1000. It
+    # fails on another system, or in a sandbox.
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
+    return ArmConnection(os.fdopen(read, "rb"), os.fdopen(write, "wb"))

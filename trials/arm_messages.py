@@ -47,15 +47,10 @@ Workload: TypeAlias = Annotated[TargetWorkload | GraphWorkload, Field(discrimina
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Load the workload, and get ready to compile it.
-
-    `candidates` are applied, each with its graph's signature as `graph_id`. `proposes` also applies the rewrites that
-    measured times favour among them, beside the choice of the inner compiler. With neither, the program is compiled
-    without frx-graph.
-
-    `random` says that the program draws random numbers, and makes both arms draw the same; None: run the program to
-    find out. Both arms of a pair get the same value, so that state that the program keeps is the same.
-    """
+    """Load the workload, and get ready to compile it: with `candidates`, each with its graph's signature as `graph_id`,
+    and with the rewrites that measured times favour among `proposes`; with neither, without frx-graph. `random` says
+    that the program draws random numbers, and makes both arms draw the same; None: run the program to find out. Both
+    arms of a pair get the same value, so that state that the program keeps is the same."""
 
     workload: Workload
     train: bool
@@ -107,8 +102,7 @@ class Warmed:
 
 @dataclass(frozen=True, slots=True)
 class Examine:
-    """Compile the program, describe its graphs, and run it on `draws` draws of inputs. The results go to files whose
-    names begin with `file`."""
+    """Compile the program, describe its graphs, and write the results of `draws` draws to files named `file`.*."""
 
     file: str
     draws: int
@@ -140,8 +134,9 @@ class Judge:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The differences among `compared` results, and among `placed` outputs and gradients. `exact` is False if the
-    program does not run in float64; `share` is the largest fraction of the allowed error that is used."""
+    """The `values` that differ among `compared` results, and the `forms` among `placed` outputs and gradients. `exact`
+    is False if the program does not run in float64; `share` is the largest fraction of the allowed error that is used
+    where nothing differs."""
 
     values: tuple[Difference, ...]
     forms: tuple[Difference, ...]

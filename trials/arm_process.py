@@ -67,18 +67,15 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of an arm. `memory_bytes` counts the resident memory of all its processes, what they share once; None is
-    no limit."""
+    """`memory_bytes` limits the resident memory of all the arm's processes, what they share counted once."""
 
     output_bytes: int = 16 * 2**20
     memory_bytes: int | None = None
 
 
 class ArmError(FrxError):
-    """An arm has failed, and so has its trial, but nothing else.
-
-    `output` is the end of the arm's output. The message quotes its last lines, unless the arm has reported the error.
-    """
+    """An arm has failed, and so has its trial, but nothing else. The message quotes the last lines of its `output`,
+    unless the arm has reported the error."""
 
     def __init__(self, cause: Cause, message: str, output: str = "", hint: str = "") -> None:
         last = "" if cause is Cause.RAISED else quote_last_lines(output)
@@ -93,14 +90,10 @@ def make_arm_error(answer: Mapping[str, Any], output: str = "") -> ArmError:
     return ArmError(cause, str(answer["error"]), output, str(answer.get("hint", "")))
 
 
-class ArmProcess:
-    """Starts `command` in a new session; a context manager that leaves no process behind.
-
-    An arm without references is ended, too, as after a Ctrl-C before the caller has stored it.
-
-    `environment` is added to this process's own. The command finds the pipes through `arm_connection.connection()`.
-    Raises `ArmError` if it cannot be started.
-    """
+class ArmProcess(contextlib.AbstractContextManager["ArmProcess"]):
+    """Starts `command` in a new session, with `environment` added to this process's own; a context manager that leaves
+    no process behind. An arm without references is ended, too, as after a Ctrl-C before the caller has stored it. The
+    command finds the pipes by `arm_connection.connect_to_parent()`. Raises `ArmError` if it cannot be started."""
 
     def __init__(
         self, command: Sequence[str], *, limits: Limits | None = None, environment: Mapping[str, str] | None = None
@@ -151,9 +144,6 @@ class ArmProcess:
             raise
         finally:
             _close(theirs)
-
-    def __enter__(self) -> ArmProcess:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.stop()
@@ -224,10 +214,9 @@ class ArmProcess:
                 self._check(deadline, seconds)
         except LineTooLongError:
             raise self._make_flood_error("answered with") from None
-        try:
+        found = None
+        with contextlib.suppress(ValueError, RecursionError):
             found = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise ArmError(Cause.RAISED, NO_ANSWER, self.output) from error
         if not isinstance(found, dict):
             raise ArmError(Cause.RAISED, NO_ANSWER, self.output)
         return found
@@ -244,13 +233,13 @@ class ArmProcess:
 
     def _check(self, deadline: float, seconds: float) -> None:
         """Raise `ArmError` if the arm exceeds its memory, its output or its time."""
-        self._check_usage()
+        if self._output.printed > self.limits.output_bytes:
+            raise self._make_flood_error("printed")
+        self._check_memory()
         if time.monotonic() >= deadline:
             raise ArmError(Cause.TIMED_OUT, f"an arm did not answer within {seconds:.0f} s", self.output)
 
-    def _check_usage(self) -> None:
-        if self._output.printed > self.limits.output_bytes:
-            raise self._make_flood_error("printed")
+    def _check_memory(self) -> None:
         allowed = self.limits.memory_bytes
         # Resident memory is quick to read, and never less than used memory.
         resident = self._family.measure_memory()

@@ -54,8 +54,7 @@ class StepBlock:
         return None if not self.samples else sum(self.step_seconds) / self.samples
 
     def block(self, *, by_sample: bool) -> Block:
-        """Return the block for the statistics of trials, with one time. Raises `ValueError` if samples are asked for
-        and unknown."""
+        """Return the block with one time. Raises `ValueError` if samples are asked for and unknown."""
         seconds = self.seconds_per_sample if by_sample else self.seconds
         if seconds is None:
             raise ValueError("the number of samples in a step is unknown")

@@ -75,11 +75,8 @@ def run_trial(
     clock: Callable[[], float] = time.monotonic,
     pause: Callable[[float], None] = time.sleep,
 ) -> TrialRun:
-    """Run the trial of one of `candidates` candidates. Raises `TrialError` if the baseline itself does not run.
-
-    The trial ends, inconclusive, when the policy's time budget is used up. After a disturbed quad it waits for a while.
-    With `in_process` the arms run in this process.
-    """
+    """Run the trial of one of `candidates` candidates, until the policy's time budget is used up; after a disturbed
+    quad it waits. With `in_process` the arms run here. Raises `TrialError` if the baseline does not run."""
     rule = make_protocol(policy, candidates, in_process=in_process)
     run = _TrialRunner(programs, policy, rule, start, progress, clock, pause).run()
     return replace(run, in_process=in_process)
@@ -122,11 +119,10 @@ class _TrialRunner:
         except BudgetEnded:
             verdict = self._cut_short(quads)
         except CandidateFailed as failure:
-            failed = _make_failed_gate(failure)
+            failed = GateResult(failure.gate, False, failure.detail)
             seen = tuple(failed if gate.name is failed.name else gate for gate in gates)
             return self._make_run(seen, _make_rejection(failed), quads)
-        known = verdict.outcome is not Outcome.INCONCLUSIVE
-        passed = verdict.outcome is Outcome.PROMOTE if known else None
+        passed = None if verdict.outcome is Outcome.INCONCLUSIVE else verdict.outcome is Outcome.PROMOTE
         throughput = GateResult(Gate.THROUGHPUT, passed, verdict.reason)
         # While it was timed it may have failed once, too.
         return self._make_run((self._make_process_gate(), *gates[1:], throughput), verdict, quads)
@@ -138,14 +134,13 @@ class _TrialRunner:
         try:
             seen = self._compare_with_retry()
         except CandidateFailed as failure:
-            yield _make_failed_gate(failure)
+            yield GateResult(failure.gate, False, failure.detail)
             return
         yield self._make_process_gate()
         yield from examine_gates(seen)
 
     def _retry_or_raise(self, failure: CandidateFailed | BaselineError) -> None:
-        self.asking.forgive_once(failure)
-        arm = Arm.BASELINE if isinstance(failure, BaselineError) else Arm.CANDIDATE
+        arm = self.asking.forgive_once(failure)
         self.progress(f"once more, in fresh processes: the {arm} {failure.detail}")
 
     def _make_process_gate(self) -> GateResult:
@@ -171,17 +166,11 @@ class _TrialRunner:
                 seen[arm] = self.asking.ask(arms, arm, Examine(files[arm], DRAWS), Examined)
             self.signatures = tuple(graph.signature for graph in seen[Arm.BASELINE].graphs)
             self.progress("comparing their results")
-            policy = self.policy
-            question = Judge(
-                files[Arm.BASELINE],
-                files[Arm.CANDIDATE],
-                DRAWS,
-                policy.numerics_multiplier,
-                policy.numerics_multiplier_half,
-            )
+            multipliers = (self.policy.numerics_multiplier, self.policy.numerics_multiplier_half)
+            question = Judge(files[Arm.BASELINE], files[Arm.CANDIDATE], DRAWS, *multipliers)
             judged = self.asking.ask(arms, Arm.BASELINE, question, Judged)
         wanted = self.programs.candidate.candidates
-        return Comparison(seen[Arm.BASELINE], seen[Arm.CANDIDATE], judged, wanted, policy)
+        return Comparison(seen[Arm.BASELINE], seen[Arm.CANDIDATE], judged, wanted, self.policy)
 
     def _measure_quads(self, quads: list[MeasuredQuad]) -> Verdict:
         plan = make_schedule(self.rule)
@@ -195,13 +184,13 @@ class _TrialRunner:
                         arms = self._start_pair(running, tuple(dict.fromkeys(quad.arms)))
                         pair = quad.pair
                         self._warm_up(arms, quad)
-                    measured = self._run_quad(arms, quad)
+                    first, second, third, fourth = (self._run_block(arms, arm) for arm in quad.arms)
                 except (CandidateFailed, BaselineError) as failure:
                     self._retry_or_raise(failure)
                     # What its earlier quads have shown stays: two pairs that count as one claim less than they know.
                     pair = None
                     continue
-                quads.append(measured)
+                quads.append(MeasuredQuad(quad, (first, second, third, fourth)))
                 self.progress(count_quads(quads, self.rule))
                 if self.clock() >= self.deadline:
                     break
@@ -214,7 +203,7 @@ class _TrialRunner:
     def _warm_up(self, arms: Mapping[Arm, RunningArm], quad: Quad) -> None:
         # Of the first pair the baseline first, and a block of each that is not kept: they tell how long the candidate
         # is to be waited for.
-        first = not self.asking.has_baseline_time(Measure)
+        first = Measure not in self.asking.baseline_seconds
         for arm in Arm if first else dict.fromkeys(quad.arms):
             self.progress(f"process pair {quad.pair + 1} of {self.rule.process_pairs}: compiling the {arm}")
             warmed = self.asking.ask(arms, arm, Warm(_WARM_STEPS), Warmed)
@@ -238,20 +227,14 @@ class _TrialRunner:
             ends.append(f"no more than {self.rule.void_quads_allowed} may be void: raise void_quads_allowed")
         return replace(verdict, reason="; ".join((verdict.reason, *ends)))
 
-    def _run_quad(self, arms: Mapping[Arm, RunningArm], quad: Quad) -> MeasuredQuad:
-        first, second, third, fourth = (self._run_block(arms, arm) for arm in quad.arms)
-        return MeasuredQuad(quad, (first, second, third, fourth))
-
     def _run_block(self, arms: Mapping[Arm, RunningArm], arm: Arm) -> Block:
         others = tuple(other.pid for name, other in arms.items() if name is not arm)
         found = self.asking.ask(arms, arm, Measure(self.rule.steps_per_block, others), Measured)
         return Block(arm, found.seconds, found.disturbance)
 
     def _start_pair(self, running: RunningArms, order: Sequence[Arm]) -> Mapping[Arm, RunningArm]:
-        """Start two fresh processes in this order, with their workloads loaded.
-
-        Only the first pair checks for random numbers, since a program may keep state that every run changes.
-        """
+        """Start two fresh processes in this order, with their workloads loaded."""
+        # Only the first pair checks for random numbers, since a program may keep state that every run changes.
         arms: dict[Arm, RunningArm] = {}
         loaded: dict[Arm, Loaded] = {}
         for arm in order:
@@ -272,10 +255,6 @@ class _TrialRunner:
 
 class _NotRepeatable(Exception):  # noqa: N818 - not an error: the trial ends
     """Raised if the results of the arms cannot be compared."""
-
-
-def _make_failed_gate(failure: CandidateFailed) -> GateResult:
-    return GateResult(failure.gate, False, failure.detail)
 
 
 def _make_rejection(gate: GateResult) -> Verdict:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
-from frx_graph.capture.capture_changes import CaptureChange, CaptureRegression, find_regressions
+from frx_graph.capture.capture_changes import CaptureChange, find_regressions
 from frx_graph.capture.capture_facts import CaptureFacts
 from frx_graph.measure.memory_use import MemoryRecord, compare_memory
 from frx_graph.measure.operators.kernel_identities import KernelIdentities, Source
@@ -20,6 +21,8 @@ from frx_graph.trials.numerics import describe_differences
 from frx_graph.trials.policy import TrialPolicy
 from frx_graph.trials.trial_run import Gate, GateResult
 
+Facts = TypeVar("Facts")
+_LATER = frozenset({CaptureChange.RECOMPILE, CaptureChange.CUDAGRAPH_SKIP})
 _MOST_CHANGES = 12
 """Most kernels that are named. If a compiler changes the layout of a whole network, hundreds change."""
 _NAMED_FIRST = (Source.DEVICE, Source.ONEDNN, Source.GENERATED, Source.ATEN)
@@ -39,18 +42,36 @@ class Comparison:
 
 def examine_gates(seen: Comparison) -> Iterator[GateResult]:
     """Yield the gates between PROCESS and THROUGHPUT, up to the first that fails."""
-    for name, fault, evidence in _CHECKS:
-        found = fault(seen)
-        yield GateResult(name, not found, found or evidence(seen))
-        if found:
+    for name, fault, describe in _check_each(seen):
+        yield GateResult(name, not fault, fault or describe())
+        if fault:
             return
     yield GateResult(Gate.DISTRIBUTED, None, "one process: nothing to agree on")
 
 
+def _check_each(seen: Comparison) -> Iterator[tuple[Gate, str, Callable[[], str]]]:
+    """Yield each gate with its fault, empty if there is none, and with the line to show if it is passed."""
+    old, new, judged = seen.baseline, seen.candidate, seen.judged
+    yield Gate.PLAN, find_plan_fault(seen.wanted, new.graphs, new.failures), lambda: describe_plan(seen.wanted)
+    changes = find_regressions(old.capture, new.capture)
+    early, late = (
+        "; ".join(f"{change.kind}: {change.detail}" for change in changes if (change.kind in _LATER) is later)
+        for later in (False, True)
+    )
+    yield Gate.CAPTURE, early, lambda: describe_both(count_graphs, old.capture, new.capture)
+    yield Gate.NUMERICS, "; ".join(describe_differences(judged.values)), lambda: describe_numerics(judged)
+    placed = f"{judged.placed} outputs and gradients have the baseline's layout"
+    yield Gate.STRIDES, "; ".join(describe_differences(judged.forms)), lambda: placed
+    slower = "; ".join(map(str, find_unexpected_dispatch(old.kernels, new.kernels)))
+    yield Gate.KERNELS, slower, lambda: describe_kernels(old.kernels, new.kernels)
+    yield Gate.RECOMPILES, late, lambda: describe_both(count_recompiles, old.capture, new.capture)
+    yield Gate.MEMORY, _check_memory(seen), lambda: describe_both(format_memory, old.memory, new.memory)
+
+
 def find_plan_fault(wanted: Sequence[Candidate], graphs: Sequence[MadeGraph], failures: Sequence[str]) -> str:
     """Return the `wanted` candidates that are missing in an arm's graphs, and why; empty if all were applied."""
-    made = {_identify_candidate(candidate) for graph in graphs for candidate in graph.applied}
-    missing = [candidate for candidate in wanted if _identify_candidate(candidate) not in made]
+    made = {replace(candidate, predicted_seconds=None) for graph in graphs for candidate in graph.applied}
+    missing = [candidate for candidate in wanted if replace(candidate, predicted_seconds=None) not in made]
     if not missing and not failures:
         return ""
     refused = [reason for graph in graphs for reason in graph.refused]
@@ -58,37 +79,13 @@ def find_plan_fault(wanted: Sequence[Candidate], graphs: Sequence[MadeGraph], fa
     return f"{missing[0].rewrite} was not made: {why}" if missing else why
 
 
-def _check_capture(seen: Comparison) -> str:
-    return _format_changes([change for change in _find_capture_changes(seen) if change.kind not in _LATER])
-
-
-def _check_recompiles(seen: Comparison) -> str:
-    return _format_changes([change for change in _find_capture_changes(seen) if change.kind in _LATER])
-
-
-def _find_capture_changes(seen: Comparison) -> tuple[CaptureRegression, ...]:
-    return find_regressions(seen.baseline.capture, seen.candidate.capture)
-
-
-def _format_changes(changes: list[CaptureRegression]) -> str:
-    return "; ".join(f"{change.kind}: {change.detail}" for change in changes)
-
-
-def _check_kernels(seen: Comparison) -> str:
-    return "; ".join(map(str, find_unexpected_dispatch(seen.baseline.kernels, seen.candidate.kernels)))
-
-
 def _check_memory(seen: Comparison) -> str:
     found = compare_memory(seen.baseline.memory, seen.candidate.memory, seen.policy.memory_headroom)
     return "; ".join(
-        f"{one.fault} ({one.place}): {_format_mebibytes(one.candidate_bytes)}, the baseline's "
-        f"{_format_mebibytes(one.baseline_bytes)}"
+        f"{one.fault} ({one.place}): {one.candidate_bytes / 2**20:.1f} MiB, the baseline's "
+        f"{one.baseline_bytes / 2**20:.1f} MiB"
         for one in found
     )
-
-
-def _format_mebibytes(count: int) -> str:
-    return f"{count / 2**20:.1f} MiB"
 
 
 def describe_plan(wanted: Sequence[Candidate]) -> str:
@@ -97,14 +94,10 @@ def describe_plan(wanted: Sequence[Candidate]) -> str:
     return f"made: {', '.join(f'{count} × {name}' for name, count in counts.items())}" if counts else "nothing to make"
 
 
-def describe_capture(baseline: CaptureFacts, candidate: CaptureFacts) -> str:
-    """Return the number of graphs, graph breaks and guards of both arms."""
-    return _compare_texts(_count_graphs(baseline), _count_graphs(candidate))
-
-
-def describe_recompiles(baseline: CaptureFacts, candidate: CaptureFacts) -> str:
-    """Return the number of recompiled frames and skipped CUDA graphs of both arms."""
-    return _compare_texts(_count_recompiles(baseline), _count_recompiles(candidate))
+def describe_both(describe: Callable[[Facts], str], baseline: Facts, candidate: Facts) -> str:
+    """Return the description of the candidate's facts, and of the baseline's if it is another."""
+    theirs, ours = describe(baseline), describe(candidate)
+    return f"{ours}, as the baseline" if ours == theirs else f"{ours}; the baseline: {theirs}"
 
 
 def describe_numerics(found: Judged) -> str:
@@ -125,12 +118,8 @@ def describe_kernels(baseline: KernelIdentities, candidate: KernelIdentities) ->
     return "; ".join((*parts, *(f"{source} not told" for source in untold)))
 
 
-def describe_memory(baseline: MemoryRecord, candidate: MemoryRecord) -> str:
-    """Return the peak memory of both arms, in bytes."""
-    return _compare_texts(_format_memory(baseline), _format_memory(candidate))
-
-
-def _count_graphs(facts: CaptureFacts) -> str:
+def count_graphs(facts: CaptureFacts) -> str:
+    """Return the number of graphs, graph breaks and guards."""
     guards = sum(len(frame.guards) for frame in facts.frames)
     counts = {"graphs": facts.graphs, "graph breaks": len(facts.breaks), "guards": guards}
     untold = {"graphs": "compilations"}
@@ -140,50 +129,13 @@ def _count_graphs(facts: CaptureFacts) -> str:
     )
 
 
-def _count_recompiles(facts: CaptureFacts) -> str:
+def count_recompiles(facts: CaptureFacts) -> str:
+    """Return the number of recompiled frames and skipped CUDA graphs."""
     recompiles = "not told" if "compilations" in facts.untold else len(facts.recompiles)
     return f"recompiles {recompiles}, CUDA-graph skips {facts.cudagraph_skips} in {facts.steps} steps"
 
 
-def _format_memory(seen: MemoryRecord) -> str:
+def format_memory(seen: MemoryRecord) -> str:
+    """Return the peak memory, in bytes."""
     device = "" if seen.device is None else f", on the device {seen.device.peak_bytes} bytes"
     return f"peak on the host {seen.host.peak_bytes} bytes{device}"
-
-
-def _compare_texts(baseline: str, candidate: str) -> str:
-    return f"{candidate}, as the baseline" if candidate == baseline else f"{candidate}; the baseline: {baseline}"
-
-
-_LATER = frozenset({CaptureChange.RECOMPILE, CaptureChange.CUDAGRAPH_SKIP})
-
-_Describe = Callable[[Comparison], str]
-_CHECKS: tuple[tuple[Gate, _Describe, _Describe], ...] = (
-    (
-        Gate.PLAN,
-        lambda seen: find_plan_fault(seen.wanted, seen.candidate.graphs, seen.candidate.failures),
-        lambda seen: describe_plan(seen.wanted),
-    ),
-    (Gate.CAPTURE, _check_capture, lambda seen: describe_capture(seen.baseline.capture, seen.candidate.capture)),
-    (
-        Gate.NUMERICS,
-        lambda seen: "; ".join(describe_differences(seen.judged.values)),
-        lambda seen: describe_numerics(seen.judged),
-    ),
-    (
-        Gate.STRIDES,
-        lambda seen: "; ".join(describe_differences(seen.judged.forms)),
-        lambda seen: f"{seen.judged.placed} outputs and gradients have the baseline's layout",
-    ),
-    (Gate.KERNELS, _check_kernels, lambda seen: describe_kernels(seen.baseline.kernels, seen.candidate.kernels)),
-    (
-        Gate.RECOMPILES,
-        _check_recompiles,
-        lambda seen: describe_recompiles(seen.baseline.capture, seen.candidate.capture),
-    ),
-    (Gate.MEMORY, _check_memory, lambda seen: describe_memory(seen.baseline.memory, seen.candidate.memory)),
-)
-"""For each gate: the fault, empty if there is none, and the line to show if it is passed."""
-
-
-def _identify_candidate(candidate: Candidate) -> tuple[str, str, tuple[str, ...], tuple[str, ...]]:
-    return (candidate.graph_id, candidate.rewrite, candidate.nodes, candidate.choices)

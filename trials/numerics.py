@@ -30,8 +30,6 @@ _HALF_TOLERANCE = 1e-3
 """The tolerance of torch's benchmarks for half precision (`benchmarks/dynamo/common.py`)."""
 _LARGEST = 10.0
 """Multiple of the baseline's largest error that a candidate's may be: single elements differ more than all together."""
-
-
 _NEGLIGIBLE = 1e-3
 _MOST_SHARED = 0.02
 """Share of a gradient's size by which another gradient's noise excuses it."""
@@ -227,7 +225,7 @@ def compute_least_sizes(values: Mapping[str, Tensor]) -> dict[str, float]:
     """Return for each gradient the size of the largest one, and likewise for parameters after a step. Much smaller
     gradients may be only rounding, such as those that a batch norm cancels."""
     found: dict[str, float] = {}
-    for kind in (_is_gradient, _is_after_step):
+    for kind in (_is_gradient, lambda name: name.endswith(" after a step")):
         names = [name for name, value in values.items() if kind(name) and value.is_floating_point()]
         largest = max((_compute_rms(values[name].double()) for name in names), default=0.0)
         found |= dict.fromkeys(names, largest)
@@ -236,10 +234,6 @@ def compute_least_sizes(values: Mapping[str, Tensor]) -> dict[str, float]:
 
 def _is_gradient(name: str) -> bool:
     return name.startswith("gradient of ")
-
-
-def _is_after_step(name: str) -> bool:
-    return name.endswith(" after a step")
 
 
 def _compute_errors(reference: Tensor, values: Tensor) -> Errors:

@@ -8,7 +8,6 @@ A policy is written in YAML, or under `[tool.frx.policy]` in pyproject.toml; a m
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 from collections.abc import Mapping
@@ -18,7 +17,7 @@ from typing import Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from frx_graph.errors import PolicyError, summarize_error
+from frx_graph.errors import PolicyError, suggest_name, summarize_error
 from frx_graph.records import Risk
 
 FEWEST_QUADS = 5
@@ -26,8 +25,7 @@ FEWEST_QUADS = 5
 
 
 class TrialPolicy(BaseModel):
-    """The thresholds and the measuring method of a trial. docs/internals/trials.md has the figures behind the
-    defaults."""
+    """The thresholds and the method of a trial. docs/internals/trials.md has the figures behind the defaults."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -147,16 +145,11 @@ TUNE_POLICY = TrialPolicy(minimum_speedup=0.08, pair_agreement="direction")
 
 
 def parse_policy(given: Mapping[str, Any], where: str) -> TrialPolicy:
-    """Check the policy. `where` names the place that `given` was read from.
-
-    Raises `PolicyError` for an unknown key, with the nearest right one, and for a value that is out of range.
-    """
+    """Check the policy read from `where`. Raises `PolicyError` for an unknown key or a value out of range."""
     known = TrialPolicy.model_fields
     for key in given:
         if key not in known:
-            near = difflib.get_close_matches(str(key), known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(known)}"
-            raise PolicyError(f"{where}: unknown key {key!r}", hint)
+            raise PolicyError(f"{where}: unknown key {key!r}", suggest_name(str(key), known, "known keys"))
     try:
         return TrialPolicy(**given)
     except ValidationError as error:

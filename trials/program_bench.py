@@ -105,7 +105,11 @@ def bench_programs(
         return replace(compiled, not_run_because=_NO_GPU)
     programs = _ProgramRunner(dict(zip(Arm, sides, strict=True)), options.limit_seconds, nvcc.find_runtime_folders())
     try:
-        wall, order = _measure_wall_times(programs, options, progress)
+        for number in range(options.warmup):
+            progress(f"warming up, {number + 1} of {options.warmup}")
+            for arm in Arm:
+                programs.run(arm)
+        quads = _measure_quads(options.runs, programs.run, "timing programs", progress)
     except _RunError as error:
         return _add_problem(compiled, error)
     progress("compiling the clock of kernels")
@@ -113,8 +117,8 @@ def bench_programs(
     kernels = clock if isinstance(clock, str) else _measure_kernel_times(programs, clock, options.runs, progress)
     return replace(
         compiled,
-        order=order,
-        wall=wall,
+        order=tuple(arm for quad in quads for arm in quad.quad.arms),
+        wall=compare_programs(quads),
         kernels=None if isinstance(kernels, str) else kernels,
         no_kernel_times=kernels if isinstance(kernels, str) else None,
         outputs=compare_outputs(programs.outputs[Arm.BASELINE], programs.outputs[Arm.CANDIDATE]),
@@ -149,17 +153,6 @@ class _ProgramRunner:
         if self.outputs.setdefault(arm, ran.output) != ran.output:
             self.varying.add(arm)
         return ran.seconds
-
-
-def _measure_wall_times(
-    programs: _ProgramRunner, options: BenchOptions, progress: Progress
-) -> tuple[ProgramComparison, tuple[Arm, ...]]:
-    for number in range(options.warmup):
-        progress(f"warming up, {number + 1} of {options.warmup}")
-        for arm in Arm:
-            programs.run(arm)
-    quads = _measure_quads(options.runs, programs.run, "timing programs", progress)
-    return compare_programs(quads), tuple(arm for quad in quads for arm in quad.quad.arms)
 
 
 def _measure_kernel_times(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 import math
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
 
@@ -52,7 +51,9 @@ def compare_outputs(before: bytes, after: bytes) -> OutputComparison:
     """Compare two outputs."""
     if before == after:
         return OutputComparison(Agreement.IDENTICAL if before else Agreement.NOTHING_PRINTED)
-    line, first, second = next(_find_differing_lines(before, after))
+    lines = zip_longest(before.splitlines(keepends=True), after.splitlines(keepends=True))
+    line, first, second = next((n, one, other) for n, (one, other) in enumerate(lines, start=1) if one != other)
+    first, second = first and first[:_SHOWN_BYTES], second and second[:_SHOWN_BYTES]
     if _NUMBER.sub(b"0", before) != _NUMBER.sub(b"0", after):
         return OutputComparison(Agreement.DIFFERENT, first_line=line, before_line=first, after_line=second)
     numbers = off = 0
@@ -74,13 +75,6 @@ def compare_outputs(before: bytes, after: bytes) -> OutputComparison:
         before_line=first,
         after_line=second,
     )
-
-
-def _find_differing_lines(before: bytes, after: bytes) -> Iterator[tuple[int, bytes | None, bytes | None]]:
-    lines = zip_longest(before.splitlines(keepends=True), after.splitlines(keepends=True))
-    for number, (one, other) in enumerate(lines, start=1):
-        if one != other:
-            yield number, one and one[:_SHOWN_BYTES], other and other[:_SHOWN_BYTES]
 
 
 def _compute_distance(one: float, other: float) -> tuple[float, float]:

@@ -10,14 +10,12 @@ from __future__ import annotations
 import enum
 import math
 import statistics
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from frx_graph.trials.protocol import Protocol
 from frx_graph.trials.samples import MeasuredQuad
-from frx_graph.trials.schedule import Arm, Quad, make_schedule
-from frx_graph.trials.statistics import compute_trimmed_interval
+from frx_graph.trials.schedule import Arm, Quad, arrange_quads
+from frx_graph.trials.statistics import compute_trimmed_interval, convert_to_ratio
 
 RUNS_PER_QUAD = 2
 """Runs of each program."""
@@ -26,8 +24,6 @@ FEWEST_RUNS = 2 * RUNS_PER_QUAD
 CONFIDENCE = 0.99
 """Confidence of the ratio's interval, and so of the verdict: one in a hundred equal programs may be called different,
 half of these faster. docs/internals/trials.md has the observed rate."""
-
-_LARGEST = math.log(sys.float_info.max)
 
 
 class Direction(enum.StrEnum):
@@ -65,23 +61,10 @@ class ProgramComparison:
 
 
 def make_program_schedule(runs: int) -> tuple[Quad, ...]:
-    """Return the quads in which each program is run `runs` times. Raises `ValueError` for an odd number, or one below
-    `FEWEST_RUNS`."""
+    """Return the quads of `runs` runs. Raises `ValueError` for an odd number, or one below `FEWEST_RUNS`."""
     if runs < FEWEST_RUNS or runs % RUNS_PER_QUAD:
         raise ValueError(f"{runs} runs of each program")
-    protocol = Protocol(
-        process_pairs=1,
-        quads_per_pair=runs // RUNS_PER_QUAD,
-        steps_per_block=1,
-        void_quads_allowed=0,
-        seed=0,
-        minimum=0.0,
-        agreement=0.0,
-        alpha=(1 - CONFIDENCE) / 2,
-        pairs_alpha=(1 - CONFIDENCE) / 2,
-        process_bias=0.0,
-    )
-    return make_schedule(protocol)
+    return arrange_quads(1, runs // RUNS_PER_QUAD, seed=0)
 
 
 def compare_programs(quads: Sequence[MeasuredQuad]) -> ProgramComparison:
@@ -97,6 +80,6 @@ def compare_programs(quads: Sequence[MeasuredQuad]) -> ProgramComparison:
         after_seconds=tuple(seconds[Arm.CANDIDATE]),
         ratio_median=math.exp(statistics.median(log_ratios)),
         ci_low=math.exp(low),
-        ci_high=math.exp(high) if high <= _LARGEST else math.inf,
+        ci_high=convert_to_ratio(high),
         quads=len(quads),
     )

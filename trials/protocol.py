@@ -47,14 +47,10 @@ class Protocol:
 
 
 def make_protocol(policy: TrialPolicy, candidates: int = 1, *, in_process: bool = False) -> Protocol:
-    """Return the protocol of one of `candidates` trials, whose best will be used.
-
-    If arms cannot run in separate processes, one process runs as many quads as all pairs would. Peculiarities of that
-    process (memory addresses, allocator state) may favour one arm in every quad, and no number of quads shows it. So
-    the threshold is raised by `in_process_extra` instead.
-
-    Raises `ValueError` for less than one candidate.
-    """
+    """Return the protocol of one of `candidates` trials, whose best will be used. With `in_process`, one process runs
+    as many quads as all pairs would. Its peculiarities (memory addresses, allocator state) may favour one arm in every
+    quad, and no number of quads shows it, so the threshold is raised by `in_process_extra`. Raises `ValueError` for
+    less than one candidate."""
     if candidates < 1:
         raise ValueError(f"{candidates} candidates")
     extra = policy.in_process_extra if in_process else 0.0

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from frx_graph.capture.aten_trace import run_step
 from frx_graph.errors import TrialError
 from frx_graph.support.torch_internals import pytree
+from frx_graph.trials.arm_messages import Judged
 from frx_graph.trials.numerics import (
     Difference,
     Errors,
@@ -69,35 +70,40 @@ class Program:
 
     def forget_gradients(self) -> None:
         """Remove all gradients."""
-        for tensor in self.leaves():
-            tensor.grad = None
+        for tensor in self.tensors:
+            if tensor.is_leaf:
+                tensor.grad = None
 
-    def leaves(self) -> Iterator[Tensor]:
-        """Parameters and inputs that get gradients."""
-        yield from () if self.model is None else self.model.parameters()
-        yield from (t for t in pytree.tree_leaves((self.args, dict(self.kwargs))) if _is_gradient_leaf(t))
+    @property
+    def inputs(self) -> list[Tensor]:
+        """The tensors among the arguments."""
+        return [t for t in pytree.tree_leaves((self.args, dict(self.kwargs))) if isinstance(t, Tensor)]
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """Inputs, parameters and buffers."""
+        return [*self.inputs, *(() if self.model is None else (*self.model.parameters(), *self.model.buffers()))]
 
 
 def observe_step(program: Program, seed: int, within: AbstractContextManager[object] | None = None) -> StepResults:
     """Run one step in the context `within`, from a seed, and restore parameters, buffers and gradients."""
     program.forget_gradients()
-    inputs = [t for t in pytree.tree_leaves((program.args, dict(program.kwargs))) if isinstance(t, Tensor)]
-    with _restore_values((*inputs, *_list_model_tensors(program.model))):
+    with _restore_values(program.tensors):
         seed_everything(seed)
         with within or contextlib.nullcontext():
             made = program.step()
         outputs = [t for t in pytree.tree_leaves(made) if isinstance(t, Tensor)]
         named: Tensors = {f"output {index}": tensor for index, tensor in enumerate(outputs)}
         memories: dict[int, int] = {}
-        for tensor in (*inputs, *_list_model_tensors(program.model)):
+        for tensor in program.tensors:
             memories.setdefault(tensor.untyped_storage()._cdata, len(memories))
         forms = {name: _format_layout(tensor, memories) for name, tensor in named.items()}
-        for index, tensor in enumerate(inputs):
+        for index, tensor in enumerate(program.inputs):
             named[f"input {index} afterwards"] = tensor.detach()
             if tensor.grad is not None:
                 named[f"gradient of input {index}"] = tensor.grad
         if program.model is not None:
-            named |= _collect_model_results(program.model, program)
+            named |= _collect_model_results(program.model, program.train, program.optimizer)
         forms |= {name: str(tuple(t.stride())) for name, t in named.items() if name.startswith("gradient of")}
         # On the CPU, like results that another process wrote, so that all compared tensors are on one device.
         results = StepResults({name: tensor.detach().to("cpu", copy=True) for name, tensor in named.items()}, forms)
@@ -120,8 +126,7 @@ def are_results_equal(one: StepResults, other: StepResults) -> bool:
 
 
 def is_same_step(first: StepResults, again: StepResults) -> bool:
-    """Return True if a step that was run again from the same seed has the same results, except for sums in another
-    order."""
+    """Return True if a step, run again from the same seed, has the same results, up to the order of sums."""
     sizes = compute_least_sizes(first.values)
     return first.values.keys() == again.values.keys() and all(
         is_repeated(value, again.values[name], sizes.get(name, 0.0)) for name, value in first.values.items()
@@ -154,22 +159,6 @@ def permute_inputs(values: Any, draw: int) -> Any:
     return pytree.tree_map(permute, values)
 
 
-@dataclass(frozen=True, slots=True)
-class ResultComparison:
-    """The comparison of a candidate's results with the baseline's.
-
-    Of `compared` results, `values` have other values; of `placed` ones, `forms` have another form. `exact`: compared
-    with float64. `share` is the largest fraction of the allowed error that any other result uses, or None.
-    """
-
-    values: tuple[Difference, ...]
-    forms: tuple[Difference, ...]
-    compared: int
-    placed: int
-    exact: bool
-    share: float | None
-
-
 def compare_results(
     draw: int,
     own: StepResults,
@@ -177,9 +166,8 @@ def compare_results(
     exact: StepResults | None,
     allowed: Multipliers,
     noisy: Callable[[], Mapping[str, Errors]] = dict,
-) -> ResultComparison:
-    """Compare one draw's results; `own` are the baseline's. If they differ, `noisy` gives the effect of rounding on
-    each result."""
+) -> Judged:
+    """Compare a draw's results with the baseline's `own`; if they differ, `noisy` tells the effect of rounding."""
     values: list[Difference] = []
     shares: list[float] = []
     reference = {} if exact is None else exact.values
@@ -207,12 +195,11 @@ def compare_results(
         if other.forms[name] != form
     )
     share = max(shares, default=None)
-    return ResultComparison(tuple(values), forms, len(own.values), len(placed), exact is not None, share)
+    return Judged(tuple(values), forms, len(own.values), exact is not None, len(placed), share)
 
 
 def estimate_noise(runs: Iterator[Tensors]) -> dict[str, Errors]:
-    """Return the effect of rounding on each result. `runs` are a plain step and then steps with noise, from one
-    state."""
+    """Return the effect of rounding on each result of `runs`: a plain step and then steps with noise."""
     plain = next(runs)
     found = measure_rounding_noise(plain, runs)
     for name in plain:
@@ -229,8 +216,7 @@ def write_results(file: Path, draw: int, one: StepResults) -> None:
 
 
 def read_results(file: Path, draw: int) -> StepResults:
-    """Read the results of another process, from the disk as they are used. Raises `TrialError` if they cannot be
-    read."""
+    """Read the results of another process, from the disk as they are used. Raises `TrialError`."""
     try:
         one = torch.load(_get_draw_file(file, draw), weights_only=True, mmap=True)
         return StepResults({**one["values"]}, {**one["forms"]})
@@ -242,24 +228,17 @@ def _get_draw_file(file: Path, draw: int) -> Path:
     return file.with_name(f"{file.name}.{draw}")
 
 
-def _collect_model_results(model: nn.Module, program: Program) -> Tensors:
+def _collect_model_results(model: nn.Module, train: bool, optimizer: torch.optim.Optimizer | None) -> Tensors:
     named = {f"buffer {name}": buffer for name, buffer in model.named_buffers()}
-    if program.train:
+    if train:
         parameters = dict(model.named_parameters())
         named |= {f"gradient of {name}": p.grad for name, p in parameters.items() if p.grad is not None}
-        with _restore_optimizer(program.optimizer) as own:
-            optimizer = own or torch.optim.SGD(parameters.values(), lr=LEARNING_RATE)
-            optimizer.step()
+        optimizer = optimizer or torch.optim.SGD(parameters.values(), lr=LEARNING_RATE)
+        before = copy.deepcopy(optimizer.state_dict())
+        optimizer.step()
+        optimizer.load_state_dict(before)
         named |= {f"{name} after a step": parameter for name, parameter in parameters.items()}
     return named
-
-
-@contextlib.contextmanager
-def _restore_optimizer(optimizer: torch.optim.Optimizer | None) -> Iterator[torch.optim.Optimizer | None]:
-    before = None if optimizer is None else copy.deepcopy(optimizer.state_dict())
-    yield optimizer
-    if optimizer is not None and before is not None:
-        optimizer.load_state_dict(before)
 
 
 def _format_layout(tensor: Tensor, memories: dict[int, int]) -> str:
@@ -268,14 +247,6 @@ def _format_layout(tensor: Tensor, memories: dict[int, int]) -> str:
     memory = memories.setdefault(tensor.untyped_storage()._cdata, len(memories))
     needs = ", needs a gradient" if tensor.requires_grad else ""
     return f"strides {tuple(tensor.stride())}, memory {memory} from {tensor.storage_offset()}{needs}"
-
-
-def _is_gradient_leaf(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.requires_grad and value.is_leaf
-
-
-def _list_model_tensors(model: nn.Module | None) -> list[Tensor]:
-    return [] if model is None else [*model.parameters(), *model.buffers()]
 
 
 @contextlib.contextmanager

@@ -14,8 +14,6 @@ _UNITS = 8.0
 """Units in the last place of a sum of products. Five runs with this explain what channels-last does to the gradients of
 networks of 6 to 20 convolutions with batch norms and ReLUs (48 draws of 16 networks); with half of it they do not in
 some. A first layer that is off by 1 % is found in all of them (torch 2.15, oneDNN)."""
-
-
 _HALF_UNITS = 1.0
 """Units in half precision, where sums are made in single precision and rounded once."""
 _MOVED = {
@@ -27,10 +25,8 @@ _MOVED = {
 
 
 class RoundingNoise(TorchDispatchMode):
-    """Moves each floating-point element that an operator makes by up to some units in the last place.
-
-    The noise comes from separate generators. Elements that an operator writes in place are not moved.
-    """
+    """Moves each floating-point element that an operator makes, and does not write in place, by up to some units in the
+    last place, by separate generators."""
 
     supports_higher_order_operators = True
 

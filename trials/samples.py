@@ -20,9 +20,9 @@ class Cause(enum.StrEnum):
     """Reasons why a block does not measure its arm."""
 
     RECOMPILED = "recompiled"
-    """Something was compiled during a step of the block."""
+    """Torch compiled something in the arm's process during the block."""
     THROTTLED = "throttled"
-    """The device lowered its clocks."""
+    """The device or the processors ran too hot or had their power limited, or the control group's time was used up."""
     LOADED = "loaded"
     """Other programs used the processors or the device."""
 

@@ -40,28 +40,27 @@ BAAB = (Arm.CANDIDATE, Arm.BASELINE, Arm.BASELINE, Arm.CANDIDATE)
 
 
 def make_schedule(protocol: Protocol) -> tuple[Quad, ...]:
-    """Return all quads of a trial in order; the same for the same seed.
+    """Return all quads of a trial in order; the same for the same seed."""
+    return arrange_quads(protocol.process_pairs, protocol.quads_per_pair, protocol.seed)
 
-    Within a pair the two orders alternate. The first order of a pair, and so the arm whose process starts first, is
-    drawn. Both orders begin equally often, give or take one.
-    """
-    draw = random.Random(protocol.seed)
+
+def arrange_quads(process_pairs: int, quads_per_pair: int, seed: int) -> tuple[Quad, ...]:
+    """Return quads in order; the same for the same seed. Within a pair the two orders alternate. The first order of a
+    pair, and so the arm whose process starts first, is drawn; both begin equally often, give or take one."""
+    draw = random.Random(seed)
     offset = draw.randrange(2)
-    starts = [(pair + offset) % 2 for pair in range(protocol.process_pairs)]
+    starts = [(pair + offset) % 2 for pair in range(process_pairs)]
     draw.shuffle(starts)
     return tuple(
         Quad(pair, number, (ABBA, BAAB)[(start + number) % 2])
         for pair, start in enumerate(starts)
-        for number in range(protocol.quads_per_pair)
+        for number in range(quads_per_pair)
     )
 
 
 def select_next_quad(plan: Sequence[Quad], voids: Sequence[bool], void_quads_allowed: int) -> Quad | None:
-    """Return the quad to run next. `voids` says for each quad run so far, in order, if it was void.
-
-    A void quad is run again at once, in the same processes and order; None when all of the plan has been measured, or
-    when more quads were void than may be run again.
-    """
+    """Return the quad to run next: a void one again at once, in the same processes and order. None when all of `plan`
+    has been measured, or more of `voids`, the quads so far, than are allowed."""
     void = sum(voids)
     measured = len(voids) - void
     if void > void_quads_allowed or measured == len(plan):

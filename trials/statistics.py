@@ -8,6 +8,7 @@ Neither test sees the effect that a process has on all its quads. Only pairs of 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 
 from scipy.special import stdtr, stdtrit
@@ -22,6 +23,11 @@ much as one quad (unit information, Kass and Wasserman 1995)."""
 
 PRIOR_DEGREES = 1
 """Degrees of freedom that an assumed deviation of process pairs is worth: as many as one more pair adds."""
+
+
+def convert_to_ratio(log_ratio: float) -> float:
+    """Return the ratio of a logarithm; infinite if no float holds it, as two quads that are far apart bound nothing."""
+    return math.exp(log_ratio) if log_ratio <= math.log(sys.float_info.max) else math.inf
 
 
 def compute_trimmed_interval(log_ratios: Sequence[float], alpha: float) -> tuple[float, float]:

@@ -21,7 +21,6 @@ from __future__ import annotations
 import enum
 import math
 import statistics
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,12 +32,11 @@ from frx_graph.trials.statistics import (
     compute_safe_interval,
     compute_safe_t,
     compute_trimmed_interval,
+    convert_to_ratio,
 )
 
 FEWEST_PAIRS = 2
 """Pairs that an early rejection needs: one pair cannot disagree with itself."""
-
-_LARGEST = math.log(sys.float_info.max)
 
 
 class Outcome(enum.StrEnum):
@@ -81,29 +79,23 @@ class Verdict:
 
 
 def decide_early(quads: Sequence[MeasuredQuad], protocol: Protocol) -> Verdict | None:
-    """Return the verdict that the quads so far settle, or None if the trial has to go on. Safe to call after every
-    quad.
-
-    When all have been measured it is `decide_finally` that decides.
-    """
+    """Return the verdict that the quads so far settle, after any quad but the last, which `decide_finally` judges; None
+    if the trial has to go on."""
     pairs = _group_log_ratios(quads)
     every = [ratio for pair in pairs for ratio in pair]
     if len(pairs) < min(FEWEST_PAIRS, protocol.process_pairs) or len(every) >= protocol.quads:
         return None
     enough = -math.log(protocol.alpha)
     all_run = len(pairs) == protocol.process_pairs
-    if (
-        all_run
-        and _check_pairs_prove(_compute_medians(pairs), protocol)
-        and compute_safe_t(every, protocol.minimum) >= enough
-    ):
+    if all_run and _check_pairs_prove(pairs, protocol) and compute_safe_t(every, protocol.minimum) >= enough:
         outcome = Outcome.PROMOTE
     elif compute_safe_t([-ratio for ratio in every], -protocol.minimum) >= enough:
         within = compute_safe_t(every, -protocol.minimum) >= enough
         outcome = Outcome.EQUIVALENT if within else Outcome.REJECT
     else:
         return None
-    return _make_verdict(outcome, quads, pairs, compute_safe_interval(every, protocol.alpha), protocol, early=True)
+    stats = _compute_statistics(quads, pairs, compute_safe_interval(every, protocol.alpha))
+    return Verdict(outcome, _explain_outcome(outcome, stats, protocol), stats, early=True)
 
 
 def decide_finally(quads: Sequence[MeasuredQuad], protocol: Protocol) -> Verdict:
@@ -116,14 +108,10 @@ def decide_finally(quads: Sequence[MeasuredQuad], protocol: Protocol) -> Verdict
         void = f", {sum(measured.void for measured in quads)} were void (blocks: {seen})" if seen else ""
         reason = f"only {len(every)} of {protocol.quads} quads were measured{void}"
         interval = compute_trimmed_interval(every, protocol.alpha) if len(every) > 1 else (-math.inf, math.inf)
-        stats = _compute_statistics(quads, pairs, interval) if every else None
-        return Verdict(Outcome.INCONCLUSIVE, reason, stats, early=False)
+        seen_so_far = _compute_statistics(quads, pairs, interval) if every else None
+        return Verdict(Outcome.INCONCLUSIVE, reason, seen_so_far, early=False)
     low, high = compute_trimmed_interval(every, protocol.alpha)
-    if (
-        low > 0
-        and statistics.median(every) >= protocol.minimum
-        and _check_pairs_prove(_compute_medians(pairs), protocol)
-    ):
+    if low > 0 and statistics.median(every) >= protocol.minimum and _check_pairs_prove(pairs, protocol):
         outcome = Outcome.PROMOTE
     elif -protocol.minimum < low and high < protocol.minimum:
         outcome = Outcome.EQUIVALENT
@@ -131,7 +119,8 @@ def decide_finally(quads: Sequence[MeasuredQuad], protocol: Protocol) -> Verdict
         outcome = Outcome.REJECT
     else:
         outcome = Outcome.INCONCLUSIVE
-    return _make_verdict(outcome, quads, pairs, (low, high), protocol, early=False)
+    stats = _compute_statistics(quads, pairs, (low, high))
+    return Verdict(outcome, _explain_outcome(outcome, stats, protocol), stats, early=False)
 
 
 def _group_log_ratios(quads: Sequence[MeasuredQuad]) -> list[list[float]]:
@@ -151,11 +140,10 @@ def _check_pairs_agree(medians: Sequence[float], protocol: Protocol) -> bool:
     return all(median > 0 and median >= protocol.agreement for median in medians)
 
 
-def _check_pairs_prove(medians: Sequence[float], protocol: Protocol) -> bool:
-    return (
-        _check_pairs_agree(medians, protocol)
-        and compute_pairs_bound(medians, protocol.process_bias, protocol.pairs_alpha) > 0
-    )
+def _check_pairs_prove(pairs: Sequence[Sequence[float]], protocol: Protocol) -> bool:
+    medians = _compute_medians(pairs)
+    bound = compute_pairs_bound(medians, protocol.process_bias, protocol.pairs_alpha)
+    return bound > 0 and _check_pairs_agree(medians, protocol)
 
 
 def _compute_statistics(
@@ -165,30 +153,12 @@ def _compute_statistics(
     return TrialStatistics(
         ratio_median=math.exp(statistics.median(every)),
         ci_low=math.exp(interval[0]),
-        ci_high=_convert_to_ratio(interval[1]),
+        ci_high=convert_to_ratio(interval[1]),
         quads=len(every),
         processes=len(pairs),
         pair_medians=tuple(map(math.exp, _compute_medians(pairs))),
         void=sum(measured.void for measured in quads),
     )
-
-
-def _convert_to_ratio(log_ratio: float) -> float:
-    """Return the ratio of a logarithm; infinite if no float holds it, as two quads that are far apart bound nothing."""
-    return math.exp(log_ratio) if log_ratio <= _LARGEST else math.inf
-
-
-def _make_verdict(
-    outcome: Outcome,
-    quads: Sequence[MeasuredQuad],
-    pairs: Sequence[Sequence[float]],
-    interval: tuple[float, float],
-    protocol: Protocol,
-    *,
-    early: bool,
-) -> Verdict:
-    stats = _compute_statistics(quads, pairs, interval)
-    return Verdict(outcome, _explain_outcome(outcome, stats, protocol), stats, early)
 
 
 def _explain_outcome(outcome: Outcome, stats: TrialStatistics, protocol: Protocol) -> str:

@@ -45,15 +45,12 @@ StartArm = Callable[[Limits | None], RunningArm]
 """Starts an arm, with new limits or with those of the pair's other arm."""
 
 
-class RunningArms:
+class RunningArms(contextlib.AbstractContextManager["RunningArms"]):
     """Starts arms; a context manager that stops them all, also if Ctrl-C comes as soon as one has started."""
 
     def __init__(self, start: StartArm) -> None:
         self._start = start
         self._arms: list[RunningArm] = []
-
-    def __enter__(self) -> RunningArms:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.stop()
@@ -102,27 +99,18 @@ class WorkerClient:
         self._policy = policy
         self._deadline = deadline
         self._clock = clock
-        self._took: dict[type, float] = {}
-        self._forgiven: dict[Arm, str] = {}
-
-    @property
-    def forgiven(self) -> Mapping[Arm, str]:
+        self.baseline_seconds: dict[type[Question], float] = {}
+        """Longest answer of the baseline to each kind of question, which tells how long to wait for the candidate."""
+        self.forgiven: dict[Arm, str] = {}
         """The failure of each arm that was forgiven one."""
-        return self._forgiven
-
-    def has_baseline_time(self, question: type[Question]) -> bool:
-        """Return True if the baseline has answered such a question, which tells how long to wait for the candidate."""
-        return question in self._took
 
     def ask(self, arms: Mapping[Arm, ArmClient], arm: Arm, question: Question, answered: type[Answered]) -> Answered:
-        """Return the answer of `arm`. Raises the exception of `failure`, and `BudgetEnded` if no time is left.
-
-        The time limit of a candidate depends on the time that the baseline took, so the baseline must be asked first.
-        """
+        """Return the answer of `arm`; ask the baseline first, whose time limits the candidate's. Raises the exception
+        of `make_failure`, and `BudgetEnded` if no time is left."""
         began = self._clock()
         left = max(_LEAST_SECONDS, self._deadline - began)
         # The baseline has no expected time, so it may take all the remaining time.
-        took = self._took.get(type(question), 0.0)
+        took = self.baseline_seconds.get(type(question), 0.0)
         patience = max(self._policy.patience_seconds, _TIMES_AS_LONG * took) if arm is Arm.CANDIDATE else left
         try:
             answer = ask(arms[arm], question, answered, min(patience, left))
@@ -130,49 +118,41 @@ class WorkerClient:
             late = error.cause is Cause.TIMED_OUT
             if late and left <= patience:
                 raise BudgetEnded(f"while the {arm} was asked to {question.ask}") from error
-            if arm is Arm.BASELINE and isinstance(question, Judge):
-                raise self._make_comparison_error(error) from error
             why = f"; the baseline took {took:.0f} s, and patience_seconds is {self._policy.patience_seconds:g}"
-            raise self.make_failure(arm, error, why if late else "") from error
+            raise self.make_failure(arm, error, why if late else "", judging=isinstance(question, Judge)) from error
         if arm is Arm.BASELINE:
-            self._took[type(question)] = max(self._clock() - began, self._took.get(type(question), 0.0))
+            self.baseline_seconds[type(question)] = max(self._clock() - began, took)
         return answer
 
-    def make_failure(self, arm: Arm, error: ArmError, why: str = "") -> BaselineError | CandidateFailed:
-        """Return an arm's failure as the trial's: without a baseline there is no trial."""
-        if arm is Arm.BASELINE:
-            hint = error.hint or "run the program by itself first"
-            return self._make_baseline_error(f"the baseline does not run: {error.cause}: {error.message}", hint, error)
+    def make_failure(
+        self, arm: Arm, error: ArmError, why: str = "", *, judging: bool = False
+    ) -> BaselineError | CandidateFailed:
+        """Return an arm's failure as the trial's: without a baseline there is no trial. `judging`: it has run before,
+        and was asked to compare the results."""
         of_the_moment = error.cause in _OF_THE_MOMENT
-        return CandidateFailed(
-            f"{error.cause}: {error}{why}{self._describe_forgiven(arm)}", of_the_moment=of_the_moment
-        )
+        before = self._describe_forgiven(arm)
+        if arm is Arm.CANDIDATE:
+            return CandidateFailed(f"{error.cause}: {error}{why}{before}", of_the_moment=of_the_moment)
+        detail = f"{error.cause}: {error.message}"
+        what, hint = "the baseline does not run", error.hint or "run the program by itself first"
+        if judging:
+            what, hint = "the results cannot be compared", error.hint
+            if error.cause in (Cause.OUT_OF_MEMORY, Cause.KILLED):
+                hint = f"{_MUCH_MEMORY}: end other programs, or try it where there is more memory"
+        return BaselineError(detail, f"{what}: {detail}{before}", hint, of_the_moment=of_the_moment)
 
     def make_plan_failure(self, fault: str) -> CandidateFailed:
         """Return the failure of a candidate that has made its plan in other processes, but not in this one."""
         detail = f"{fault}, in a process that was to be timed{self._describe_forgiven(Arm.CANDIDATE)}"
         return CandidateFailed(detail, of_the_moment=True, gate=Gate.PLAN)
 
-    def forgive_once(self, failure: CandidateFailed | BaselineError) -> None:
-        """Forgive each arm once. Raises `failure` if its cause may last, or if it is the second."""
+    def forgive_once(self, failure: CandidateFailed | BaselineError) -> Arm:
+        """Forgive each arm once; return the arm. Raises `failure` if its cause may last, or if it is the second."""
         arm = Arm.BASELINE if isinstance(failure, BaselineError) else Arm.CANDIDATE
-        if arm in self._forgiven or not failure.of_the_moment:
+        if arm in self.forgiven or not failure.of_the_moment:
             raise failure
-        self._forgiven[arm] = failure.detail
-
-    def _make_comparison_error(self, error: ArmError) -> BaselineError:
-        """Return the failure of a comparison, at which point the baseline has run."""
-        hint = error.hint
-        if error.cause in (Cause.OUT_OF_MEMORY, Cause.KILLED):
-            hint = f"{_MUCH_MEMORY}: end other programs, or try it where there is more memory"
-        return self._make_baseline_error(f"the results cannot be compared: {error.cause}: {error.message}", hint, error)
-
-    def _make_baseline_error(self, message: str, hint: str, error: ArmError) -> BaselineError:
-        detail = f"{error.cause}: {error.message}"
-        of_the_moment = error.cause in _OF_THE_MOMENT
-        return BaselineError(
-            detail, f"{message}{self._describe_forgiven(Arm.BASELINE)}", hint, of_the_moment=of_the_moment
-        )
+        self.forgiven[arm] = failure.detail
+        return arm
 
     def _describe_forgiven(self, arm: Arm) -> str:
-        return f"; before, in other processes: {self._forgiven[arm]}" if arm in self._forgiven else ""
+        return f"; before, in other processes: {self.forgiven[arm]}" if arm in self.forgiven else ""

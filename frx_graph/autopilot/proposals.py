@@ -41,10 +41,8 @@ def propose_rewrites(
 
 
 def group_by_portion(candidates: Sequence[Candidate]) -> dict[str, float]:
-    """Return the names under which `candidates` are tried, with the seconds that each is predicted to save.
-
-    The largest saving comes first; 0 means no prediction. Rewrites for another inner compiler are tried with it.
-    """
+    """Return the names under which `candidates` are tried, largest predicted saving first, with its seconds; 0: no
+    prediction. Rewrites for another inner compiler are tried with it."""
     chosen = [candidate.choices[0] for candidate in candidates if candidate.rewrite == inner_choice.NAME]
     found: dict[str, float] = {}
     for candidate in candidates:
@@ -54,8 +52,7 @@ def group_by_portion(candidates: Sequence[Candidate]) -> dict[str, float]:
 
 
 def find_choices(graphs: Sequence[MadeGraph], highest: Risk, *, isolated: bool = True) -> dict[str, Candidate]:
-    """The inner compilers, and their options, that could matter to any of the graphs, by name: those that may be tried
-    at this risk, as `frx_graph.compiler.plans.allowed` says."""
+    """Return the inner compilers, and their options, by name, that could matter to a graph and are allowed."""
     found = {one.choices[0]: one for graph in graphs for one in graph.untried}
     return {name: found[name] for name in filter_by_risk(found, highest, isolated=isolated)}
 
@@ -64,9 +61,7 @@ def apply_choice(
     choice: Candidate, graphs: Sequence[MadeGraph], rewrites: Sequence[str], propose: Propose
 ) -> tuple[MadeGraph, ...]:
     """Return a program's graphs for the compiler of `choice`, with the `rewrites` that measured times then favour.
-
-    Inductor with other options lays out graphs by itself, and is tried without rewrites.
-    """
+    Inductor with other options is tried without rewrites."""
     if inner_choice.changes_compiler(choice):
         return propose((choice,), rewrites)
     return tuple(replace(graph, applied=(choice,)) for graph in graphs)
@@ -78,10 +73,8 @@ def list_rewrites(portion: str) -> tuple[str, ...]:
 
 
 def find_known_portion(together: Sequence[Candidate], portion: str) -> tuple[Candidate, ...] | None:
-    """Return the proposal for `portion` alone if the proposal for all rewrites `together` shows it, else None.
-
-    Each rewrite sees the graph that earlier ones leave. So the first rewrites are the same as they would be alone.
-    """
+    """Return the proposal for `portion` alone if that for all rewrites `together` shows it, else None: the first
+    rewrites are the same as they would be alone."""
     own = list_rewrites(portion)
     last = max((ALL_REWRITES.index(one.rewrite) for one in together if one.rewrite in own), default=-1)
     if any(ALL_REWRITES.index(one.rewrite) < last for one in together if one.rewrite not in own):

@@ -79,17 +79,12 @@ def try_graph(
     rejected: frozenset[str] = frozenset(),
     seconds: float | None = None,
 ) -> tuple[Candidate, ...]:
-    """Return the candidates that were proved for `dynamo`, with its real `inputs`; empty if there is none.
-
-    Each trial's decision about the graph with this signature goes to `record` at once. Whenever this process ends, the
-    last promoted plan is therefore the fastest one that was proved. The end of the search is also recorded, under this
-    `environment`; a search without that record has not ended. Plans whose hash is in `rejected` are not tried again.
-    The search takes at most `seconds`, by default the policy's time budget.
-
-    Raises `TravelError` if the graph can be tried neither in another process nor in this one, and `TrialError` if it
-    does not run there. Also raises the errors of `record`: once a plan was rejected meanwhile, later ones are not
-    promoted.
-    """
+    """Return the candidates that were proved for `dynamo`, with its real `inputs`, within `seconds`; empty if there is
+    none. Each trial's decision goes to `record` at once, and in the end that of the search, under this `environment`.
+    So whenever this process ends, the last promoted plan is the fastest one that was proved. Plans whose hash is in
+    `rejected` are not tried again. Raises `TravelError` if the graph can be tried neither in another process nor in
+    this one, `TrialError` if it does not run there, and the errors of `record`: once a plan was rejected meanwhile,
+    later ones are not promoted."""
     deadline = time.monotonic() + (policy.time_budget_seconds if seconds is None else seconds)
     with contextlib.ExitStack() as stack:
         stack.enter_context(unwind_on_termination())
@@ -110,7 +105,7 @@ def try_graph(
             kind, reason = Kind.INCONCLUSIVE, "the time budget ended before all was tried"
         by = make_process_author(AUTOPILOT)
         record(decide_search(signature, environment, policy, kind, reason, by=by))
-    return kept.fastest
+    return () if kept.promotion is None else kept.promotion.candidates
 
 
 class _BudgetEndedError(Exception):
@@ -118,8 +113,7 @@ class _BudgetEndedError(Exception):
 
 
 class _GraphSearch:
-    """Tries the rewrites and compilers of one graph in order. `names` are those tried alone. Raises `TrialError` if the
-    graph does not run."""
+    """Tries the rewrites and compilers of one graph in order; `names` are those tried alone."""
 
     def __init__(self, base: Load, arms: _GraphArms, policy: TrialPolicy, deadline: float, progress: Progress) -> None:
         self._base = base
@@ -139,7 +133,7 @@ class _GraphSearch:
         are left out. Raises `_BudgetEndedError` if the time is over before all was tried."""
         kept: list[str] = []
         for name in self.names:
-            alone = self._propose_alone(name)
+            alone = self._propose_names([name])
             if not alone or make_recorded_plan(alone).hash in rejected:
                 continue
             trial = self._run_trial(alone, name)
@@ -147,22 +141,20 @@ class _GraphSearch:
                 kept.append(name)
             yield trial
         if len(kept) > 1:
-            together = self._propose_together(kept)
+            together = self._propose_names(kept)
             if together and make_recorded_plan(together).hash not in rejected:
                 yield self._run_trial(together, " and ".join(kept))
 
-    def _propose_alone(self, name: str) -> tuple[Candidate, ...]:
-        if name in self._choices:
-            return _get_only_graph(
-                apply_choice(self._choices[name], [self._graph], self._arms.rewrites, self._propose)
-            ).applied
-        known = find_known_portion(self._graph.applied, name)
-        return _get_only_graph(self._propose((), list_rewrites(name))).applied if known is None else known
-
-    def _propose_together(self, kept: Sequence[str]) -> tuple[Candidate, ...]:
-        if len(kept) == len(self._portions):
+    def _propose_names(self, names: Sequence[str]) -> tuple[Candidate, ...]:
+        """Return the candidates of one compiler, or of these rewrites, which no proposal so far may show."""
+        if (choice := self._choices.get(names[0])) is not None:
+            return _get_only_graph(apply_choice(choice, [self._graph], self._arms.rewrites, self._propose)).applied
+        known = find_known_portion(self._graph.applied, names[0]) if len(names) == 1 else None
+        if known is not None:
+            return known
+        if len(names) == len(self._portions):
             return self._graph.applied
-        rewrites = [rewrite for name in kept for rewrite in list_rewrites(name)]
+        rewrites = [rewrite for name in names for rewrite in list_rewrites(name)]
         return _get_only_graph(self._propose((), rewrites)).applied
 
     def _propose(self, choice: tuple[Candidate, ...], rewrites: Sequence[str]) -> tuple[MadeGraph, ...]:
@@ -237,11 +229,7 @@ class _DecisionRecorder:
     record: Record
     ratio: float = 0.0
     promotion: Decision | None = None
-
-    @property
-    def fastest(self) -> tuple[Candidate, ...]:
-        """The fastest promoted candidates; empty if none."""
-        return () if self.promotion is None else self.promotion.candidates
+    """Of the fastest plan so far."""
 
     def record_trial(self, trial: _RecordedTrial) -> None:
         """Record a trial. The last promoted plan is active, so after a slower one the fastest is promoted once more, in
@@ -253,16 +241,10 @@ class _DecisionRecorder:
             self.record(decisions)
             self.promotion, self.ratio = decisions[-1], trial.ratio
         else:
-            self.record((*decisions, self._promote_again(self.promotion)))
-
-    def _promote_again(self, promotion: Decision) -> Decision:
-        return promotion.make_follow_up(
-            Kind.PROMOTED,
-            reason=f"once more, so that it is active: the fastest plan promoted so far, {self.ratio:.3f}",
-            by=make_process_author(AUTOPILOT),
-            at=datetime.now(UTC),
-            policy=self.policy.hash,
-        )
+            reason = f"once more, so that it is active: the fastest plan promoted so far, {self.ratio:.3f}"
+            by, now = make_process_author(AUTOPILOT), datetime.now(UTC)
+            again = self.promotion.make_follow_up(Kind.PROMOTED, reason=reason, by=by, at=now, policy=self.policy.hash)
+            self.record((*decisions, again))
 
     def _make_decisions(self, trial: _RecordedTrial) -> tuple[Decision, ...]:
         if trial.run.environment is None:

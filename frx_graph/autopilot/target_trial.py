@@ -3,7 +3,6 @@ trials."""
 
 from __future__ import annotations
 
-import difflib
 import functools
 import itertools
 import time
@@ -13,7 +12,7 @@ from dataclasses import dataclass, replace
 from frx_graph.autopilot.proposals import apply_choice, find_choices, group_by_portion, list_rewrites, propose_rewrites
 from frx_graph.autopilot.trial_decisions import decide_graph
 from frx_graph.compiler.plans import ALL_REWRITES, filter_by_risk, make_recorded_plan
-from frx_graph.errors import OptionError, TrialError
+from frx_graph.errors import OptionError, TrialError, suggest_name
 from frx_graph.ledger.decision import Author, Decision
 from frx_graph.passes.inner_choice import CHOICES
 from frx_graph.records import Candidate, Risk
@@ -65,8 +64,7 @@ class TargetTrial:
 
     @property
     def promotes(self) -> bool:
-        """True if the result may be applied. The gain of several graphs proves none of them: one may have become
-        slower."""
+        """True if the result may be applied: of several graphs, one may have become slower."""
         return self.run.verdict.outcome is Outcome.PROMOTE and len(self.plans) < 2
 
 
@@ -153,9 +151,8 @@ def _select_candidate(
     found = group_by_portion(_collect_candidates(graphs))
     if name not in found:
         known = sorted({*found, *choices})
-        near = difflib.get_close_matches(name, known, n=1)
-        listed = f"candidates: {', '.join(known)}" if known else "measured times favour no rewrite here"
-        raise OptionError(f"no candidate {name!r}", f"did you mean {near[0]!r}?" if near else listed)
+        hint = suggest_name(name, known, "candidates") if known else "measured times favour no rewrite here"
+        raise OptionError(f"no candidate {name!r}", hint)
     return graphs if len(found) == 1 else propose(base, list_rewrites(name))
 
 
@@ -190,11 +187,8 @@ def build_matrix(
     against_itself: bool,
     policy: TrialPolicy,
 ) -> tuple[TrialJob, ...]:
-    """Return all combinations of targets, shapes, types and candidates, without duplicates.
-
-    Each trial has the full time budget of the policy. Without shapes or types, the target's are used; without
-    candidates, all are tried together.
-    """
+    """Return all combinations without duplicates; each trial has the full time budget. Without shapes or types, the
+    target's are used; without candidates, all are tried together."""
     tried = tuple(dict.fromkeys(candidates)) or (None,)
     return tuple(
         TrialJob(

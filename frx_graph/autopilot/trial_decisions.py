@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 
 from frx_graph.compiler.code_fingerprint import compute_environment_key
@@ -35,11 +35,8 @@ def decide_graph(
     by: Author,
     others: int = 0,
 ) -> tuple[Decision, ...]:
-    """Return the events in order, for one append to the ledger. `document` is the trial's.
-
-    `others` is the number of other plans in the same trial. If there are any, the verdict is about all of them
-    together, so no verdict event follows for one.
-    """
+    """Return the events in order, for one append. If there are `others`, plans in the same trial whose document is
+    `document`, the verdict is about all of them, and no verdict event follows for one."""
     reason = format_reason(verdict.reason)
     why = _TRIAL_ONLY if any(one.rewrite == INNER_CHOICE for one in candidates) else _TIMES
     proposed = _propose(signature, compute_environment_key(environment.setup), policy, why, by, candidates)
@@ -73,10 +70,8 @@ def _propose(
         environment=environment,
         plan=make_recorded_plan(candidates).hash,
         reason=reason,
-        decided_by=by.decided_by,
-        host=by.host,
-        process_id=by.process_id,
         recorded_at=datetime.now(UTC),
         policy=policy.hash,
         candidates=candidates,
+        **asdict(by),
     )

@@ -9,12 +9,7 @@ and would decide differently, reads the earlier decision. There are three regist
     validated      all ranks find the plan valid; or the ranks that do not, and the reason
     acknowledged   all ranks have read the validation, and so were alive then
 
-Collectives of the default group block until its timeout, usually half an hour, and then NCCL's end the process. They
-are matched by order, so a collective of frx would meet one of the program on a rank that compiles something else.
-Creating a second group needs all ranks. A rank can leave a register, but not a collective. Inside a compiler, a
-collective would also run on fake tensors.
-
-docs/distributed.md has the guarantees and their limits.
+docs/distributed.md has the guarantees and their limits, docs/internals/agreement.md why no collective would do.
 """
 
 from __future__ import annotations
@@ -39,12 +34,9 @@ Validate = Callable[[bytes], str | None]
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """The result of a proposal.
-
-    `plan` is applied by every rank from now on; None is the baseline, for `reason`. `dissenters` are the ranks of the
-    default group that caused that; of silent ones the first 16. `silent`: a rank has not answered in time, and asking
-    again may wait again. Not `certain`: the store was lost, and this rank cannot know whether others have agreed.
-    """
+    """The result: the `plan` that every rank applies from now on, or None for the baseline, for `reason`. `dissenters`
+    are the ranks that caused that; of silent ones the first 16. `silent`: a rank has not answered in time, and may not
+    again. Not `certain`: the store was lost, and others may have agreed."""
 
     plan: bytes | None
     reason: str
@@ -54,16 +46,12 @@ class Agreement:
 
 
 def agree(proposal: Propose, valid: Validate, *, about: str, seconds: float) -> Agreement:
-    """Return what all ranks agree on when the first one proposes a plan for `about`.
-
-    Every rank must call this for the same `about`, such as a graph's signature, equally often. `proposal` runs on the
-    first rank, and returns None for no plan. `valid` runs on all, and returns an objection to a plan, or None.
-    Exceptions of either are a dissent; `KeyboardInterrupt` and `SystemExit` are also raised. Both run in the calling
-    thread, and cannot be interrupted.
-
-    Beside their time this takes at most `seconds`, and twice `GRACE_SECONDS` if the store does not answer. A lost store
-    raises nothing. Without other ranks it returns at once.
-    """
+    """Return what all ranks agree on when the first one proposes a plan for `about`. Every rank must call this for the
+    same `about`, such as a graph's signature, equally often. `proposal` runs on the first rank, and returns None for no
+    plan. `valid` runs on all, and returns an objection, or None. Their exceptions are a dissent; `KeyboardInterrupt`
+    and `SystemExit` are also raised. Beside their time, which nothing cuts short, this takes at most `seconds`, and
+    twice `GRACE_SECONDS` if the store does not answer. A lost store raises nothing. Without other ranks it returns at
+    once."""
     if not has_several_ranks():
         return _decide_alone(proposal, valid)
     ranks = range(dist.get_world_size())
@@ -79,7 +67,7 @@ def agree(proposal: Propose, valid: Validate, *, about: str, seconds: float) -> 
 
 def negotiate(voter: Voter, proposal: Propose, valid: Validate) -> Agreement:
     """Offer or receive a plan, and vote on it, until the offer is of this life. Raises what the store raises."""
-    offer = _make_offer(proposal, voter.rank) if voter.is_first() else None
+    offer = _make_offer(proposal, voter.rank) if voter.rank == voter.ranks[0] else None
     while True:
         offered = voter.call(voter.receive_offer if offer is None else partial(voter.offer, offer))
         plan = offered.decode_plan()

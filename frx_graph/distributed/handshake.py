@@ -29,20 +29,16 @@ _TOPIC = "which graphs have a plan"
 
 
 def may_have_plans(options: BackendOptions) -> bool:
-    """Return False if no graph can have a plan, since this rank, or of several ranks the first, has no ledger.
-
-    Raises as `Handshake.ensure_done` does, or `OptionError`.
-    """
+    """Return False if no graph can have a plan: this rank, or of several the first, has no ledger. Raises
+    `OptionError`, and what `Handshake.ensure_done` raises."""
     if has_several_ranks():
         return bool(get_handshake().ensure_done(options).signatures)
     return may_exist(read_advise_config(Path.cwd()).ledger)
 
 
 class Handshake:
-    """The ranks' knowledge of each other in one default process group.
-
-    `signatures` identify the graphs for which the first rank's ledger has ever promoted a plan.
-    """
+    """The ranks' knowledge of each other in one default process group. `signatures` identify the graphs for which the
+    first rank's ledger has ever promoted a plan."""
 
     def __init__(self) -> None:
         self.signatures: frozenset[str] = frozenset()
@@ -52,11 +48,8 @@ class Handshake:
         self._lock = threading.RLock()
 
     def ensure_done(self, options: BackendOptions) -> Handshake:
-        """Shake hands the first time.
-
-        Raises `AgreementError` if that fails, on the ranks that report it. Raises `OptionError` or `PolicyError` for
-        this rank's project file once the others know of it.
-        """
+        """Shake hands the first time. Raises `AgreementError` on the ranks that report a failure, and `OptionError` or
+        `PolicyError` for this rank's project file once the others know of it."""
         with self._lock:
             if not self._is_done:
                 self._is_done = True
@@ -74,10 +67,8 @@ class Handshake:
         proposal: Callable[[], bytes | None],
         valid: Callable[[bytes], str | None],
     ) -> bytes | None:
-        """Return the plan that all ranks apply, or None. Takes the arguments of `agree`.
-
-        If they disagree, raises `AgreementError` on the first rank and on those that caused it.
-        """
+        """Return the plan that all ranks apply, or None. Raises `AgreementError`, if they disagree, on the first rank
+        and on those that caused it."""
         if self._closed:
             return None
         found = agree(proposal, valid, about=topic, seconds=seconds)
@@ -96,7 +87,11 @@ class Handshake:
         def propose() -> bytes | None:
             if wrong is not None:
                 raise wrong
-            signatures = _read_promoted_signatures(config)
+            signatures: tuple[str, ...] = ()
+            if may_exist(config.ledger):
+                from frx_graph.ledger.fast_path import read_promoted_signatures
+
+                signatures = read_promoted_signatures(config.ledger)
             if not signatures and options.mode == "apply":
                 return None
             greeting = _Greeting(options=describe_options(options, policy), signatures=signatures)
@@ -128,14 +123,6 @@ class _Greeting(BaseModel):
 
     options: dict[str, str]
     signatures: tuple[str, ...]
-
-
-def _read_promoted_signatures(config: AdviseConfig) -> tuple[str, ...]:
-    if not may_exist(config.ledger):
-        return ()
-    from frx_graph.ledger.fast_path import read_promoted_signatures
-
-    return read_promoted_signatures(config.ledger)
 
 
 _handshakes: WeakKeyDictionary[dist.ProcessGroup, Handshake] = WeakKeyDictionary()

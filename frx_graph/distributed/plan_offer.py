@@ -17,10 +17,8 @@ _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
 class PlanOffer(BaseModel):
-    """A plan for the graph with this `signature` in this `environment`, made by this `code`, compiled with `options`.
-
-    `plan` is its hash; None if the first rank has none yet, and is about to search for one.
-    """
+    """The first rank's offer of `plan`, a hash, for the graph with this `signature` in this `environment`, made by this
+    `code` under `options`; None if it is about to search for one."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -57,22 +55,21 @@ class PlanOffer(BaseModel):
         """Return the objection to this offer on a rank that would offer `own`; None if there is none."""
         if (differs := find_difference(self.options, own.options)) is not None:
             return differs
-        if self.signature != own.signature:
-            return f"its graph is {own.signature}, not {self.signature}"
-        if self.code != own.code:
-            return f"its code of frx_graph is {own.code}, not {self.code}"
-        if self.environment != own.environment:
-            return f"its environment is {own.environment}, not {self.environment}"
+        for what, theirs, ours in (
+            ("graph", self.signature, own.signature),
+            ("code of frx_graph", self.code, own.code),
+            ("environment", self.environment, own.environment),
+        ):
+            if theirs != ours:
+                return f"its {what} is {ours}, not {theirs}"
         if self.plan is not None and (made := self.make_plan().hash) != self.plan:
             return f"it makes plan {made} of the candidates of {self.plan}"
         return None
 
 
 def describe_options(options: BackendOptions, policy: TrialPolicy) -> dict[str, str]:
-    """Return the options that all ranks must share, as texts that are equal in every process.
-
-    The policy is one of them if the autopilot may run trials by it.
-    """
+    """Return the options that all ranks must share, as texts that are equal in every process: with the policy, if the
+    autopilot may run trials by it."""
     found = {name: getattr(options, name) for name in ("mode", "inner", "inner_mode")}
     found["inner_options"] = sorted(options.inner_options.items())
     found["policy"] = policy.hash if options.mode == "autopilot" else None

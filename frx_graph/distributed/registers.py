@@ -10,6 +10,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -78,35 +79,27 @@ class Registers:
     def settle(self, key: str, verdict: Verdict, *, instead_of: Verdict | None = None) -> Verdict:
         """Write `verdict` unless the register has another content than `instead_of`; return the content."""
         text = verdict.encode()
-        found = self._store.compare_set(key, "" if instead_of is None else instead_of.encode(), text)
+        found = self.store.compare_set(key, "" if instead_of is None else instead_of.encode(), text)
         if found == text.encode():
             # Without libuv, a `TCPStore` wakes no waiters for what `compare_set` writes. The content stays the same.
-            self._store.set(key, text)
+            self.store.set(key, text)
         return Verdict.decode(found)
 
     def wait(self, key: str, seconds: float) -> None:
         """Wait until the register is written; raise `RuntimeError` if it is not, or the connection is lost."""
-        self._store.wait([key], timedelta(seconds=seconds))
+        self.store.wait([key], timedelta(seconds=seconds))
 
     def read(self, key: str) -> Verdict:
         """Return the content of a register that is written."""
-        return Verdict.decode(self._store.get(key))
-
-    def cast_vote(self, key: str, vote: str) -> bool:
-        """Write `vote`; return False if another one was cast under this key."""
-        found: bytes = self._store.compare_set(key, "", vote)
-        return found == vote.encode()
-
-    def count_vote(self, key: str) -> int:
-        """Return how many votes were counted under this key, this one included."""
-        return int(self._store.add(key, 1))
+        return Verdict.decode(self.store.get(key))
 
     def have_voted(self, keys: Sequence[str]) -> bool:
         """Return whether votes were cast under all of the keys."""
-        return bool(self._store.check(list(keys)))
+        return bool(self.store.check(list(keys)))
 
     @property
-    def _store(self) -> Store:
+    def store(self) -> Store:
+        """The connected store."""
         if self._closed:
             raise TimeoutError("this rank has given up")
         if self._connection is None:
@@ -115,27 +108,20 @@ class Registers:
 
 
 def call_with_timeout(call: Callable[[], Answer], seconds: float) -> Answer:
-    """Return what `call` returns, or raise what it raises; raise `TimeoutError` after `seconds`.
-
-    It runs in a thread, since a store on a machine that has gone silent never answers, and cannot be interrupted.
-    """
-    answers: list[Answer] = []
-    errors: list[BaseException] = []
+    """Return what `call` returns, or raise what it raises; raise `TimeoutError` after `seconds`. It runs in a thread,
+    since a store on a silent machine never answers."""
+    answer: Future[Answer] = Future()
 
     def run() -> None:
         try:
-            answers.append(call())
+            answer.set_result(call())
         except BaseException as error:  # noqa: BLE001 - raised again by the caller
-            errors.append(error)
+            answer.set_exception(error)
 
-    thread = threading.Thread(target=run, name="frx-agreement", daemon=True)
-    thread.start()
-    thread.join(seconds)
-    if errors:
-        raise errors[0]
-    if not answers:
+    threading.Thread(target=run, name="frx-agreement", daemon=True).start()
+    if not wait([answer], seconds).done:
         raise TimeoutError("the store does not answer")
-    return answers[0]
+    return answer.result()
 
 
 _counts: WeakKeyDictionary[dist.ProcessGroup, Counter[str]] = WeakKeyDictionary()

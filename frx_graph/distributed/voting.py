@@ -51,10 +51,6 @@ class Voter:
         self._life = ""
         self._ended_lives: set[str] = set()
 
-    def is_first(self) -> bool:
-        """Return whether this rank makes the offer."""
-        return self.rank == self.ranks[0]
-
     def call(self, ask: Callable[[], Answer]) -> Answer:
         """Return what `ask` returns; raise `TimeoutError` if it takes `GRACE_SECONDS` beyond this rank's time."""
         return call_with_timeout(ask, max(0.0, self._count_seconds_left()) + GRACE_SECONDS)
@@ -89,12 +85,10 @@ class Voter:
         return found
 
     def receive_offer(self) -> Verdict:
-        """Return the first rank's offer in this life.
-
-        An offer that was written before this process began is of an earlier life. If clocks differ, this may be wrong
-        either way. Then this rank's time passes, and there is no plan; nothing worse happens. A rank that finds its own
-        vote cast knows that the life has ended. If none does, all that vote now have lived since the offer.
-        """
+        """Return the first rank's offer in this life: one that was written before this process began is of an earlier
+        life. If clocks differ, this may be wrong either way; then this rank's time passes, and there is no plan. A rank
+        that finds its own vote cast knows that the life has ended. If none does, all that vote now have lived since the
+        offer."""
         found = self.await_verdict(_OFFERED)
         while self._has_ended(found):
             if self._count_seconds_left() <= 0:
@@ -107,9 +101,7 @@ class Voter:
 
     def vote(self, objection: str | None) -> Verdict:
         """Return the verdict on the plan, with this rank's vote: if all find it valid, whether all have read that.
-
-        Raises `EarlierLifeError` if this rank's vote was cast by an earlier process.
-        """
+        Raises `EarlierLifeError` if an earlier process has cast this vote."""
         late = objection is None and self._count_seconds_left() < 0
         if late:
             objection = f"needed longer than {self._seconds:g} s"
@@ -127,9 +119,11 @@ class Voter:
 
     def collect_votes(self, register: str) -> Verdict:
         """Vote yes, and return the verdict, which the last rank to vote settles."""
-        if not self._registers.cast_vote(self._format_vote_key(register, self.rank), self._own_vote):
+        store = self._registers.store
+        cast = store.compare_set(self._format_vote_key(register, self.rank), "", self._own_vote)
+        if cast != self._own_vote.encode():
             raise self._end_life()
-        if self._registers.count_vote(f"{self._format_key(register)}/votes") == len(self.ranks):
+        if store.add(f"{self._format_key(register)}/votes", 1) == len(self.ranks):
             return self._registers.settle(self._format_key(register), self._accept())
         return self.await_verdict(register)
 

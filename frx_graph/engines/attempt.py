@@ -7,6 +7,7 @@ the requesting process's variables that affect kernels and threads.
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import errno
 import hashlib
@@ -51,8 +52,7 @@ class ProcessorPart:
     def select_processors(
         self, usable: Collection[int], core: Callable[[int], Collection[int]] = read_siblings
     ) -> frozenset[int]:
-        """Return the part's processors, which are neighbours. Those of one `core` stay together, since they slow each
-        other down."""
+        """Return the part's processors, which are neighbours. Those of one `core` stay together."""
         ordered = sorted(usable, key=lambda processor: (min(core(processor)), processor))
         size = max(1, len(ordered) // self.parts)
         begin = self.number * size % len(ordered)
@@ -143,19 +143,15 @@ def _run_process(task: Task) -> Answer:
             # The answer is valid even if the process does not end by itself.
             wait_for_exit(process, _UNWINDING_SECONDS)
             output.join()
-        if (found := _decode_answer(answer)) is not None:
-            return found
+        # A part of a pickle may raise anything: the process ended while it wrote.
+        with contextlib.suppress(Exception):
+            found = pickle.loads(answer)
+            if isinstance(found, Answer):
+                return found
+        code = process.returncode
+        ended = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
         last = output.get_tail().strip().splitlines()[-1:]
-        return Answer(task.attempt, Ending.LOST, ": ".join((f"its process {_describe_exit(process)}", *last)))
-
-
-def _decode_answer(answer: bytes) -> Answer | None:
-    """Return None if the answer is cut off: its process ended while it wrote."""
-    try:
-        found = pickle.loads(answer)
-    except Exception:  # noqa: BLE001 - a part of a pickle may raise anything
-        return None
-    return found if isinstance(found, Answer) else None
+        return Answer(task.attempt, Ending.LOST, ": ".join((f"its process {ended}", *last)))
 
 
 def _read_answer(process: subprocess.Popen[bytes]) -> bytes:
@@ -177,11 +173,6 @@ def _build_environment(task: Task) -> Mapping[str, str]:
     # Ray hides the GPUs of other tasks only from tasks that hold some.
     hidden = {} if task.gpus else {"CUDA_VISIBLE_DEVICES": ""}
     return {**own, **dict(task.variables), **hidden, **extend_pythonpath(own)}
-
-
-def _describe_exit(process: subprocess.Popen[bytes]) -> str:
-    code = process.returncode
-    return f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
 
 
 def hash_trial_code() -> str:

@@ -41,8 +41,12 @@ def run_attempt_process(parent: int) -> None:
 
 def _answer_task(task: Task) -> Answer:
     try:
-        if (unfit := _check_fitness(task)) is not None:
-            return unfit
+        # The measurements of an unfit node would not be comparable.
+        if hash_trial_code() != task.code:
+            unfit = "it has other code of frx-graph"
+            return Answer(task.attempt, Ending.UNFIT, unfit, "install the same on all nodes")
+        if task.environment is not None and hash_node_environment() != task.environment:
+            return Answer(task.attempt, Ending.UNFIT, "its environment is another than the baseline's")
         job = pickle.loads(task.job)
         return Answer(task.attempt, Ending.RETURNED, value=pickle.dumps(job(lambda _: None)))
     except FrxError as error:
@@ -51,21 +55,9 @@ def _answer_task(task: Task) -> Answer:
         return Answer(task.attempt, Ending.BROKEN, traceback.format_exc())
 
 
-def _check_fitness(task: Task) -> Answer | None:
-    """Return the answer of an unfit node, whose measurements would not be comparable; None if it is fit."""
-    if hash_trial_code() != task.code:
-        return Answer(task.attempt, Ending.UNFIT, "it has other code of frx-graph", "install the same on all nodes")
-    if task.environment is not None and hash_node_environment() != task.environment:
-        return Answer(task.attempt, Ending.UNFIT, "its environment is another than the baseline's")
-    return None
-
-
 def hash_node_environment() -> str:
-    """Return sixteen hexadecimal digits that identify this node's processor, versions, settings and GPUs.
-
-    Measurements are valid on all nodes with the same digits. CUDA is not initialised, since that would take memory of
-    the measured GPU.
-    """
+    """Return sixteen hexadecimal digits for this node's processor, versions, settings and GPUs: with the same, nodes
+    are comparable. CUDA is not initialised, which would take memory of the measured GPU."""
     # These import torch, which counts the processors that `ProcessorPart.take` leaves.
     import torch
 

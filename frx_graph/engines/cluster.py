@@ -21,8 +21,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The part of a node that one trial uses exclusively: processors, GPUs, and a share of the node's one measuring
-    slot."""
+    """The processors, GPUs and share of a node's one measuring slot that one trial uses exclusively."""
 
     cpus: float
     gpus: float
@@ -63,8 +62,7 @@ class Cluster(Protocol):
     def wait(
         self, reservations: Collection[Reservation], running: Collection[Running], seconds: float
     ) -> tuple[tuple[Reservation, ...], tuple[Running, ...]]:
-        """Return the reservations that were granted and the tasks that have ended, as soon as there is one, or after
-        `seconds`."""
+        """Return the reservations that were granted and the tasks that have ended, within `seconds`."""
 
     def get_answer(self, running: Running) -> Answer:
         """Return the answer of a task that has ended: LOST if its node, its process or a cancellation ended it, UNFIT

@@ -49,10 +49,7 @@ class MeasuringSlots:
         self.free.append(reservation)
 
     def take(self, avoided: frozenset[str]) -> Reservation | None:
-        """Return a free place, on a node that is not `avoided` if there is one.
-
-        None if such a node exists but has no free place, since one will become free.
-        """
+        """Return a free place, on a node that is not `avoided` if one exists; None if it has none now."""
         elsewhere = {place.node.id for place in self.all} - avoided - self.unfit.keys()
         best = next((place for place in self.free if not elsewhere or place.node.id in elsewhere), None)
         if best is not None:
@@ -87,8 +84,7 @@ class MeasuringSlots:
 
 
 def divide_node(node: Node, holding: Holding) -> Iterator[Share]:
-    """Yield the parts of a node. Processors are never shared by two trials, nor by a trial and another program of the
-    cluster."""
+    """Yield the parts of a node. No two trials, nor a trial and another program, share processors."""
     if holding is Holding.GPU:
         count = int(node.gpus)
         for number in range(count):

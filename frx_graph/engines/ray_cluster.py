@@ -33,10 +33,8 @@ _LOCAL = "local"
 
 @contextlib.contextmanager
 def connect_ray(address: str | None, working_dir: Path | None = None) -> Iterator[RayCluster]:
-    """The cluster at `address`; None: that of `RAY_ADDRESS`, or else one of this machine alone, which ends with the
-    block. `working_dir` is sent to all nodes.
-
-    Raises `OptionError` if Ray is not installed, or there is no such cluster."""
+    """Connect to the cluster at `address`, else `RAY_ADDRESS`, else a new one of this machine that ends with the block,
+    and send it `working_dir`. Raises `OptionError` without Ray or such a cluster."""
     # Before the import, which reads them: nothing is sent to anybody, in no cluster that is begun here.
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     address = address or os.environ.get("RAY_ADDRESS") or _LOCAL
@@ -53,13 +51,17 @@ def connect_ray(address: str | None, working_dir: Path | None = None) -> Iterato
         raise OptionError("--engine ray: this process is connected to a Ray cluster already", "ray.shutdown() first")
     # Ray prints its messages to standard output, where documents go.
     with contextlib.redirect_stdout(io.StringIO()):
+        handler = signal.getsignal(signal.SIGTERM)
         try:
-            with _keep_sigterm_handler():
-                _connect(ray, address, working_dir)
+            _connect(ray, address, working_dir)
         except (ConnectionError, OSError, ValueError, RuntimeError, ImportError) as error:
             raise OptionError(
                 f"Ray at {address}: {summarize_error(error)}", "ray start --head begins a cluster"
             ) from error
+        finally:
+            # Ray replaces it, where a thread may.
+            if threading.current_thread() is threading.main_thread():
+                signal.signal(signal.SIGTERM, handler)
         try:
             yield RayCluster(ray)
         finally:
@@ -79,19 +81,6 @@ def _connect(ray: Any, address: str, working_dir: Path | None) -> None:
     ray.init(address=address, **quiet)
 
 
-@contextlib.contextmanager
-def _keep_sigterm_handler() -> Iterator[None]:
-    """Restore the handler of SIGTERM, which Ray replaces."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
 class RayCluster:
     """A `Cluster`. `ray` is the module, connected."""
 
@@ -104,15 +93,10 @@ class RayCluster:
 
     def list_nodes(self) -> tuple[Node, ...]:
         """Return the nodes that are alive."""
+        alive = [(one, one["Resources"]) for one in self.ray.nodes() if one["Alive"]]
         return tuple(
-            Node(
-                one["NodeID"],
-                one["NodeManagerAddress"],
-                one["Resources"].get("CPU", 0.0),
-                one["Resources"].get("GPU", 0.0),
-            )
-            for one in self.ray.nodes()
-            if one["Alive"]
+            Node(one["NodeID"], one["NodeManagerAddress"], has.get("CPU", 0.0), has.get("GPU", 0.0))
+            for one, has in alive
         )
 
     def reserve(self, node: Node, share: Share) -> Reservation:

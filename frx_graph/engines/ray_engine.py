@@ -57,51 +57,45 @@ class _QueuedJob:
     """Nodes where it was lost."""
 
 
+@dataclass(frozen=True)
 class RayEngine:
-    """An `Engine`. Jobs run in `folder`, None if Ray sends the user's folder. Nodes must have `environment`; None:
-    any."""
+    """Run jobs in `folder` (None: as Ray sends it) on nodes that have the `environment` (None: any)."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        holding: Holding,
-        *,
-        folder: Path | None = None,
-        environment: str | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._cluster = cluster
-        self._holding = holding
-        self._folder = folder
-        self._environment = environment
-        self._clock = clock
+    cluster: Cluster
+    holding: Holding
+    folder: Path | None = None
+    environment: str | None = None
+    clock: Callable[[], float] = time.monotonic
 
     def run(self, jobs: Sequence[Job[T]], progress: Progress) -> Generator[JobResult[T]]:
         """Yield results as jobs finish."""
-        slots = MeasuringSlots(self._cluster, self._holding)
+        slots = MeasuringSlots(self.cluster, self.holding)
         waiting = deque(_QueuedJob(number) for number in range(len(jobs)))
         running: dict[Running, _QueuedJob] = {}
-        gone = GoneNodes(self._clock)
-        deadline = self._clock()
+        gone = GoneNodes(self.clock)
+        deadline = self.clock()
         try:
             while waiting or running:
-                nodes = self._cluster.list_nodes()
-                answers = self._give_up_lost(
-                    gone.find_gone({one.reservation.node.id for one in running}, {node.id for node in nodes}), running
-                )
+                nodes = self.cluster.list_nodes()
+                away = gone.find_gone({one.reservation.node.id for one in running}, {node.id for node in nodes})
+                # The cluster may report the attempts on nodes that have gone late, or never.
+                lost = [one for one in running if one.reservation.node.id in away]
+                if lost:
+                    self.cluster.cancel(lost)
+                answers = {one: Answer(one.attempt, Ending.LOST, "its node has gone") for one in lost}
                 if not answers:
                     if not waiting:
                         slots.release_idle()
                     elif slots.reserve_nodes(nodes):
-                        deadline = self._clock() + _NO_NODE_SECONDS
-                    elif _are_all_unfit(nodes, slots) or self._clock() >= deadline:
+                        deadline = self.clock() + _NO_NODE_SECONDS
+                    elif _are_all_unfit(nodes, slots) or self.clock() >= deadline:
                         while waiting:
                             yield JobResult(waiting.popleft().number, _make_nowhere_error(nodes, slots), None)
                     for job in tuple(waiting):
                         if (place := slots.take(job.avoided)) is not None:
                             waiting.remove(job)
                             task = self._make_task(jobs[job.number], place.share)
-                            running[self._cluster.start(place, task)] = job
+                            running[self.cluster.start(place, task)] = job
                     progress(_format_progress(jobs, waiting, running))
                     answers = self._collect_answers(running, slots)
                 for one, answer in answers.items():
@@ -112,7 +106,7 @@ class RayEngine:
                         waiting.append(judged)
         finally:
             try:
-                self._cluster.cancel(tuple(running))
+                self.cluster.cancel(tuple(running))
             finally:
                 slots.close()
 
@@ -121,26 +115,19 @@ class RayEngine:
             uuid.uuid4().hex[:12],
             pickle.dumps(job),
             hash_trial_code(),
-            None if self._folder is None else str(self._folder),
+            None if self.folder is None else str(self.folder),
             select_decisive_variables(os.environ),
-            self._environment,
+            self.environment,
             share.part,
             share.gpus > 0,
         )
 
-    def _give_up_lost(self, gone: Collection[str], running: Collection[Running]) -> dict[Running, Answer]:
-        """Give up the attempts on nodes that have gone: the cluster may report them late, or never."""
-        lost = [one for one in running if one.reservation.node.id in gone]
-        if lost:
-            self._cluster.cancel(lost)
-        return {one: Answer(one.attempt, Ending.LOST, "its node has gone") for one in lost}
-
     def _collect_answers(self, running: Collection[Running], slots: MeasuringSlots) -> dict[Running, Answer]:
         """Wait for a while until an attempt has ended, and return the answers of those that have."""
-        ours, ended = self._cluster.wait(tuple(slots.asked), tuple(running), _WAIT_SECONDS)
+        ours, ended = self.cluster.wait(tuple(slots.asked), tuple(running), _WAIT_SECONDS)
         for reservation in ours:
             slots.note_granted(reservation)
-        answers = {one: self._cluster.get_answer(one) for one in ended}
+        answers = {one: self.cluster.get_answer(one) for one in ended}
         assert all(answer.attempt == one.attempt for one, answer in answers.items())
         return answers
 

@@ -18,23 +18,18 @@ _ASSIGNING = _TARGETS | _DEFINITIONS | m.MatchAs() | m.MatchStar() | m.MatchMapp
 
 
 def find_model(loop: cst.For, module: cst.Module) -> str | None:
-    """Return the dotted name of the one model that the loop's body calls or passes on in every iteration. Returns None
-    if there is no such model, or there are several and none is called `model`. A model that the loop itself creates
-    does not count: it does not exist when the loop begins."""
+    """Return the dotted name of the one model, or the one called `model`, that the loop's body calls or passes on in
+    every iteration; None if there is none, or the loop itself creates it."""
     body = _UsedNames()
     loop.body.visit(body)
     assigned = _collect_assigned_names(loop.body) | collect_target_names(loop.target)
-    models = _USUAL_NAMES | _find_model_names(module)
+    calls = m.findall(module, m.Call(func=m.Attribute()))
+    names = [name_parts(call.func) for call in calls if isinstance(call, cst.Call)]
+    models = _USUAL_NAMES | {".".join(name[:-1]) for name in names if name[1:] and name[-1] in _METHODS_OF_MODELS}
     found = {".".join(name) for name in body.used if name[0] not in assigned and ({".".join(name), name[-1]} & models)}
     if len(found) > 1:
         found = {name for name in found if name.rpartition(".")[2] == "model"}
     return found.pop() if len(found) == 1 else None
-
-
-def _find_model_names(module: cst.Module) -> frozenset[str]:
-    calls = m.findall(module, m.Call(func=m.Attribute()))
-    parts = [name_parts(call.func) for call in calls if isinstance(call, cst.Call)]
-    return frozenset(".".join(name[:-1]) for name in parts if len(name) > 1 and name[-1] in _METHODS_OF_MODELS)
 
 
 @dataclass(slots=True)
@@ -51,17 +46,14 @@ class _UsedNames(cst.CSTVisitor):
             if m.matches(each, m.Name() | m.Attribute(value=m.Name())):
                 self.used.add(name_parts(each))
 
-    def visit_If(self, node: cst.If) -> None:  # noqa: ARG002, N802
+    def visit_If(self, node: cst.If | cst.IfExp) -> None:  # noqa: ARG002, N802
         self.branches += 1
 
-    def leave_If(self, original_node: cst.If) -> None:  # noqa: ARG002, N802
+    def leave_If(self, original_node: cst.If | cst.IfExp) -> None:  # noqa: ARG002, N802
         self.branches -= 1
 
-    def visit_IfExp(self, node: cst.IfExp) -> None:  # noqa: ARG002, N802
-        self.branches += 1
-
-    def leave_IfExp(self, original_node: cst.IfExp) -> None:  # noqa: ARG002, N802
-        self.branches -= 1
+    visit_IfExp = visit_If  # noqa: N815
+    leave_IfExp = leave_If  # noqa: N815
 
 
 def _collect_assigned_names(body: cst.CSTNode) -> frozenset[str]:

@@ -13,6 +13,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import libcst as cst
 import libcst.matchers as m
@@ -36,6 +37,7 @@ _PLAIN = re.compile(r"[^A-Za-z0-9._-]+")
 _PACKAGE = "frx_graph"
 _TIMED = cst.Attribute(value=cst.Name(_PACKAGE), attr=cst.Name("instrument_dataloader"))
 _Statement = cst.BaseStatement | cst.SimpleStatementLine
+_Body = TypeVar("_Body", cst.IndentedBlock, cst.Module)
 _COUNTING = "iter(range(10**12))"
 """Written without an import, since the script may use that name for something else."""
 _NAMES_OF_THE_COUNTER = ("frx_steps", "frx_graph_steps", "frx_graph_step_numbers")
@@ -78,7 +80,10 @@ def patch(script: Script) -> Patch | None:
     wrapped = module.visit(_LoopWrapper({loop.node: loop for loop in found.loops}, counter, module.config_for_parsing))
     assert isinstance(wrapped, cst.Module)
     counted = any(loop.step is None for loop in found.loops)
-    inserted = _make_statements(_derive_job_name(script), counter if counted else None, module.config_for_parsing)
+    job_name = _PLAIN.sub("-", script.path.stem).strip("-") or "training"
+    lines = [f"import {_PACKAGE}", f"{_PACKAGE}.init(job_name={json.dumps(job_name)})"]
+    lines += [f"{counter} = {_COUNTING}"] if counted else []
+    inserted = [_parse_line(f"{line}  {MARK}", module.config_for_parsing) for line in lines]
     at = _find_insertion_index(module, found.loops[0].node)
     text = wrapped.with_changes(body=(*wrapped.body[:at], *inserted, *wrapped.body[at:])).code + script.blank_end
     _check(script, text)
@@ -90,7 +95,10 @@ def remove_patch(script: Script) -> str | None:
     would leave invalid Python."""
     module = parse_script(script)
     taken = _PatchRemover()
-    text = _apply_transformer(module, taken) + script.blank_end
+    try:
+        text = cst.ensure_type(module.visit(taken), cst.Module).code + script.blank_end
+    except RecursionError as error:
+        raise ScriptError("the script is nested too deeply", _BY_HAND) from error
     if not taken.lines:
         return None
     try:
@@ -121,18 +129,6 @@ def _check(script: Script, text: str) -> None:
         raise ScriptError(f"{script.path} cannot be changed so that it can be undone", _BY_HAND)
 
 
-def _derive_job_name(script: Script) -> str:
-    return _PLAIN.sub("-", script.path.stem).strip("-") or "training"
-
-
-def _make_statements(job_name: str, counter: str | None, config: cst.PartialParserConfig) -> list[cst.BaseStatement]:
-    begin = f"{_PACKAGE}.init(job_name={json.dumps(job_name)})"
-    lines = [f"import {_PACKAGE}", begin]
-    if counter is not None:
-        lines.append(f"{counter} = {_COUNTING}")
-    return [_parse_line(f"{line}  {MARK}", config) for line in lines]
-
-
 def _parse_line(text: str, config: cst.PartialParserConfig) -> cst.BaseStatement:
     newline = config.default_newline if isinstance(config.default_newline, str) else "\n"
     statement = cst.parse_statement(text.replace("\n", newline) + newline, config=config)
@@ -141,8 +137,7 @@ def _parse_line(text: str, config: cst.PartialParserConfig) -> cst.BaseStatement
 
 
 def _find_insertion_index(module: cst.Module, loop: cst.For) -> int:
-    """Return the index after the last import at the top level, but before the statement that holds the first loop.
-    Without an import, it is after the docstring."""
+    """Return the index after the docstring and the last top-level import before the first loop."""
     at = 1 if module.get_docstring(clean=False) is not None else 0
     for index, statement in enumerate(module.body):
         if m.findall(statement, m.For()) and any(node is loop for node in m.findall(statement, m.For())):
@@ -184,8 +179,7 @@ class _LoopWrapper(cst.CSTTransformer):
 
 
 def _is_guard(statement: cst.BaseStatement) -> bool:
-    """Return True if the branch only ends the loop or the iteration, as `if step == max_steps: break` does. Such an
-    iteration is not a step."""
+    """Return True if the branch only ends the loop or the iteration, which is then not a step."""
     if not isinstance(statement, cst.If) or statement.orelse is not None:
         return False
     body = statement.body
@@ -229,8 +223,7 @@ class _PatchRemover(cst.CSTTransformer):
         original_node: cst.IndentedBlock,  # noqa: ARG002
         updated_node: cst.IndentedBlock,
     ) -> cst.IndentedBlock:
-        body, behind = self._drop_inserted(updated_node.body)
-        return updated_node.with_changes(body=body, footer=(*behind, *updated_node.footer))
+        return self._drop_inserted(updated_node)
 
     def leave_For(self, original_node: cst.For, updated_node: cst.For) -> cst.For:  # noqa: N802
         body = original_node.body
@@ -238,17 +231,17 @@ class _PatchRemover(cst.CSTTransformer):
         return updated_node.with_changes(iter=_unwrap_iterable(updated_node.iter)) if ours else updated_node
 
     def leave_Module(self, original_node: cst.Module, updated_node: cst.Module) -> cst.Module:  # noqa: ARG002, N802
-        body, behind = self._drop_inserted(updated_node.body)
-        return updated_node.with_changes(body=body, footer=(*behind, *updated_node.footer))
+        return self._drop_inserted(updated_node)
 
-    def _drop_inserted(self, statements: Sequence[_Statement]) -> tuple[list[_Statement], tuple[cst.EmptyLine, ...]]:
-        """Return the remaining statements, and the comments and blank lines after the last of them. Those around a
-        removed statement go before the next one."""
+    def _drop_inserted(self, node: _Body) -> _Body:
+        """Return the node with the remaining statements. Comments around a removed one go before the next one."""
         left: list[_Statement] = []
         carried: tuple[cst.EmptyLine, ...] = ()
+        statements: Sequence[_Statement] = node.body
         for statement in statements:
             block = _get_inserted_block(statement)
-            ours = block is not None or _is_inserted_line(statement)
+            line = isinstance(statement, cst.SimpleStatementLine) and _has_mark(statement.trailing_whitespace)
+            ours = block is not None or line
             self.lines += ours
             if ours:
                 carried = (*carried, *_get_leading_lines(statement))
@@ -257,7 +250,7 @@ class _PatchRemover(cst.CSTTransformer):
                 carried = ()
             if block is not None:
                 carried = tuple(block.footer)
-        return left, carried
+        return node.with_changes(body=left, footer=(*carried, *node.footer))
 
 
 def _get_inserted_block(statement: _Statement) -> cst.IndentedBlock | None:
@@ -265,10 +258,6 @@ def _get_inserted_block(statement: _Statement) -> cst.IndentedBlock | None:
     if not (isinstance(statement, cst.With) and isinstance(statement.body, cst.IndentedBlock)):
         return None
     return statement.body if _has_mark(statement.body.header) else None
-
-
-def _is_inserted_line(statement: _Statement) -> bool:
-    return isinstance(statement, cst.SimpleStatementLine) and _has_mark(statement.trailing_whitespace)
 
 
 def _get_leading_lines(statement: _Statement) -> Sequence[cst.EmptyLine]:
@@ -279,10 +268,3 @@ def _get_leading_lines(statement: _Statement) -> Sequence[cst.EmptyLine]:
 
 def _has_mark(space: cst.TrailingWhitespace) -> bool:
     return space.comment is not None and space.comment.value == MARK
-
-
-def _apply_transformer(module: cst.Module, transformer: cst.CSTTransformer) -> str:
-    try:
-        return cst.ensure_type(module.visit(transformer), cst.Module).code
-    except RecursionError as error:
-        raise ScriptError("the script is nested too deeply", _BY_HAND) from error

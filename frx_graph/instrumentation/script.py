@@ -81,9 +81,8 @@ def ignore_warnings() -> Iterator[None]:
 
 
 def parse_script(script: Script) -> cst.Module:
-    """Parse the script, with every blank and comment except its `blank_end`. Raises `ScriptError` if it is not Python
-    or is nested too deeply. It also refuses lines that end with a carriage return alone, which no current system
-    writes."""
+    """Parse the script, with every blank and comment except its `blank_end`. Raises `ScriptError` if it is not Python,
+    is nested too deeply, or ends a line with a carriage return alone."""
     try:
         with ignore_warnings():
             # Python parses first, since it limits the depth of nesting.
@@ -119,8 +118,7 @@ def replace_script(script: Script, text: str) -> None:
 
 
 def read_declared_encoding(data: bytes) -> str:
-    """Return the encoding that a script's first lines name: `utf-8` by default, `unknown` for a name that Python does
-    not know."""
+    """Return the encoding that a script names: `utf-8` by default, `unknown` if Python does not know it."""
     try:
         encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
     except (SyntaxError, ValueError):

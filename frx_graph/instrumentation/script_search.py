@@ -107,7 +107,6 @@ def _describe_script(path: Path, module: cst.Module) -> FoundScript | None:
 
 
 def _rank_script(script: FoundScript) -> tuple[bool, bool, int, str]:
-    """Return a smaller key for a likelier script: one with loops that can be wrapped, a usual name, or nearer to the
-    top."""
+    """Return a smaller key for a likelier script: with loops to wrap, a usual name, nearer to the top."""
     usual = script.path.stem.lower().startswith(_USUAL_NAMES)
     return script.line is None, not usual, len(script.path.parts), str(script.path)

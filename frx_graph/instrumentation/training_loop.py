@@ -63,7 +63,7 @@ def find_training_loops(wrapper: MetadataWrapper) -> LoopsFound:
     lines = wrapper.resolve(PositionProvider)
     parents = wrapper.resolve(ParentNodeProvider)
     chosen, left = [], []
-    for loop in evidence:
+    for loop in sorted(evidence, key=lambda each: lines[each].start.line):
         verdict = _classify_loop(loop, evidence)
         line = lines[loop].start.line
         if isinstance(verdict, str):
@@ -71,9 +71,7 @@ def find_training_loops(wrapper: MetadataWrapper) -> LoopsFound:
         elif verdict:
             assert isinstance(loop, cst.For)
             chosen.append(_describe_loop(loop, line, wrapper.module, _is_outermost(loop, parents)))
-    return LoopsFound(
-        tuple(sorted(chosen, key=lambda each: each.line)), tuple(sorted(left, key=lambda each: each.line))
-    )
+    return LoopsFound(tuple(chosen), tuple(left))
 
 
 def _classify_loop(loop: Loop, evidence: dict[Loop, Evidence]) -> bool | str:
@@ -112,10 +110,17 @@ def get_wrapping_call(iterable: cst.BaseExpression) -> cst.Call | None:
     return None if calls or first.star or first.keyword is not None else iterable
 
 
-def _is_over_numbers(loop: cst.For) -> bool:
-    iterable = loop.iter
+def _unwrap_iterable(loop: cst.For) -> tuple[list[str], cst.BaseExpression]:
+    """Return the names of the calls around the iterable, and what is in them."""
+    names, iterable = [], loop.iter
     while (around := get_wrapping_call(iterable)) is not None:
+        names.append(_get_call_name(around))
         iterable = around.args[0].value
+    return names, iterable
+
+
+def _is_over_numbers(loop: cst.For) -> bool:
+    _, iterable = _unwrap_iterable(loop)
     return isinstance(iterable, cst.Call) and _get_call_name(iterable) in _COUNTERS
 
 
@@ -123,20 +128,11 @@ def _get_call_name(call: cst.Call) -> str:
     return name_parts(call.func)[-1] if name_parts(call.func) else ""
 
 
-def _is_enumerated(loop: cst.For) -> bool:
-    iterable = loop.iter
-    while (around := get_wrapping_call(iterable)) is not None:
-        if _get_call_name(around) == "enumerate":
-            return True
-        iterable = around.args[0].value
-    return False
-
-
 def _describe_loop(loop: cst.For, line: int, module: cst.Module, once: bool) -> TrainingLoop:
     counts = _is_over_numbers(loop)
     counter: cst.BaseExpression | None = loop.target if counts else None
     batch: cst.BaseExpression | None = None if counts else loop.target
-    if not counts and _is_enumerated(loop):
+    if not counts and "enumerate" in _unwrap_iterable(loop)[0]:
         counter, batch = None, None
         if isinstance(loop.target, cst.Tuple) and len(loop.target.elements) == 2:
             counter, batch = (element.value for element in loop.target.elements)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import libcst as cst
@@ -28,11 +28,11 @@ Loop = cst.For | cst.While
 
 @dataclass(slots=True)
 class _CallSite:
-    """A call: its last name, the first and last names of the object whose method it is, and the loops around it. The
-    names are None for a function. Loops are those within the same function, outermost first."""
+    """A call, with the loops around it in the same function, outermost first."""
 
     name: str
     base: str
+    """The first name of the object whose method it is, as `owner` is its last; for a function, its own and None."""
     owner: str | None
     loops: tuple[Loop, ...]
     function: str | None
@@ -115,8 +115,7 @@ def _get_evidence(call: _CallSite, trains: dict[str, Evidence]) -> Evidence | No
 
 
 def _get_enclosing_loop(call: _CallSite) -> Loop | None:
-    """Return the innermost loop that does not iterate over the object whose method is called, unlike `for optimizer in
-    optimizers`."""
+    """Return the innermost loop that does not iterate over the object whose method is called."""
     for loop in reversed(call.loops):
         if not (isinstance(loop, cst.For) and call.base in collect_target_names(loop.target)):
             return loop
@@ -125,15 +124,10 @@ def _get_enclosing_loop(call: _CallSite) -> Loop | None:
 
 def collect_target_names(target: cst.BaseExpression) -> frozenset[str]:
     """Return the assigned names."""
-    return frozenset(name.value for name in _iterate_names(target))
-
-
-def _iterate_names(target: cst.BaseExpression) -> Iterator[cst.Name]:
     if isinstance(target, cst.Name):
-        yield target
-    elif isinstance(target, (cst.Tuple, cst.List)):
-        for element in target.elements:
-            yield from _iterate_names(element.value)
+        return frozenset({target.value})
+    elements = target.elements if isinstance(target, (cst.Tuple, cst.List)) else ()
+    return frozenset(name for element in elements for name in collect_target_names(element.value))
 
 
 def find_inner_loops(loop: Loop) -> Sequence[Loop]:

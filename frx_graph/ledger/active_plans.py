@@ -8,7 +8,10 @@ verdict comes between them.
 
 from __future__ import annotations
 
+import functools
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
@@ -16,7 +19,7 @@ from typing import Protocol
 
 from frx_graph.errors import LedgerError, LedgerRefusedError
 from frx_graph.ledger.decision import AUTOPILOT, Decision, Kind, RecordedEvent
-from frx_graph.ledger.event_document import NO_EVENT, record_event
+from frx_graph.ledger.event_document import NO_EVENT, read_event, record_event
 
 _P, _T, _I, _R = Kind.PROPOSED, Kind.TRIED, Kind.INCONCLUSIVE, Kind.REJECTED
 _M, _A, _B, _E = Kind.PROMOTED, Kind.APPLIED, Kind.ROLLED_BACK, Kind.EXPIRED
@@ -39,19 +42,6 @@ has two more rules."""
 
 STANDING = frozenset({Kind.PROMOTED, Kind.APPLIED})
 """The states in which a plan may be applied."""
-
-
-def get_next_state(state: Kind | None, kind: Kind, decided_by: str, *, was_promoted: bool) -> Kind | None:
-    """Return the state of a plan in `state` after a decision of this kind; None if it is not allowed.
-
-    The autopilot cannot propose a rolled-back plan again; a person can. Only plans that were once promoted can be
-    rolled back.
-    """
-    if state is Kind.ROLLED_BACK and kind is Kind.PROPOSED and decided_by == AUTOPILOT:
-        return None
-    if kind is Kind.ROLLED_BACK and not was_promoted:
-        return None
-    return TRANSITIONS[state].get(kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +77,17 @@ class PlanState:
         return self.state in STANDING
 
 
+def get_next_state(known: PlanState | None, kind: Kind, decided_by: str) -> Kind | None:
+    """Return the state of a plan after a decision; None if it is not allowed. The autopilot cannot propose a plan again
+    that was rolled back, and only plans that were once promoted can be rolled back."""
+    state = None if known is None else known.state
+    if state is Kind.ROLLED_BACK and kind is Kind.PROPOSED and decided_by == AUTOPILOT:
+        return None
+    if kind is Kind.ROLLED_BACK and (known is None or known.promoted is None):
+        return None
+    return TRANSITIONS[state].get(kind)
+
+
 @dataclass(frozen=True, slots=True)
 class PlanStates:
     """The states of all plans for one graph in one environment, and the steps that were not allowed."""
@@ -97,9 +98,8 @@ class PlanStates:
     @property
     def promoted(self) -> tuple[PlanState, ...]:
         """The plans that may be applied, last promoted first."""
-        return tuple(
-            sorted((plan for plan in self.plans.values() if plan.stands), key=_get_promotion_position, reverse=True)
-        )
+        standing = [plan for plan in self.plans.values() if plan.stands]
+        return tuple(sorted(standing, key=lambda plan: -plan.promoted.position if plan.promoted else 0))
 
     @property
     def current(self) -> PlanState | None:
@@ -109,7 +109,7 @@ class PlanStates:
     def find_objection(self, decision: Decision) -> str | None:
         """Return why this decision is not allowed now; None if it is."""
         known = self.plans.get(decision.plan)
-        if _get_next_state_of(known, decision.kind, decision.decided_by) is not None:
+        if get_next_state(known, decision.kind, decision.decided_by) is not None:
             return None
         where = f"{decision.signature} in environment {decision.environment}"
         found = f"is {known.state.value} since event {known.last.position}" if known else "was never proposed"
@@ -118,7 +118,7 @@ class PlanStates:
     def apply_step(self, step: Step) -> PlanStates:
         """Return the states after one more step. An illegal step changes no state, and is kept in `illegal`."""
         known = self.plans.get(step.plan)
-        state = _get_next_state_of(known, step.kind, step.decided_by)
+        state = get_next_state(known, step.kind, step.decided_by)
         if state is None:
             return PlanStates(self.plans, (*self.illegal, step))
         plans = dict(self.plans)
@@ -138,10 +138,7 @@ NOTHING = PlanStates({})
 
 def fold_steps(steps: Iterable[Step]) -> PlanStates:
     """Return the states after the steps of one graph in one environment, given in order."""
-    standing = NOTHING
-    for step in steps:
-        standing = standing.apply_step(step)
-    return standing
+    return functools.reduce(PlanStates.apply_step, steps, NOTHING)
 
 
 def find_active_elsewhere(steps: Mapping[str, Iterable[Step]], environment: str) -> Mapping[str, tuple[PlanState, ...]]:
@@ -151,28 +148,61 @@ def find_active_elsewhere(steps: Mapping[str, Iterable[Step]], environment: str)
     return {name: promoted for name, promoted in others.items() if promoted}
 
 
-def _get_next_state_of(known: PlanState | None, kind: Kind, decided_by: str) -> Kind | None:
-    if known is None:
-        return get_next_state(None, kind, decided_by, was_promoted=False)
-    return get_next_state(known.state, kind, decided_by, was_promoted=known.promoted is not None)
-
-
-def _get_promotion_position(plan: PlanState) -> int:
-    return plan.promoted.position if plan.promoted is not None else 0
-
-
-class EventSource(Protocol):
+class EventView(Protocol):
     """The events in a ledger, as one transaction sees them."""
 
     def get_last(self) -> tuple[int, str] | None:
         """Return the position and hash of the last event."""
+
+    def get_row(self, position: int) -> tuple[str, str] | None:
+        """Return the document and hash of an event."""
+
+    def list_environments(self, signature: str) -> Sequence[str]:
+        """Return the environments with decisions about a graph, sorted."""
 
     def read_steps(self, signature: str, environment: str) -> Iterable[Step]:
         """Return the steps that decide the states for one graph in one environment. They include only the last
         `applied` event of each plan: every process adds one, and none changes the state."""
 
 
-def chain_decisions(events: EventSource, decisions: Sequence[Decision]) -> tuple[RecordedEvent, ...]:
+class EventReader(ABC):
+    """Reads the states of plans; each method sees one state of the ledger. Raises LedgerError for malformed events."""
+
+    @abstractmethod
+    def open_view(self) -> AbstractContextManager[EventView]:
+        """Begin a transaction that only reads, until the end of the block."""
+
+    def read_standing(self, signature: str, environment: str) -> PlanStates:
+        """Return the state of all plans for one graph in one environment."""
+        with self.open_view() as events:
+            return fold_steps(events.read_steps(signature, environment))
+
+    def read_promotions(self, signature: str, environment: str) -> tuple[RecordedEvent, ...]:
+        """Return the active promotions for one graph in one environment, latest first."""
+        with self.open_view() as events:
+            plans = fold_steps(events.read_steps(signature, environment)).promoted
+            return tuple(_read_event_of(events, plan.promoted) for plan in plans if plan.promoted is not None)
+
+    def read_decided(self, signature: str, environment: str) -> tuple[tuple[PlanState, RecordedEvent], ...]:
+        """Return the state of each plan for one graph in one environment, with the event that set it."""
+        with self.open_view() as events:
+            plans = fold_steps(events.read_steps(signature, environment)).plans.values()
+            return tuple((plan, _read_event_of(events, plan.last)) for plan in plans)
+
+    def read_steps_by_environment(self, signature: str) -> Mapping[str, tuple[Step, ...]]:
+        """Return the steps that decide the states for one graph, by environment."""
+        with self.open_view() as events:
+            return {name: tuple(events.read_steps(signature, name)) for name in events.list_environments(signature)}
+
+
+def _read_event_of(events: EventView, step: Step) -> RecordedEvent:
+    row = events.get_row(step.position)
+    if row is None:
+        raise LedgerError(f"event {step.position} is missing", "frx ledger verify")
+    return read_event(*row)
+
+
+def chain_decisions(events: EventView, decisions: Sequence[Decision]) -> tuple[RecordedEvent, ...]:
     """Return the decisions as events. Raises LedgerRefusedError for a decision that is not allowed."""
     # Read the last event first: if others append after that, this append fails and is repeated.
     position, previous = events.get_last() or (0, NO_EVENT)

@@ -9,7 +9,7 @@ import os
 import platform
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from frx_graph.ledger.canonical_json import dump_canonical, parse_json
@@ -118,25 +118,13 @@ class Decision:
         self, kind: Kind, *, reason: str, by: Author, at: datetime, policy: str | None = None
     ) -> Decision:
         """Return the next decision about the same plan, without a trial."""
-        return replace(
-            self,
-            kind=kind,
-            reason=reason,
-            decided_by=by.decided_by,
-            host=by.host,
-            process_id=by.process_id,
-            recorded_at=at,
-            policy=policy,
-            trial=None,
-        )
+        return replace(self, kind=kind, reason=reason, recorded_at=at, policy=policy, trial=None, **asdict(by))
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedEvent:
-    """A decision in a ledger, with its position from 1, its content's hash and the previous event's hash.
-
-    `document` is the hashed text.
-    """
+    """A decision in a ledger, with its position from 1, its content's hash and the previous event's hash. `document` is
+    the hashed text."""
 
     position: int
     hash: str
@@ -165,8 +153,7 @@ def _canonicalize_trial(text: str) -> str:
 def make_rollbacks(
     promotions: Iterable[RecordedEvent], *, reason: str, by: Author, now: datetime, policy: str | None = None
 ) -> tuple[Decision, ...]:
-    """Return the decisions that withdraw these promotions, to be appended together; `policy` is None for a person's
-    choice."""
+    """Return the decisions that withdraw these promotions, to be appended together."""
     return tuple(
         event.decision.make_follow_up(Kind.ROLLED_BACK, reason=reason, by=by, at=now, policy=policy)
         for event in promotions

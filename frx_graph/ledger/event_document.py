@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Annotated, Any, Literal
@@ -24,10 +25,8 @@ _Hash = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
 class LedgerModel(BaseModel):
-    """Base of the parts of a ledger's documents. Readers ignore unknown fields.
-
-    Fields are described by `Field`: for docstrings pydantic would read this file's source at every start of a program.
-    """
+    """Base of the parts of a ledger's documents, whose readers ignore unknown fields. `Field` describes them: for
+    docstrings pydantic would read this file at every start."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
 
@@ -74,20 +73,11 @@ def record_event(decision: Decision, position: int, previous: str) -> RecordedEv
     """Return `decision` as the event at `position`, after the event with the hash `previous`."""
     document = dump_canonical(
         {
+            **dataclasses.asdict(decision),
             "schema": EVENT_SCHEMA,
             "position": position,
             "previous": previous,
-            "kind": decision.kind.value,
-            "signature": decision.signature,
-            "environment": decision.environment,
-            "plan": decision.plan,
-            "candidates": [_dump_candidate(candidate) for candidate in decision.candidates],
             "trial": None if decision.trial is None else parse_json(decision.trial),
-            "reason": decision.reason,
-            "decided_by": decision.decided_by,
-            "policy": decision.policy,
-            "host": decision.host,
-            "process_id": decision.process_id,
             "recorded_at": format_time(decision.recorded_at),
         }
     )
@@ -95,28 +85,18 @@ def record_event(decision: Decision, position: int, previous: str) -> RecordedEv
 
 
 def read_event(document: str, stored_hash: str) -> RecordedEvent:
-    """Return the event in `document`. Raises LedgerError for an event that this version does not understand.
-    `verify` checks the hash."""
+    """Return the event in `document`, its hash unchecked. Raises LedgerError if this version does not understand it."""
     try:
         fields = parse_json(document)
         schema = fields.get("schema") if isinstance(fields, dict) else None
         if isinstance(schema, str) and schema.startswith("frx_ledger_event_v") and schema != EVENT_SCHEMA:
             raise LedgerError(f"an event has the schema {schema[:40]!r}", "a newer frx-graph wrote it: update this one")
         event = HashedEvent.model_validate(fields)
-        decision = Decision(
-            kind=event.kind,
-            signature=event.signature,
-            environment=event.environment,
-            plan=event.plan,
-            reason=event.reason,
-            decided_by=event.decided_by,
-            host=event.host,
-            process_id=event.process_id,
-            recorded_at=datetime.fromisoformat(event.recorded_at),
-            policy=event.policy,
-            candidates=tuple(Candidate(**candidate.model_dump()) for candidate in event.candidates),
-            trial=None if event.trial is None else dump_canonical(event.trial),
-        )
+        stored: dict[str, Any] = {field.name: getattr(event, field.name) for field in dataclasses.fields(Decision)}
+        stored["recorded_at"] = datetime.fromisoformat(event.recorded_at)
+        stored["candidates"] = tuple(Candidate(**candidate.model_dump()) for candidate in event.candidates)
+        stored["trial"] = None if event.trial is None else dump_canonical(event.trial)
+        decision = Decision(**stored)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"]) or "all of it"
@@ -134,16 +114,6 @@ def export_event(event: RecordedEvent) -> dict[str, Any]:
 def format_time(at: datetime) -> str:
     """Return a time in UTC as text that sorts chronologically."""
     return at.isoformat(timespec="microseconds").replace("+00:00", "Z")
-
-
-def _dump_candidate(candidate: Candidate) -> dict[str, Any]:
-    return {
-        "rewrite": candidate.rewrite,
-        "graph_id": candidate.graph_id,
-        "nodes": list(candidate.nodes),
-        "choices": list(candidate.choices),
-        "predicted_seconds": candidate.predicted_seconds,
-    }
 
 
 def make_event_row(event: RecordedEvent) -> dict[str, object]:
@@ -164,8 +134,7 @@ def make_event_row(event: RecordedEvent) -> dict[str, object]:
 
 
 def export_lines(rows: Iterable[Mapping[str, object]]) -> Iterator[str]:
-    """Yield a JSON line for each stored row, oldest first. Raises LedgerError, with the row's number, for a row that is
-    not an event."""
+    """Yield a JSON line for each row, oldest first. Raises LedgerError, with the number, for a row that is no event."""
     for row in rows:
         try:
             event = read_event(str(row["document"]), str(row["hash"]))

@@ -21,21 +21,16 @@ _Found = TypeVar("_Found")
 def read_promotions(place: Location, signature: str, environment: str) -> tuple[RecordedEvent, ...]:
     """Return the active promotions for one graph in one environment, latest first. Raises LedgerMissingError if there
     is no ledger, and LedgerError if it cannot be read."""
-    check_exists(place)
     return _read(place, lambda ledger: ledger.read_promotions(signature, environment))
 
 
 def read_decided(place: Location, signature: str, environment: str) -> tuple[tuple[PlanState, RecordedEvent], ...]:
-    """Return the state of each plan for one graph in one environment, with the event that set it. Raises the errors of
-    `promotions`."""
-    check_exists(place)
+    """Return the state of each plan for a graph, with the event that set it. Raises as `read_promotions`."""
     return _read(place, lambda ledger: ledger.read_decided(signature, environment))
 
 
 def is_active_only_elsewhere(place: Location, signature: str, environment: str) -> bool:
-    """Return True if a plan is active for the graph in another environment, and this one has no decisions. Raises the
-    errors of `promotions`."""
-    check_exists(place)
+    """Return True if only another environment has a plan, and this one no decision. Raises as `read_promotions`."""
     steps = _read(place, lambda ledger: ledger.read_steps_by_environment(signature))
     return environment not in steps and bool(find_active_elsewhere(steps, environment))
 
@@ -46,6 +41,7 @@ def read_evidence(place: Location, event: RecordedEvent) -> RecordedEvent | None
 
 
 def _read(place: Location, asked: Callable[[PlainFile | Ledger], _Found]) -> _Found:
+    check_exists(place)
     if place.file is not None:
         with contextlib.suppress(NotPlainError), open_plain_file(place.file) as ledger:
             return asked(ledger)

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import platformdirs
+
 from frx_graph.errors import LedgerError, LedgerMissingError
 from frx_graph.support.plain_text import clean_line
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import URL
 
-
-import platformdirs
-
+LEDGER_VARIABLE = "FRX_LEDGER"
 ELSEWHERE = "name another ledger with --ledger or FRX_LEDGER"
 _HINT = "name a file, or a SQLAlchemy URL such as postgresql://user@host/database"
 
@@ -40,8 +40,10 @@ class Location:
 
     def __str__(self) -> str:
         """The location to print: on one line, without passwords."""
-        text = str(self.file) if self.file is not None else hide_secrets(self.url)
-        return clean_line(text, 1000)
+        if self.file is not None:
+            return clean_line(str(self.file), 1000)
+        # Some options hold passwords, too.
+        return clean_line(self.url.set(query={}).render_as_string(hide_password=True), 1000)
 
 
 def choose_location(option: str | None, configured: str | None, environ: Mapping[str, str] = os.environ) -> Location:
@@ -97,22 +99,13 @@ def make_missing_error(location: Location) -> LedgerMissingError:
     return LedgerMissingError(f"there is no ledger at {location}", "the first trial creates it")
 
 
-def hide_secrets(url: URL) -> str:
-    """Return the URL without its password and options, some of which hold passwords."""
-    return url.set(query={}).render_as_string(hide_password=True)
-
-
 def _parse_file(text: str) -> Location:
     if "\0" in text:
         raise LedgerError("the ledger's path holds a NUL character", _HINT)
     try:
-        file = Path(text).expanduser().absolute()
+        return Location(Path(text).expanduser().absolute())
     except RuntimeError as error:
         raise LedgerError(f"the ledger's path {text!r}: {error}", _HINT) from error
-    return Location(file)
-
-
-LEDGER_VARIABLE = "FRX_LEDGER"
 
 
 def get_default_file() -> Path:

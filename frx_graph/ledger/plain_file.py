@@ -9,12 +9,11 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
-from frx_graph.ledger.active_plans import PlanState, Step, chain_decisions, fold_steps, parse_step
+from frx_graph.ledger.active_plans import EventReader, Step, chain_decisions, parse_step
 from frx_graph.ledger.decision import Decision, RecordedEvent
 from frx_graph.ledger.event_document import make_event_row, read_event
 
@@ -37,52 +36,29 @@ SELECT document, hash FROM frx_ledger_events WHERE position = (
     SELECT max(position) FROM frx_ledger_events
     WHERE signature = ? AND environment = ? AND plan = ? AND kind = 'tried' AND position <= ?)
 """
-_COLUMNS = (
-    "position",
-    "hash",
-    "previous",
-    "kind",
-    "signature",
-    "environment",
-    "plan",
-    "decided_by",
-    "recorded_at",
-    "document",
-)
-_INSERT = f"INSERT INTO frx_ledger_events ({', '.join(_COLUMNS)}) VALUES ({', '.join(f':{c}' for c in _COLUMNS)})"
+_INSERT = """
+INSERT INTO frx_ledger_events (
+    position, hash, previous, kind, signature, environment, plan, decided_by, recorded_at, document)
+VALUES (:position, :hash, :previous, :kind, :signature, :environment, :plan, :decided_by, :recorded_at, :document)
+"""
 
 
 class NotPlainError(Exception):
     """The ledger must be opened by `store`."""
 
 
-class PlainFile:
+class PlainFile(EventReader):
     """An open SQLite ledger; `open_plain_file` opens it."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
 
-    def read_promotions(self, signature: str, environment: str) -> tuple[RecordedEvent, ...]:
-        """Return the active promotions for one graph in one environment, latest first. Raises LedgerError for
-        malformed events."""
-        with self._run_transaction("BEGIN"):
-            standing = fold_steps(self.read_steps(signature, environment))
-            found = [self._read_row(plan.promoted.position) for plan in standing.promoted if plan.promoted is not None]
-        return tuple(read_event(document, stored_hash) for document, stored_hash in found)
-
-    def read_decided(self, signature: str, environment: str) -> tuple[tuple[PlanState, RecordedEvent], ...]:
-        """Return the state of each plan for one graph in one environment, with the event that set it. Raises
-        LedgerError for malformed events."""
-        with self._run_transaction("BEGIN"):
-            plans = fold_steps(self.read_steps(signature, environment)).plans.values()
-            found = [(plan, self._read_row(plan.last.position)) for plan in plans]
-        return tuple((plan, read_event(document, stored_hash)) for plan, (document, stored_hash) in found)
-
-    def read_steps_by_environment(self, signature: str) -> Mapping[str, tuple[Step, ...]]:
-        """Return the steps that decide the states for one graph, by environment."""
-        with self._run_transaction("BEGIN"):
-            names = [name for (name,) in self._connection.execute(_ENVIRONMENTS, (signature,))]
-            return {name: tuple(self.read_steps(signature, name)) for name in names}
+    @contextlib.contextmanager
+    def open_view(self) -> Iterator[PlainFile]:
+        """Begin a transaction that only reads, until the end of the block."""
+        self._connection.execute("BEGIN")
+        with self._connection:
+            yield self
 
     def read_evidence(self, event: RecordedEvent) -> RecordedEvent | None:
         """Return the last trial of the event's plan up to and including the event."""
@@ -96,7 +72,8 @@ class PlainFile:
         a decision that is not allowed."""
         # A committed event survives a crash of the process, and a power loss.
         self._connection.execute("PRAGMA synchronous=FULL")
-        with self._run_transaction("BEGIN IMMEDIATE"):
+        self._connection.execute("BEGIN IMMEDIATE")
+        with self._connection:
             recorded = chain_decisions(self, decisions)
             self._connection.executemany(_INSERT, [make_event_row(event) for event in recorded])
         return recorded
@@ -112,19 +89,15 @@ class PlainFile:
         for row in self._connection.execute(_STEPS, {"signature": signature, "environment": environment}):
             yield parse_step(*row)
 
-    def _read_row(self, position: int) -> Any:
+    def get_row(self, position: int) -> tuple[str, str] | None:
+        """Return the document and hash of an event."""
         query = "SELECT document, hash FROM frx_ledger_events WHERE position = ?"
-        return self._connection.execute(query, (position,)).fetchone()
+        found: tuple[str, str] | None = self._connection.execute(query, (position,)).fetchone()
+        return found
 
-    @contextlib.contextmanager
-    def _run_transaction(self, begin: str) -> Iterator[None]:
-        self._connection.execute(begin)
-        try:
-            yield
-            self._connection.execute("COMMIT")
-        finally:
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
+    def list_environments(self, signature: str) -> list[str]:
+        """Return the environments with decisions about a graph, sorted."""
+        return [name for (name,) in self._connection.execute(_ENVIRONMENTS, (signature,))]
 
 
 @contextlib.contextmanager
@@ -146,8 +119,8 @@ def open_plain_file(file: Path) -> Iterator[PlainFile]:
 
 
 def _close(connection: sqlite3.Connection) -> None:
-    """Close the connection. The last process to close copies the write-ahead log into the database. That takes about as
-    long as the append, so a thread does it. If the thread does not run, the next process to open the ledger does it."""
+    # The last process to close copies the write-ahead log into the database. That takes about as long as the append, so
+    # a thread does it. If the thread does not run, the next process to open the ledger does it.
     if connection.total_changes:
         with contextlib.suppress(RuntimeError):  # no thread can start while the interpreter shuts down
             threading.Thread(target=connection.close, name="frx-ledger").start()

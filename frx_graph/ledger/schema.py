@@ -61,20 +61,18 @@ def build_ledger_document(
         "ledger": ledger,
         "total": total,
         "events": [export_event(event) for event in events],
-        "plans": None if standings is None else _dump_plans(standings),
+        "plans": None
+        if standings is None
+        else [
+            {
+                "environment": environment,
+                "plan": plan.plan,
+                "state": plan.state.value,
+                "stands": plan.stands,
+                "since": plan.last.position,
+                "promoted": None if plan.promoted is None else plan.promoted.position,
+            }
+            for environment, standing in standings.items()
+            for plan in standing.plans.values()
+        ],
     }
-
-
-def _dump_plans(standings: Mapping[str, PlanStates]) -> list[dict[str, Any]]:
-    return [
-        {
-            "environment": environment,
-            "plan": plan.plan,
-            "state": plan.state.value,
-            "stands": plan.stands,
-            "since": plan.last.position,
-            "promoted": None if plan.promoted is None else plan.promoted.position,
-        }
-        for environment, standing in standings.items()
-        for plan in standing.plans.values()
-    ]

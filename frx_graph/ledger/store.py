@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Connection, Engine, func, insert, not_, or
 from sqlalchemy.exc import SQLAlchemyError
 
 from frx_graph.errors import LedgerError
-from frx_graph.ledger.active_plans import PlanState, PlanStates, Step, chain_decisions, fold_steps, parse_step
+from frx_graph.ledger.active_plans import EventReader, Step, chain_decisions, parse_step
 from frx_graph.ledger.database.database_errors import explain_database_error, get_damage
 from frx_graph.ledger.database.tables import EVENTS
 from frx_graph.ledger.database.transaction import run_transaction
@@ -38,7 +38,7 @@ class EventFilter:
 ALL = EventFilter()
 
 
-class Ledger:
+class Ledger(EventReader):
     """A ledger's events, in order; `open_ledger` and `open_to_read` create it.
 
     Every method raises LedgerError, and changes nothing, if the ledger cannot be reached, written or understood. An
@@ -52,55 +52,30 @@ class Ledger:
         self._patience_seconds = patience_seconds
 
     def append(self, decisions: Sequence[Decision]) -> tuple[RecordedEvent, ...]:
-        """Append all of `decisions` in order, or none; when this returns they are on disk.
-
-        Also raises LedgerError for a decision that is not allowed: see `active_plans.TRANSITIONS`.
-        """
+        """Append all of `decisions` in order, or none; when this returns they are on disk. Also raises LedgerError for
+        a decision that `active_plans.TRANSITIONS` does not allow."""
         if not decisions:
             return ()
 
         attempts: list[tuple[RecordedEvent, ...]] = []
 
         def add(connection: Connection) -> tuple[RecordedEvent, ...]:
-            there = _StoredEvents(connection)
             for earlier in attempts:
-                if there.has_event(earlier[-1]):  # and so all of them: the commit was kept, only the answer was lost
+                # If the last is there, all are: the commit was kept, only the answer was lost.
+                if _read_one(connection, EVENTS.c.hash == earlier[-1].hash) is not None:
                     return earlier
-            recorded = chain_decisions(there, decisions)
+            recorded = chain_decisions(_StoredEvents(connection), decisions)
             attempts.append(recorded)
             connection.execute(insert(EVENTS), [make_event_row(event) for event in recorded])
             return recorded
 
         return run_transaction(self._engine, self.location, add, self._patience_seconds)
 
-    def read_standing(self, signature: str, environment: str) -> PlanStates:
-        """Return the state of all plans for one graph in one environment."""
+    @contextmanager
+    def open_view(self) -> Iterator[_StoredEvents]:
+        """Begin a transaction that only reads, until the end of the block."""
         with self._open_reading() as connection:
-            return fold_steps(_StoredEvents(connection).read_steps(signature, environment))
-
-    def read_promotions(self, signature: str, environment: str) -> tuple[RecordedEvent, ...]:
-        """Return the active promotions for one graph in one environment, latest first."""
-        with self._open_reading() as connection:
-            promoted = [
-                plan.promoted
-                for plan in fold_steps(_StoredEvents(connection).read_steps(signature, environment)).promoted
-            ]
-            found = [_read_one(connection, EVENTS.c.position == step.position) for step in promoted if step is not None]
-        return tuple(event for event in found if event is not None)
-
-    def read_decided(self, signature: str, environment: str) -> tuple[tuple[PlanState, RecordedEvent], ...]:
-        """Return the state of each plan for one graph in one environment, with the event that set it."""
-        with self._open_reading() as connection:
-            plans = fold_steps(_StoredEvents(connection).read_steps(signature, environment)).plans.values()
-            found = [(plan, _read_one(connection, EVENTS.c.position == plan.last.position)) for plan in plans]
-        return tuple((plan, event) for plan, event in found if event is not None)
-
-    def read_steps_by_environment(self, signature: str) -> Mapping[str, tuple[Step, ...]]:
-        """Return the steps that decide the states for one graph, by environment; `elsewhere` reads them."""
-        environments = select(EVENTS.c.environment).where(EVENTS.c.signature == signature).distinct()
-        with self._open_reading() as connection:
-            names = sorted(connection.execute(environments).scalars())
-            return {name: tuple(_StoredEvents(connection).read_steps(signature, name)) for name in names}
+            yield _StoredEvents(connection)
 
     def read_events(self, wanted: EventFilter = ALL, *, newest: int | None = None) -> tuple[RecordedEvent, ...]:
         """Return the matching events, oldest first; with `newest`, only the last that many."""
@@ -181,9 +156,14 @@ class _StoredEvents:
         row = self.connection.execute(query).one_or_none()
         return None if row is None else (row.position, row.hash)
 
-    def has_event(self, event: RecordedEvent) -> bool:
-        query = select(EVENTS.c.position).where(EVENTS.c.hash == event.hash)
-        return self.connection.execute(query).one_or_none() is not None
+    def get_row(self, position: int) -> tuple[str, str] | None:
+        query = select(EVENTS.c.document, EVENTS.c.hash).where(EVENTS.c.position == position)
+        row = self.connection.execute(query).one_or_none()
+        return None if row is None else (row.document, row.hash)
+
+    def list_environments(self, signature: str) -> list[str]:
+        query = select(EVENTS.c.environment).where(EVENTS.c.signature == signature).distinct()
+        return sorted(self.connection.execute(query).scalars())
 
     def read_steps(self, signature: str, environment: str) -> Iterator[Step]:
         here = (EVENTS.c.signature == signature, EVENTS.c.environment == environment)
@@ -203,11 +183,8 @@ def _read_one(connection: Connection, condition: ColumnElement[bool]) -> Recorde
 
 
 def _make_conditions(wanted: EventFilter) -> list[ColumnElement[bool]]:
-    conditions = []
-    if wanted.signature is not None:
-        conditions.append(EVENTS.c.signature == wanted.signature)
-    if wanted.environment is not None:
-        conditions.append(EVENTS.c.environment == wanted.environment)
+    equal = {EVENTS.c.signature: wanted.signature, EVENTS.c.environment: wanted.environment}
+    conditions = [column == value for column, value in equal.items() if value is not None]
     if wanted.kinds:
         conditions.append(EVENTS.c.kind.in_([kind.value for kind in wanted.kinds]))
     if wanted.before is not None:

@@ -57,8 +57,7 @@ def verify_rows(rows: Iterable[Mapping[str, object]]) -> Verification:
 
 
 def _read(row: Mapping[str, object], position: int, previous: str) -> RecordedEvent:
-    """Return the row's event. Raises LedgerError if it does not follow the hash `previous` at `position`, or was
-    changed."""
+    """Return the event of the row at `position`, which the hash `previous` precedes."""
     document, stored_hash = row["document"], row["hash"]
     if row["position"] != position:
         raise LedgerError(f"it is missing: the next one is event {row['position']}")

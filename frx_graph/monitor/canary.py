@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -29,41 +29,28 @@ _LEAK_BYTES = 16 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
-class CanaryQuad:
-    """A quad of the user's steps, with the footprint of each block."""
-
-    measured: MeasuredQuad
-    footprints: tuple[Footprint, ...]
-
-    def select_footprints(self, arm: Arm) -> Iterator[Footprint]:
-        """Yield the footprints of the blocks that `arm` ran."""
-        blocks = zip(self.measured.blocks, self.footprints, strict=True)
-        return (footprint for block, footprint in blocks if block.arm is arm)
-
-
-@dataclass(frozen=True, slots=True)
 class Finding:
     """The outcome of a canary: a line on what is worse with the plan, or None."""
 
     regression: str | None
 
 
-def judge_quads(quads: Sequence[CanaryQuad], signal: Signal, policy: TrialPolicy) -> Finding | None:
-    """Return the finding that the quads so far settle; None if more are needed.
+def judge_quads(
+    quads: Sequence[MeasuredQuad], footprints: Mapping[Arm, Footprint], signal: Signal, policy: TrialPolicy
+) -> Finding | None:
+    """Return the finding that the quads so far settle; None if more are needed. `footprints` are those of their blocks.
 
     The plan is slower if the safe t-test finds it so, after five quads at least, or the trimmed interval does at the
     end. Both must exceed the bias that one process exceeds with probability `alpha`. A canary without suspicion of harm
     ends after one quad that does not find the plan slower.
     """
-    planned, baseline = (_sum_footprints(quads, arm) for arm in (Arm.CANDIDATE, Arm.BASELINE))
+    planned, baseline = footprints[Arm.CANDIDATE], footprints[Arm.BASELINE]
     if planned.frames >= _COMPILED_FRAMES and baseline.frames == 0:
         return Finding(f"{planned.frames} frames were compiled again in its steps, none in the baseline's")
     if planned.held_bytes >= _LEAK_BYTES and 4 * max(0, baseline.held_bytes) < planned.held_bytes:
-        grown = (
-            f"{planned.held_bytes / 2**20:.0f} MiB in its steps, {baseline.held_bytes / 2**20:.0f} in the baseline's"
-        )
-        return Finding(f"memory grew by {grown}")
-    slower_by = [-quad.measured.log_ratio for quad in quads if not quad.measured.void]
+        grown, there = planned.held_bytes / 2**20, baseline.held_bytes / 2**20
+        return Finding(f"memory grew by {grown:.0f} MiB in its steps, {there:.0f} in the baseline's")
+    slower_by = [-quad.log_ratio for quad in quads if not quad.void]
     bias = float(-ndtri(policy.alpha)) * policy.process_bias
     if signal in (Signal.DUE, Signal.PROMISE) and len(slower_by) == 1 and slower_by[0] <= 0:
         return Finding(None)
@@ -75,19 +62,13 @@ def judge_quads(quads: Sequence[CanaryQuad], signal: Signal, policy: TrialPolicy
     most = policy.process_pairs * policy.quads_per_pair
     if len(slower_by) < most and len(quads) - len(slower_by) <= policy.void_quads_allowed:
         return None
-    if len(slower_by) == most and compute_trimmed_interval(slower_by, policy.alpha)[0] > bias:
-        return Finding(_describe_slowdown(slower_by))
-    return Finding(None)
+    slower = len(slower_by) == most and compute_trimmed_interval(slower_by, policy.alpha)[0] > bias
+    return Finding(_describe_slowdown(slower_by) if slower else None)
 
 
 def _describe_slowdown(log_ratios: Sequence[float]) -> str:
     ratio = math.exp(statistics.median(log_ratios))
     return f"its steps take {ratio:.3f} times as long as the baseline's, in {len(log_ratios)} quads"
-
-
-def _sum_footprints(quads: Sequence[CanaryQuad], arm: Arm) -> Footprint:
-    found = [footprint for quad in quads for footprint in quad.select_footprints(arm)]
-    return Footprint(sum(one.frames for one in found), sum(one.held_bytes for one in found))
 
 
 class Canary:
@@ -101,9 +82,9 @@ class Canary:
         self._metrics = metrics
         self._whole_steps = whole_steps
         self._warm = _WARM_STEPS
-        self._quads: list[CanaryQuad] = []
+        self._quads: list[MeasuredQuad] = []
         self._blocks: list[Block] = []
-        self._footprints: list[Footprint] = []
+        self._footprints = dict.fromkeys(Arm, Footprint(0, 0))
         self._seconds: list[float] = []
         self._began: float | None = None
         self._open: ExitStack | None = None
@@ -156,13 +137,12 @@ class Canary:
         disturbance = self._disturbed()
         self._open.close()
         self._open = None
-        after = self._metrics.read_footprint()
-        self._footprints.append(after.subtract(self._before))
-        self._blocks.append(Block(self._arms[len(self._blocks)], tuple(self._seconds), disturbance))
+        arm = self._arms[len(self._blocks)]
+        self._footprints[arm] = self._footprints[arm].add_growth(self._before, self._metrics.read_footprint())
+        self._blocks.append(Block(arm, tuple(self._seconds), disturbance))
         self._seconds = []
         if len(self._blocks) == len(ABBA):
             first, second, third, fourth = self._blocks
-            quad = MeasuredQuad(Quad(0, len(self._quads), self._arms), (first, second, third, fourth))
-            self._quads.append(CanaryQuad(quad, tuple(self._footprints)))
-            self._blocks, self._footprints = [], []
-            self.finding = judge_quads(self._quads, self.signal, self._policy)
+            self._quads.append(MeasuredQuad(Quad(0, len(self._quads), self._arms), (first, second, third, fourth)))
+            self._blocks = []
+            self.finding = judge_quads(self._quads, self._footprints, self.signal, self._policy)

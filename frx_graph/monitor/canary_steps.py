@@ -19,10 +19,8 @@ _MAX_REFUSALS = 4
 
 
 class MeasurementLock:
-    """Allow one canary of whole steps at a time, since two would measure each other's turns.
-
-    The lock is free once its holder measures no more, is gone, or makes no steps while others ask for it.
-    """
+    """Allow one canary of whole steps at a time, since two would measure each other's turns. It is free once its holder
+    measures no more, is gone, or makes no steps while others ask."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -60,24 +58,17 @@ class Turn:
     arm: Arm
 
 
+@dataclass(eq=False)
 class CanarySteps:
-    """Alternate steps between both programs until the canary has a finding. Only one thread may use it at a time."""
+    """Alternate steps between both programs until the canary has a finding, in one thread at a time. `resume` is called
+    when it is over and the plan stays, and calls `end`."""
 
-    def __init__(
-        self,
-        pair: ProgramPair,
-        history: CallHistory,
-        control: PlanControl,
-        signals: HealthSignals,
-        resume: Callable[[], None],
-    ) -> None:
-        """Measure `pair`. `resume` is called when a canary is over and the plan stays; it calls `end`."""
-        self._pair = pair
-        self._history = history
-        self._control = control
-        self._signals = signals
-        self._resume = resume
-        self._canary: Canary | None = None
+    _pair: ProgramPair
+    _history: CallHistory
+    _control: PlanControl
+    _signals: HealthSignals
+    _resume: Callable[[], None]
+    _canary: Canary | None = None
 
     @property
     def is_measuring(self) -> bool:
@@ -106,7 +97,11 @@ class CanarySteps:
             # If the signal persists at the next check, another canary starts then.
             self._resume()
             return None
-        arm = _begin(canary)
+        arm = Arm.CANDIDATE
+        try:
+            arm = canary.begin()
+        except Exception:  # noqa: BLE001 - monitoring must not break the program
+            canary.abandon()
         if canary.finding is None:
             return Turn(canary, arm)
         self._conclude(canary)
@@ -129,7 +124,10 @@ class CanarySteps:
             if not self._history.can_retry(args):
                 raise
             return self._control.recover_by_plan(call, error)
-        _finish(turn.canary)
+        try:
+            turn.canary.end()
+        except Exception:  # noqa: BLE001 - monitoring must not break the program
+            turn.canary.abandon()
         self._conclude(turn.canary)
         return result
 
@@ -141,18 +139,3 @@ class CanarySteps:
         else:
             self._signals.clear(canary.signal)
             self._resume()
-
-
-def _begin(canary: Canary) -> Arm:
-    try:
-        return canary.begin()
-    except Exception:  # noqa: BLE001 - monitoring must not break the program
-        canary.abandon()
-        return Arm.CANDIDATE
-
-
-def _finish(canary: Canary) -> None:
-    try:
-        canary.end()
-    except Exception:  # noqa: BLE001 - monitoring must not break the program
-        canary.abandon()

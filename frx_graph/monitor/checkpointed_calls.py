@@ -15,11 +15,8 @@ _FORWARDS_BEFORE_A_BACKWARD = 1024
 
 
 class CheckpointReplay:
-    """Make such calls, and replay each by the program that made it first.
-
-    A checkpoint repeats each call in the backward, and checks that the same tensors are saved: the program must be the
-    same even if the plan was given up in between.
-    """
+    """Make such calls, and replay each by the program that made it first, even if the plan was given up in between: a
+    checkpoint checks that the same tensors are saved."""
 
     def __init__(self, planned: Callable[..., Any]) -> None:
         """Replay calls of `planned`, the program until the plan is given up."""
@@ -29,14 +26,14 @@ class CheckpointReplay:
         self._since_given_up = 0
 
     def call(self, current: Callable[..., Any], args: Sequence[Any]) -> Any:
-        """Compute the call by `current`, unless a backward will still replay earlier calls of another program.
-
-        Raises what the program raises.
-        """
+        """Compute the call by `current`, unless a backward will still replay earlier calls of another program."""
         given_up = current != self._planned
         amid_backward = is_backward_running()
         if not amid_backward:
-            self._choose_program(current, given_up)
+            self._since_given_up += given_up
+            # Without a backward nothing is replayed.
+            if not self._awaits_backward or self._since_given_up > _FORWARDS_BEFORE_A_BACKWARD:
+                self._program = current
         try:
             result = self._program(*args)
         except Exception:
@@ -50,13 +47,6 @@ class CheckpointReplay:
                 for value in awaiting:
                     value.register_hook(self._note_backward)
         return result
-
-    def _choose_program(self, current: Callable[..., Any], given_up: bool) -> None:
-        self._since_given_up += given_up
-        # Without a backward nothing is replayed.
-        waited = self._since_given_up > _FORWARDS_BEFORE_A_BACKWARD
-        if waited or not self._awaits_backward:
-            self._program = current
 
     def _note_backward(self, _gradient: Tensor) -> None:
         # By the first call after this backward, all earlier ones have been replayed.

@@ -39,10 +39,8 @@ class FailureAttribution:
         self._failed_calls = 0
 
     def attribute_call(self, failure: Exception, args: Sequence[Any], written: frozenset[int]) -> Attribution | None:
-        """Attribute the failure of a call with `args`, which may have written into those at the positions `written`.
-
-        The baseline computes the call on copies of them, if there is memory for that.
-        """
+        """Attribute the failure of a call, which may have written into the `args` at the positions `written`, by the
+        baseline on copies of them, if there is memory for that."""
         if not is_out_of_memory(failure) and not self._metrics.is_device_usable():
             return None
         self._failed_calls += 1
@@ -67,34 +65,29 @@ class FailureAttribution:
         return Attribution(f"it failed where the baseline does not: {summarize_error(failure)}", recorded=True)
 
     def attribute_backward(self, failure: Exception) -> Attribution | None:
-        """Attribute the failure of a backward, if it is a compiler's or lacks memory.
-
-        The user's own code may cause others: by a second backward, or a write into what was saved.
-        """
+        """Attribute the failure of a backward if it is a compiler's or lacks memory, not the user's own."""
         if is_out_of_memory(failure):
             return _attribute_out_of_memory(failure)
-        if not _is_compiler_error(failure) or not self._metrics.is_device_usable():
+        # AOTAutograd reports a backward that cannot be compiled only when it first runs.
+        compilers = type(failure).__module__.startswith(("torch._inductor", "torch._dynamo"))
+        if not compilers or not self._metrics.is_device_usable():
             return None
         reason = f"its backward failed, which cannot be made again by the baseline: {summarize_error(failure)}"
         return Attribution(reason, recorded=True)
 
 
 def report_backward_errors(results: Sequence[Tensor], report: Callable[[Exception], None]) -> bool:
-    """Call `report` with each exception of the backward of `results`; the user gets it, too.
-
-    AOTAutograd makes an autograd function for each program, whose `backward` autograd looks up in each run. Returns
-    False, and changes nothing, for results that AOTAutograd has compiled no backward of.
-    """
+    """Call `report` with each exception of the backward of `results`, which the user gets, too. Returns False if
+    AOTAutograd has compiled none; autograd looks its function's `backward` up in each run."""
     for result in results:
         function = getattr(type(result.grad_fn), "_forward_cls", None)
         if function is not None and hasattr(function, "compiled_bw"):
-            function.backward = staticmethod(_report_errors(function.backward, report))
-            # All results are the one function's.
-            return True
-    return False
+            break
+    else:
+        return False
+    # All results are the one function's.
+    backward = function.backward
 
-
-def _report_errors(backward: Callable[..., Any], report: Callable[[Exception], None]) -> Callable[..., Any]:
     def run_backward(*args: Any) -> Any:
         try:
             return backward(*args)
@@ -102,13 +95,15 @@ def _report_errors(backward: Callable[..., Any], report: Callable[[Exception], N
             report(error)
             raise
 
-    return run_backward
+    function.backward = staticmethod(run_backward)
+    return True
 
 
 def _attribute_unexamined(failure: Exception) -> Attribution:
     if is_out_of_memory(failure):
         return _attribute_out_of_memory(failure)
-    if _is_one_of_several_ranks():
+    # If one rank dies, the collectives of all fail.
+    if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
         return Attribution(
             f"{summarize_error(failure)}; of several ranks another one may be the reason", recorded=False
         )
@@ -124,13 +119,3 @@ def _attribute_out_of_memory(failure: Exception) -> Attribution:
 def _attribute_without_memory(failure: Exception) -> Attribution:
     reason = f"{summarize_error(failure)}; there is no memory to see whether the baseline fails as well"
     return Attribution(reason, recorded=False)
-
-
-def _is_one_of_several_ranks() -> bool:
-    # If one rank dies, the collectives of all fail.
-    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
-
-
-def _is_compiler_error(error: Exception) -> bool:
-    # AOTAutograd reports a backward that cannot be compiled only when it first runs.
-    return type(error).__module__.startswith(("torch._inductor", "torch._dynamo"))

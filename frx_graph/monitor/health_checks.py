@@ -14,10 +14,8 @@ from frx_graph.monitor.shadow_run import call_after_backward, has_nonfinite
 
 
 class HealthChecks:
-    """Collect readings since the last check, and compare them with the usual ones.
-
-    A call that must not be computed twice is checked for time, memory and frames only.
-    """
+    """Compare readings since the last check with the usual ones; without results and gradients for a call that must not
+    be computed twice."""
 
     def __init__(self, pair: ProgramPair, history: CallHistory, promise: Callable[[], PromisedTimes | None]) -> None:
         self.signals = HealthSignals(pair.policy, promise, whole_steps=pair.whole_steps)

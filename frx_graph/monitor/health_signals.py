@@ -49,11 +49,6 @@ class PromisedTimes:
     baseline_seconds: float
     candidate_seconds: float
 
-    @property
-    def ratio(self) -> float:
-        """The baseline's step time over the candidate's."""
-        return self.baseline_seconds / self.candidate_seconds
-
 
 def read_promised_times(document: Mapping[str, Any]) -> PromisedTimes | None:
     """Return the step times in a trial's document; None if it has none."""
@@ -121,8 +116,10 @@ class HealthSignals:
             (Signal.DUE, self._next_canary is not None and sample.step >= self._next_canary),
             (Signal.PROMISE, self._unproved),
         ):
-            if there and not self._must_wait(signal):
+            if there and not self._quiet.get(signal):
                 return signal
+            if there:
+                self._quiet[signal] -= 1
         return None
 
     def clear(self, signal: Signal) -> None:
@@ -141,16 +138,10 @@ class HealthSignals:
         if signal is Signal.PROMISE:
             self._unproved = False
 
-    def _must_wait(self, signal: Signal) -> bool:
-        if not self._quiet.get(signal):
-            return False
-        self._quiet[signal] -= 1
-        return True
-
     def _is_slow(self, sample: HealthSample) -> bool:
-        median = statistics.median(sample.seconds) if sample.seconds else None
-        if median is None:
+        if not sample.seconds:
             return False
+        median = statistics.median(sample.seconds)
         if self._usual is not None:
             return median > self._usual * self._slower
         self._medians.append(median)
@@ -164,7 +155,7 @@ class HealthSignals:
             return False
         slower = self._usual > found.baseline_seconds
         if not self._whole_steps:
-            self._slower = found.ratio
+            self._slower = found.baseline_seconds / found.candidate_seconds
             return slower
         # The program is a part, of unknown size, of what takes these seconds. A step shorter than the baseline alone
         # keeps the promise; others have to be measured. The plan saves the same seconds in either case.

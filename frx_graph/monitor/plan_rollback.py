@@ -18,11 +18,8 @@ RollBack = Callable[[str], None]
 
 
 class PlanControl:
-    """Hold the program that steps run by: the planned one, or the baseline from the moment that the plan is given up.
-
-    If the planned program raises, the baseline makes the call again where that is possible. Otherwise the user gets the
-    error, and `FailureAttribution` decides whether the plan is given up.
-    """
+    """Hold the program that steps run by: the planned one, or the baseline once the plan is given up. The baseline
+    repeats failed calls where possible; otherwise `FailureAttribution` judges the plan."""
 
     def __init__(
         self, pair: ProgramPair, history: CallHistory, roll_back: RollBack, on_give_up: Callable[[], None]

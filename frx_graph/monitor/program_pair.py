@@ -19,10 +19,7 @@ Program = Callable[..., Any]
 
 @dataclass(frozen=True, slots=True)
 class ProgramPair:
-    """The two programs of a monitored graph, and the mode in which steps run.
-
-    `train`: a step has a backward. `repeatable`: a call may be computed twice.
-    """
+    """The programs of a graph. `train`: a step has a backward. `repeatable`: a call may be computed twice."""
 
     planned: Program
     baseline: LazyBaseline
@@ -86,11 +83,9 @@ class CallHistory:
         return not self.written and self._pair.can_repeat(args)
 
     def can_alternate(self) -> bool:
-        """Return whether steps may alternate between the two programs.
-
-        They may not if a forward may run between another forward and its backward, and overwrite saved tensors. Eager's
-        batch norm saves its running statistics, and does not count its writes to them.
-        """
+        """Return whether steps may alternate: not if a forward may run between another forward and its backward, and
+        overwrite saved tensors. Eager's batch norm saves its running statistics, and does not count its writes to
+        them."""
         one_by_one = self._pair.repeatable and not self.forwards_share_backward
         return one_by_one or not (self._pair.train and self.written)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -49,17 +50,15 @@ def has_new_nonfinite(baseline: Tensor, planned: Tensor) -> bool:
 
 
 class ShadowRun:
-    """Run the planned program beside the baseline, on copies of the inputs that programs write into.
-
-    Make it before the call. `written` are the positions of those inputs. Raises `ValueError` if one shares memory with
-    another input or cannot be copied, and torch's own error if there is no memory for the copies.
-    """
+    """Run the planned program beside the baseline, on copies of the inputs at the positions `written`; made before the
+    call. Raises `ValueError` if one shares memory with another or cannot be copied, and torch's own error without
+    memory."""
 
     def __init__(self, args: Sequence[Any], written: frozenset[int], device: torch.device) -> None:
         self._args = args
         self._written = written
         self._device = device
-        owners = [_identify_storage(arg) for arg in args]
+        owners = [None if storage is None else storage._cdata for storage in _list_storages(args)]
         if any(owners[i] is not None and owners.count(owners[i]) > 1 for i in written):
             raise ValueError("an input that is written into shares its memory with another one")
         self._copies = [_duplicate(arg, copied=i in written) for i, arg in enumerate(args)]
@@ -69,10 +68,8 @@ class ShadowRun:
         self._error: str | None = None
 
     def run(self, program: Program, drawn_from: RandomGenerators) -> bool:
-        """Compute the call by `program`, with the random numbers from `drawn_from` on, and keep its results.
-
-        Afterwards the generators are as before. Returns False if memory does not suffice.
-        """
+        """Compute the call by `program`, with the random numbers from `drawn_from` on, and keep its results and no
+        change of the generators. Returns False if memory does not suffice."""
         generators = RandomGenerators(self._device)
         drawn_from.restore()
         try:
@@ -113,18 +110,16 @@ class ShadowRun:
         return None
 
     def watch_gradients(self, baseline: Sequence[Tensor], report: Callable[[str], None]) -> Callable[[], None]:
-        """After the backward of `baseline`, compute this program's gradients as well; `report` if they are worse.
-
-        The returned function frees everything kept for that, in case no backward comes. FSDP2 frees a layer's weights
-        before a backward ends, by resizing their storage, which counts as no write: then nothing is compared.
-        """
+        """After the backward of `baseline`, compute this program's gradients as well; `report` if they are worse. The
+        returned function frees what is kept. FSDP2 frees weights before a backward ends, by resizing their storage:
+        then nothing is compared."""
         results = zip(baseline, self._results, strict=True)
         pairs = [(a, b) for a, b in results if a.requires_grad and b.requires_grad]
         gradients: dict[int, Tensor] = {}
-        handles = [a.register_hook(_keep_gradient(gradients, i)) for i, (a, _) in enumerate(pairs)]
+        removals: list[Callable[[], None]] = [
+            a.register_hook(partial(gradients.__setitem__, i)).remove for i, (a, _) in enumerate(pairs)
+        ]
         inputs = [(a, b) for a, b in zip(self._args, self._copies, strict=True) if requires_gradient(a)]
-
-        removals: list[Callable[[], None]] = [handle.remove for handle in handles]
 
         def free() -> None:
             for remove in removals:
@@ -158,10 +153,8 @@ def count_copied_bytes(args: Sequence[Any], written: frozenset[int]) -> int:
 def try_reproduce_failure(
     program: Program, args: Sequence[Any], written: frozenset[int], device: torch.device
 ) -> bool | None:
-    """Return whether `program` fails too in a call in which another one has failed; None if that cannot be found out.
-
-    It runs on copies of the inputs at the positions `written`.
-    """
+    """Return whether `program` fails too in a call in which another one has failed, on copies of the inputs at the
+    positions `written`; None if that cannot be found out."""
     try:
         shadow = ShadowRun(args, written, device)
     except ValueError:
@@ -170,12 +163,9 @@ def try_reproduce_failure(
 
 
 def call_after_backward(args: Sequence[Any], callback: Callable[[bool], None]) -> Callable[[], None]:
-    """Call `callback` once, after the next backward to any of `args`, with whether all their gradients are finite.
-
-    Exceptions of `callback` are dropped. The returned function stops waiting. No gradient is kept: a leaf's would be
-    copied instead of becoming its `.grad`. `register_multi_grad_hook` would raise in the user's `torch.autograd.grad`
-    (torch 2.15), since for a leaf it is unknown whether it will get a gradient.
-    """
+    """Call `callback` once, after the next backward to any of `args`, with whether all their gradients are finite; drop
+    its exceptions. The returned function stops waiting. No gradient is kept: a leaf's would be copied instead of
+    becoming its `.grad`. `register_multi_grad_hook` would raise in the user's `torch.autograd.grad` (torch 2.15)."""
     finite: list[bool] = []
     lock = threading.Lock()
 
@@ -208,17 +198,14 @@ def requires_gradient(arg: Any) -> bool:
     return isinstance(arg, Tensor) and arg.requires_grad
 
 
-def _keep_gradient(gradients: dict[int, Tensor], i: int) -> Callable[[Tensor], None]:
-    def keep(gradient: Tensor) -> None:
-        gradients[i] = gradient
-
-    return keep
+def _list_storages(args: Sequence[Any]) -> list[torch.UntypedStorage | None]:
+    plain = [isinstance(arg, Tensor) and arg.layout is torch.strided for arg in args]
+    return [arg.untyped_storage() if stored else None for arg, stored in zip(args, plain, strict=True)]
 
 
 def _measure_storages(args: Sequence[Any]) -> list[int | None]:
     """Return the bytes of each tensor's storage; None for an argument without storage."""
-    plain = (arg if isinstance(arg, Tensor) and arg.layout is torch.strided else None for arg in args)
-    return [None if arg is None else arg.untyped_storage().nbytes() for arg in plain]
+    return [None if storage is None else storage.nbytes() for storage in _list_storages(args)]
 
 
 def _duplicate(arg: Any, *, copied: bool) -> Any:
@@ -237,11 +224,6 @@ def _duplicate(arg: Any, *, copied: bool) -> Any:
             storage, duplicate.storage_offset(), duplicate.shape, duplicate.stride()
         )
     return duplicate.requires_grad_(arg.requires_grad)
-
-
-def _identify_storage(arg: Any) -> int | None:
-    plain = isinstance(arg, Tensor) and arg.layout is torch.strided
-    return arg.untyped_storage()._cdata if plain else None
 
 
 def _find_difference(baseline: Tensor, planned: Tensor) -> str | None:

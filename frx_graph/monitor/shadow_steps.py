@@ -27,11 +27,8 @@ class ShadowSteps:
         self._warned_of_memory = False
 
     def run(self, args: Sequence[Any], signal: Signal) -> tuple[Any, bool]:
-        """Return the step's result, and whether a canary is to follow.
-
-        The result comes from the baseline, which runs first. Its failures are the user's, and if memory does not
-        suffice for both, the planned program fails. A regression rolls the plan back.
-        """
+        """Return the step's result, by the baseline, and whether a canary is to follow; roll the plan back if it does
+        worse. The baseline runs first: if memory does not suffice for both, the plan fails."""
         shadow = self._prepare(args, signal)
         if shadow is None and signal in VALUE_SIGNALS:
             self._signals.clear(signal)

@@ -14,7 +14,8 @@ import torch
 from frx_graph.errors import is_out_of_memory
 from frx_graph.measure.inductor.compilations import count_compiled_frames
 from frx_graph.measure.machine.control_groups import get_available_memory
-from frx_graph.trials.block_watch import find_watched, watch_block
+from frx_graph.measure.machine.nvml_device import find_nvidia_device
+from frx_graph.trials.block_watch import watch_block
 from frx_graph.trials.samples import Disturbance
 
 _USABLE = 0.9
@@ -29,9 +30,10 @@ class Footprint:
     frames: int
     held_bytes: int
 
-    def subtract(self, before: Footprint) -> Footprint:
-        """Return what was added since `before`. Dynamo's counts restart when it is reset."""
-        return Footprint(max(0, self.frames - before.frames), self.held_bytes - before.held_bytes)
+    def add_growth(self, before: Footprint, after: Footprint) -> Footprint:
+        """Return the sum of this one and the growth in between. Dynamo's counts restart when it is reset."""
+        frames = self.frames + max(0, after.frames - before.frames)
+        return Footprint(frames, self.held_bytes + after.held_bytes - before.held_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +60,8 @@ class StepMetrics:
         return Footprint(count_compiled_frames(), held)
 
     def can_fit_twice(self) -> bool:
-        """Return whether there is memory for two steps at once, as far as the system tells.
-
-        A step takes at most what was held at the peak, beyond what is held now.
-        """
+        """Return whether there is memory for two steps at once, which take at most the peak beyond what is held now, as
+        far as the system tells."""
         on_gpu = self.device.type == "cuda"
         peak = torch.cuda.max_memory_allocated(self.device) if on_gpu else _read_resident_peak()
         return has_room_twice(peak, self.read_footprint().held_bytes, self._read_free_bytes())
@@ -91,7 +91,7 @@ class StepMetrics:
 
     def watch_disturbances(self) -> AbstractContextManager[Callable[[], Disturbance | None]]:
         """Watch for disturbances of a block; the context's value returns the disturbance."""
-        return watch_block(find_watched(self.device))
+        return watch_block(find_nvidia_device(self.device))
 
 
 def has_room_twice(peak_bytes: int | None, held_bytes: int, left_bytes: int | None) -> bool:

@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 from frx_graph.compiler.plans import is_permitted, make_recorded_plan
 from frx_graph.errors import LedgerMissingError
 from frx_graph.ledger.decision import AUTOPILOT, make_expiry, make_process_author
-from frx_graph.ledger.fast_path import is_active_only_elsewhere, read_promotions
+from frx_graph.ledger.fast_path import append_decisions, is_active_only_elsewhere, read_promotions
 from frx_graph.options import BackendOptions
-from frx_graph.promotion.process_record import ProcessRecord
+from frx_graph.promotion.process_record import PATIENCE_SECONDS, ProcessRecord
 from frx_graph.promotion.promoted_plan import Promotion, Subject
 from frx_graph.support.user_warning import WarnOnce
 
@@ -23,10 +23,7 @@ class ActivePlans:
         self._warnings = warnings
 
     def look_up(self, subject: Subject, options: BackendOptions) -> Promotion | None:
-        """Return the active plan, or None; in mode "apply" warn if there is one for another environment only.
-
-        Raises `LedgerError`.
-        """
+        """Return the active plan; in mode "apply" warn if only another environment has one. Raises `LedgerError`."""
         with self._record.reach(subject.place):
             found = self.find(subject)
             if found is None and options.mode == "apply":
@@ -59,7 +56,7 @@ class ActivePlans:
         if (too_old := make_expiry(decision, age, now=now, by=make_process_author(AUTOPILOT))) is not None:
             # A promotion under another policy may be too old for this one only.
             if decision.policy == subject.policy.hash:
-                self._record.record_expired(subject, too_old)
+                append_decisions(subject.place, [too_old], patience_seconds=PATIENCE_SECONDS)
             return None
         found = Promotion(plan, subject)
         if plan.hash != decision.plan or self._record.is_withdrawn(found):

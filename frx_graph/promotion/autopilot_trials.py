@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from torch import fx
@@ -31,10 +30,8 @@ class AutopilotTrials:
         self._used_seconds = 0.0
 
     def is_wanted(self, subject: Subject, options: BackendOptions) -> bool:
-        """Return whether to search for a plan of a graph without an active one. Raises `LedgerError`.
-
-        A rollback by this process counts even if it could not be recorded.
-        """
+        """Return whether to search for a plan of a graph without an active one: not if this process has rolled one
+        back, recorded or not. Raises `LedgerError`."""
         if options.mode != "autopilot" or self._record.has_withdrawn_any(subject):
             return False
         with self._record.reach(subject.place):
@@ -43,11 +40,8 @@ class AutopilotTrials:
     def prove(
         self, dynamo: fx.GraphModule, inputs: Sequence[Any], options: BackendOptions, subject: Subject
     ) -> Promotion | None:
-        """Search for a plan, and return the active one afterwards, or None.
-
-        If a later trial of the search cannot run, a plan that was proved before is returned, with a warning. Without
-        one, raises `TravelError` or `TrialError`. Raises `LedgerError`.
-        """
+        """Search for a plan, and return the active one, or None. Raises `LedgerError`, and if a trial cannot run
+        `TravelError` or `TrialError`; if a plan was proved before, it only warns."""
         try:
             self._search(dynamo, inputs, options, subject)
         except (TravelError, TrialError) as error:
@@ -80,25 +74,21 @@ class AutopilotTrials:
         # First, since the user must not wait for a trial whose decision would be lost.
         with self._record.reach(subject.place):
             check_writable(subject.place)
-        with show_stages() as progress, self._count_seconds(), self._record.reach(subject.place):
-            try_graph(
-                dynamo,
-                inputs,
-                options,
-                subject.policy,
-                signature=subject.signature,
-                environment=subject.environment,
-                rejected=find_rejected(subject),
-                seconds=left,
-                record=lambda decisions: _append_decisions(subject, decisions),
-                progress=lambda stage: progress(f"frx tries a graph, {stage}"),
-            )
-
-    @contextlib.contextmanager
-    def _count_seconds(self) -> Iterator[None]:
         began = time.monotonic()
         try:
-            yield
+            with show_stages() as progress, self._record.reach(subject.place):
+                try_graph(
+                    dynamo,
+                    inputs,
+                    options,
+                    subject.policy,
+                    signature=subject.signature,
+                    environment=subject.environment,
+                    rejected=find_rejected(subject),
+                    seconds=left,
+                    record=lambda decisions: _append_decisions(subject, decisions),
+                    progress=lambda stage: progress(f"frx tries a graph, {stage}"),
+                )
         finally:
             self._used_seconds += time.monotonic() - began
 

@@ -17,17 +17,16 @@ _TRIED_AGAIN_AFTER = timedelta(days=1)
 
 
 def is_settled(subject: Subject) -> bool:
-    """Return whether nothing is left to try unasked.
-
-    That holds if a plan was rolled back, or a search under this policy has ended and no plan is new since. An
-    interrupted search settles only the plans that it has rejected. Raises `LedgerError`.
-    """
+    """Return whether nothing is left to try unasked: a plan was rolled back, or a search under this policy has ended,
+    not been interrupted, and no plan is new since. Raises `LedgerError`."""
     plans = tuple(_find_relevant(subject))
     if _has_rollback(plans):
         return True
     now = datetime.now(UTC)
-    ended = next((plan.last for plan in plans if _is_ended_search(plan)), None)
-    return ended is not None and not any(_is_open(plan, ended, now) for plan in plans)
+    nothing = make_recorded_plan(()).hash
+    ends = (plan for plan in plans if plan.plan == nothing and plan.state in (Kind.REJECTED, Kind.INCONCLUSIVE))
+    ended = next(ends, None)
+    return ended is not None and not any(_is_open(plan, ended.last, now) for plan in plans)
 
 
 def is_blocked(subject: Subject) -> bool:
@@ -44,15 +43,9 @@ def _has_rollback(plans: Iterable[PlanState]) -> bool:
     return any(plan.state is Kind.ROLLED_BACK for plan in plans)
 
 
-def _is_ended_search(plan: PlanState) -> bool:
-    return plan.plan == make_recorded_plan(()).hash and plan.state in (Kind.REJECTED, Kind.INCONCLUSIVE)
-
-
 def _is_open(plan: PlanState, ended: Step, now: datetime) -> bool:
-    """Return whether a new search would try the plan, unlike the last one, which has `ended`.
-
-    The last search tried the plans known before, or had no reason to, as for a combination of plans no longer promoted.
-    """
+    """Return whether a new search would try the plan, unlike the last one, which has `ended`."""
+    # That one tried the plans known before, or had no reason to, as for a combination of plans no longer promoted.
     if plan.state is Kind.REJECTED:
         return False
     if plan.last.kind is Kind.INCONCLUSIVE:
@@ -64,11 +57,9 @@ def _is_open(plan: PlanState, ended: Step, now: datetime) -> bool:
 
 
 def _find_relevant(subject: Subject) -> Iterator[PlanState]:
-    """Yield the states of the plans whose decisions count here.
-
-    One policy may promote what another forbids or finds too slow. A rejection ages as a promotion does. A plan that was
-    only tried together with other graphs has no verdict.
-    """
+    """Yield the states of the plans whose decisions count here."""
+    # One policy may promote what another forbids or finds too slow. A rejection ages as a promotion does. A plan that
+    # was only tried together with other graphs has no verdict.
     oldest = datetime.now(UTC) - timedelta(days=subject.policy.decision_max_age_days)
     try:
         found = read_decided(subject.place, subject.signature, subject.environment)
@@ -78,11 +69,7 @@ def _find_relevant(subject: Subject) -> Iterator[PlanState]:
         if plan.state is not Kind.ROLLED_BACK and not is_permitted(subject.policy.risk, event.decision.candidates):
             continue
         of_this_policy = event.decision.policy == subject.policy.hash
-        match plan.state:
-            case Kind.REJECTED if not of_this_policy or plan.last.recorded_at < oldest:
-                continue
-            case Kind.INCONCLUSIVE if not of_this_policy:
-                continue
-            case Kind.TRIED:
-                continue
-        yield plan
+        recent = plan.last.recorded_at >= oldest
+        judged = {Kind.REJECTED: of_this_policy and recent, Kind.INCONCLUSIVE: of_this_policy, Kind.TRIED: False}
+        if judged.get(plan.state, True):
+            yield plan

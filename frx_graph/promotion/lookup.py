@@ -34,55 +34,35 @@ class PromotedPlans:
         self.record = ProcessRecord()
         self.active = ActivePlans(self.record, warnings)
         self.trials = AutopilotTrials(self.record, self.active, warnings)
-        self.ranks = RankAgreement(self.record, self.active, self.trials)
 
     def find(self, dynamo: fx.GraphModule, inputs: Sequence[Any], options: BackendOptions) -> Promotion | None:
-        """Return the plan for `dynamo`, compiled with `options`; None for the baseline.
-
-        The autopilot may take as long as the policy's time budget. All ranks of a distributed program must call this.
-
-        Raises:
-            LedgerError: the ledger cannot be used.
-            OptionError, PolicyError: the project file is wrong.
-            TravelError, TrialError: the autopilot cannot try the graph.
-            AgreementError: of several ranks, instead of most of the above, on those that report it.
-
-        """
+        """Return the plan for `dynamo`, compiled with `options`; None for the baseline. The autopilot may take the
+        policy's time budget. All ranks of a distributed program must call this. Raises `LedgerError`, `OptionError` or
+        `PolicyError` for a wrong project file, and `TravelError` or `TrialError` if the autopilot cannot try the graph;
+        of several ranks those that report it raise `AgreementError` instead."""
         if has_several_ranks():
-            return self.ranks.find(dynamo, inputs, options)
+            return self._find_agreed(dynamo, inputs, options)
         subject = Subject.identify(dynamo, inputs, options)
         found = self.active.look_up(subject, options)
         if found is not None or not self.trials.is_wanted(subject, options):
             return found
         return self.trials.prove(dynamo, inputs, options, subject)
 
-
-class RankAgreement:
-    """Agree on plans: the first rank offers one, and every rank may object. docs/distributed.md has the protocol."""
-
-    def __init__(self, record: ProcessRecord, active: ActivePlans, trials: AutopilotTrials) -> None:
-        self._record = record
-        self._active = active
-        self._trials = trials
-
-    def find(self, dynamo: fx.GraphModule, inputs: Sequence[Any], options: BackendOptions) -> Promotion | None:
-        """Return the plan that all ranks apply, or None.
-
-        A trial only begins when all ranks are there, wait for the same graph, and would take a plan for it. Raises
-        `AgreementError` on the ranks that report a disagreement.
-        """
+    def _find_agreed(self, dynamo: fx.GraphModule, inputs: Sequence[Any], options: BackendOptions) -> Promotion | None:
+        """Return the plan that the first rank offers, and no rank objects to: docs/distributed.md has the protocol."""
         handshake = get_handshake().ensure_done(options)
         signature = hash_compilation(dynamo.graph, options.inner, options.inner_mode)
         if not handshake.covers(signature, options):
             return None
-        # Made inside the agreement, so that errors reach the other ranks.
+        # Made inside the agreement, so that errors reach the other ranks. All must be there, wait for the same graph,
+        # and would take a plan for it, before a trial begins.
         get_subject = functools.cache(lambda: Subject.identify(dynamo, inputs, options))
 
         def propose() -> bytes | None:
             return self.make_offer(get_subject(), options)
 
         def prove() -> bytes | None:
-            found = self._trials.prove(dynamo, inputs, options, get_subject())
+            found = self.trials.prove(dynamo, inputs, options, get_subject())
             return None if found is None else _build_offer(get_subject(), options, found).encode()
 
         def validate(offered: bytes) -> str | None:
@@ -98,27 +78,22 @@ class RankAgreement:
         return None if found is None else Promotion(PlanOffer.model_validate_json(found).make_plan(), get_subject())
 
     def make_offer(self, subject: Subject, options: BackendOptions) -> bytes | None:
-        """Return the first rank's offer: the active plan, or that the autopilot would search; None for neither.
-
-        Raises `LedgerError`.
-        """
-        found = self._active.look_up(subject, options)
-        if found is None and not self._trials.is_wanted(subject, options):
+        """Return an offer of the active plan, or of a search; None for neither. Raises `LedgerError`."""
+        found = self.active.look_up(subject, options)
+        if found is None and not self.trials.is_wanted(subject, options):
             return None
         return _build_offer(subject, options, found).encode()
 
     def find_objection(self, subject: Subject, options: BackendOptions, offered: bytes) -> str | None:
         """Return this rank's objection to the first rank's offer, or None."""
         offer = PlanOffer.model_validate_json(offered)
-        return offer.find_objection(_build_offer(subject, options, None)) or self._find_own_objection(subject, offer)
-
-    def _find_own_objection(self, subject: Subject, offer: PlanOffer) -> str | None:
-        if offer.plan is None:
-            return None
-        if self._record.is_withdrawn(Promotion(offer.make_plan(), subject)):
+        objection = offer.find_objection(_build_offer(subject, options, None))
+        if objection is not None or offer.plan is None:
+            return objection
+        if self.record.is_withdrawn(Promotion(offer.make_plan(), subject)):
             return f"plan {offer.plan} was rolled back in its process"
         try:
-            with self._record.reach(subject.place):
+            with self.record.reach(subject.place):
                 plans = read_decided(subject.place, subject.signature, subject.environment)
         except LedgerError:
             # A ledger that is missing or cannot be read has no objection.

@@ -16,16 +16,13 @@ from frx_graph.ledger.fast_path import append_decisions
 from frx_graph.ledger.location import Location
 from frx_graph.promotion.promoted_plan import Promotion, Subject
 
-_PATIENCE_SECONDS = 5.0
+PATIENCE_SECONDS = 5.0
 """Longest wait of a compilation for other writers of the ledger, one of which may never end."""
 
 
 class ProcessRecord:
-    """Record the fate of plans in this process, in the ledger and in memory.
-
-    A plan's application is recorded before it is applied: if that fails, the plan is not applied. A rollback counts in
-    this process even if the ledger cannot record it.
-    """
+    """Record the fate of plans in this process, in the ledger and in memory: an application before it happens, and a
+    rollback even if the ledger cannot."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -61,19 +58,13 @@ class ProcessRecord:
                     reason += f", offered to {dist.get_world_size()} ranks"
                 by = make_process_author(AUTOPILOT)
                 event = decision.make_follow_up(Kind.APPLIED, reason=reason, by=by, at=now, policy=decision.policy)
-                append_decisions(promotion.subject.place, [event], patience_seconds=_PATIENCE_SECONDS)
+                append_decisions(promotion.subject.place, [event], patience_seconds=PATIENCE_SECONDS)
                 self._applied.add(promotion.key)
-
-    def record_expired(self, subject: Subject, event: Decision) -> None:
-        """Record that a promotion is too old. Raises `LedgerError`."""
-        append_decisions(subject.place, [event], patience_seconds=_PATIENCE_SECONDS)
 
     @contextlib.contextmanager
     def reach(self, place: Location) -> Iterator[None]:
-        """Access the ledger at `place`; once its server could not be reached, raise that again without trying.
-
-        Otherwise each graph would wait for the server. Rollbacks are still recorded, if the server is back by then.
-        """
+        """Access the ledger at `place`; once its server could not be reached, raise that again without trying: each
+        graph would wait for it. Rollbacks are still recorded, if the server is back by then."""
         if (known := self._unreachable.get(place)) is not None:
             raise LedgerUnreachableError(*known)
         try:

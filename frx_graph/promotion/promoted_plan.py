@@ -40,10 +40,8 @@ class Subject:
 
     @staticmethod
     def identify(dynamo: fx.GraphModule, inputs: Sequence[Any], options: BackendOptions) -> Subject:
-        """Return the subject of a Dynamo graph that is compiled with `options`.
-
-        Raises `OptionError` or `PolicyError` for a wrong project file, `LedgerError` for a wrong ledger name.
-        """
+        """Return the subject of a Dynamo graph that is compiled with `options`. Raises `OptionError` or `PolicyError`
+        for a wrong project file, `LedgerError` for a wrong ledger name."""
         config = read_advise_config(Path.cwd())
         return Subject(
             choose_location(None, config.ledger),
@@ -75,10 +73,8 @@ class Promotion:
         return None
 
     def withdraw(self, reason: str) -> None:
-        """Record that the plan is rolled back, if it is still active.
-
-        Raises `LedgerError`, also for a ledger that does not know the plan: another rank may have offered it.
-        """
+        """Record that the plan is rolled back, if it is still active. Raises `LedgerError`, also for a ledger that does
+        not know the plan: another rank may have offered it."""
         by = make_process_author(AUTOPILOT)
         if active := self._find_active():
             policy = self.subject.policy.hash

@@ -18,6 +18,19 @@ from frx_graph.serialization.import_paths import find_import_path, resolve_impor
 
 _NAMED = {"dtype": torch.dtype, "layout": torch.layout, "memory_format": torch.memory_format}
 """Torch's constants: each prints as its own path in `torch`."""
+_NESTED: Mapping[str, Callable[[list[Any]], Any]] = {
+    "tuple": tuple,
+    "slice": lambda parts: slice(*parts),
+    "complex": lambda parts: complex(*parts),
+}
+_PLAIN: Mapping[str, Callable[[Any], Any]] = {
+    "float": float,
+    "size": torch.Size,
+    "range": lambda ends: range(*ends),
+    "ellipsis": lambda _: ...,
+    "device": torch.device,
+    "object": resolve_import_path,
+}
 
 
 def encode_value(value: Any) -> Any:
@@ -57,44 +70,24 @@ def encode_value(value: Any) -> Any:
 
 
 def decode_value(written: Any, nodes: Mapping[str, fx.Node]) -> Any:
-    """Return the value that `to_json` wrote; `nodes` are the graph's, by name. Raises `TravelError` for anything
-    else."""
+    """Return the value that `encode_value` wrote; `nodes` are the graph's. Raises `TravelError` for anything else."""
     if isinstance(written, list):
         return [decode_value(part, nodes) for part in written]
     if not isinstance(written, dict):
         return written
     try:
         ((tag, content),) = written.items()
-        return _decode_tagged(tag, content, nodes, lambda part: decode_value(part, nodes))
+        if tag == "node":
+            return nodes[content]
+        if tag == "dict":
+            return {decode_value(key, nodes): decode_value(part, nodes) for key, part in content}
+        if tag in _NESTED:
+            return _NESTED[tag]([decode_value(part, nodes) for part in content])
+        if tag in _PLAIN:
+            return _PLAIN[tag](content)
+        found = getattr(torch, content)
+        if not isinstance(found, _NAMED[tag]):
+            raise TypeError(tag)
+        return found
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         raise TravelError(f"{written!r} is not an argument of a graph") from error
-
-
-def _decode_tagged(tag: str, content: Any, nodes: Mapping[str, fx.Node], read: Callable[[Any], Any]) -> Any:
-    match tag:
-        case "node":
-            return nodes[content]
-        case "float":
-            return float(content)
-        case "tuple":
-            return tuple(read(part) for part in content)
-        case "size":
-            return torch.Size(content)
-        case "dict":
-            return {read(key): read(part) for key, part in content}
-        case "slice":
-            return slice(*(read(part) for part in content))
-        case "range":
-            return range(*content)
-        case "complex":
-            return complex(*(read(part) for part in content))
-        case "ellipsis":
-            return ...
-        case "device":
-            return torch.device(content)
-        case "object":
-            return resolve_import_path(content)
-    found = getattr(torch, content)
-    if not isinstance(found, _NAMED[tag]):
-        raise TypeError(tag)
-    return found

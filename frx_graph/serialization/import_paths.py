@@ -55,8 +55,7 @@ def is_checkpoint(called: object) -> bool:
 
 
 def resolve_import_path(path: str) -> Any:
-    """Return the object at a path from `find_import_path`. Raises `TravelError` if there is none, or it is not
-    torch's."""
+    """Return the object at a path from `find_import_path`. Raises `TravelError` if torch has none there."""
     package, _, rest = path.partition(".")
     if package not in _PACKAGES or not rest:
         raise TravelError(f"{path} is not a function of torch")

@@ -20,8 +20,7 @@ from frx_graph.serialization.schema import NodeDocument
 
 
 def serialize_nodes(graph: fx.Graph) -> list[NodeDocument]:
-    """Return all nodes of `graph`. Raises `TravelError`, which names the node, for a target that another process
-    lacks."""
+    """Return all nodes. Raises `TravelError`, which names the node, for a target that another process lacks."""
     documents = []
     for node in graph.nodes:
         try:

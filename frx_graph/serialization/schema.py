@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
 FORMAT: Final = "frx_graph_file_v1"
+Kind: TypeAlias = Literal["parameter", "static", "argument", "base"]
 
 
 class _Document(BaseModel):
@@ -48,7 +49,7 @@ class StorageDocument(_Document):
 class TensorDocument(_Document):
     """A tensor: an input of the graph, or what an input is a view of."""
 
-    kind: Literal["parameter", "static", "argument", "base"]
+    kind: Kind
     """`static` tensors keep their address, such as buffers; `base` is not an input itself."""
     dtype: str
     """The name of torch's constant, `float32`."""

@@ -13,13 +13,13 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO
 
 import torch
 from torch import Tensor, nn
 
 from frx_graph.errors import TravelError
-from frx_graph.serialization.schema import StorageDocument, TensorDocument
+from frx_graph.serialization.schema import Kind, StorageDocument, TensorDocument
 from frx_graph.support.torch_internals import FakeTensor, is_functorch_tensor
 
 _PLAIN = (Tensor, nn.Parameter)
@@ -38,8 +38,7 @@ class TensorWriter:
     _bases: list[Tensor] = field(default_factory=list)
 
     def add_inputs(self, names: Sequence[str], inputs: Sequence[Any]) -> None:
-        """Describe the inputs of a graph, once for each writer. Raises `TravelError` for those that cannot be
-        written."""
+        """Describe the inputs of a graph, once. Raises `TravelError` for those that cannot be written."""
         indices = {id(value): index for index, value in enumerate(inputs)}
         if len(indices) != len(inputs):
             raise TravelError("two inputs are the same tensor")
@@ -56,7 +55,7 @@ class TensorWriter:
         """Write the storages into `file`, which is empty. Raises `OSError`."""
         for document, memory in zip(self.storages, self._memories, strict=True):
             file.seek(document.offset)
-            file.write(_view_bytes(memory.cpu()).numpy().data)
+            file.write(torch.empty(0, dtype=torch.uint8).set_(memory.cpu()).numpy().data)
         file.truncate(self.nbytes)
 
     @property
@@ -64,13 +63,7 @@ class TensorWriter:
         """The size of the file."""
         return max((storage.offset + storage.nbytes for storage in self.storages), default=0)
 
-    def _describe_tensor(
-        self,
-        tensor: Tensor,
-        kind: Literal["parameter", "static", "argument", "base"],
-        indices: dict[int, int],
-        known: int,
-    ) -> TensorDocument:
+    def _describe_tensor(self, tensor: Tensor, kind: Kind, indices: dict[int, int], known: int) -> TensorDocument:
         _check_serializable(tensor)
         return TensorDocument(
             kind=kind,
@@ -99,9 +92,8 @@ class TensorWriter:
         return indices[id(base)]
 
     def _index_storage(self, memory: torch.UntypedStorage) -> int:
-        index = self._known.get(memory._cdata)
-        if index is None:
-            index = self._known[memory._cdata] = len(self.storages)
+        index = self._known.setdefault(memory._cdata, len(self.storages))
+        if index == len(self.storages):
             offset = -(-self.nbytes // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
             self.storages.append(StorageDocument(offset=offset, nbytes=memory.nbytes(), device=str(memory.device)))
             self._memories.append(memory)
@@ -178,7 +170,7 @@ def _restore_tensor(
     return tensor.requires_grad_() if document.requires_grad and document.leaf else tensor
 
 
-def classify_input(tensor: Any) -> Literal["parameter", "static", "argument"]:
+def classify_input(tensor: Any) -> Kind:
     """Return the kind of an input of a Dynamo graph: static ones are buffers, or are marked to stay in place."""
     if isinstance(tensor, nn.Parameter):
         return "parameter"
@@ -203,7 +195,3 @@ def _check_serializable(tensor: Any) -> None:
     base_requires = tensor._base is not None and tensor._base.requires_grad if not tensor.is_inference() else False
     if tensor._is_view() and not tensor.is_leaf and not base_requires:
         raise TravelError("it is a view with a gradient of a tensor without one")
-
-
-def _view_bytes(memory: torch.UntypedStorage) -> Tensor:
-    return torch.empty(0, dtype=torch.uint8).set_(memory)

@@ -50,8 +50,7 @@ class Surroundings:
 
     @contextlib.contextmanager
     def step(self) -> Iterator[None]:
-        """Switch gradients and autocast as they were, for one step: autocast keeps converted weights until it is
-        left."""
+        """Switch gradients and autocast, which keeps converted weights, as they were, for one step."""
         with contextlib.ExitStack() as stack:
             for device, dtype in self.autocast.items():
                 stack.enter_context(torch.autocast(device, dtype, cache_enabled=self.autocast_cache))

@@ -9,8 +9,8 @@ python -m frx_graph.tracking.mlflow trial.json      # a file of `frx trial --for
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -50,8 +50,7 @@ def log_advice(advice: Advice) -> str:
         "frx.refusals": len(advice.refusals),
     }
     for severity in Severity:
-        count = sum(finding.severity is severity for finding in advice.findings)
-        figures[f"frx.findings.{severity.value}"] = count
+        figures[f"frx.findings.{severity.value}"] = sum(one.severity is severity for one in advice.findings)
     for rule in sorted({finding.rule for finding in advice.findings}):
         figures[f"frx.findings.{rule}"] = sum(finding.rule == rule for finding in advice.findings)
     parameters = {
@@ -87,11 +86,8 @@ def log_trial(trial: TrialDocument) -> str:
 
 
 def log_file(path: Path) -> tuple[str, ...]:
-    """Log the advice, trial or trials in the file `path`, and return the runs' ids.
-
-    Several trials get one new run each, nested in the active run if there is one. Raises `EvidenceError` for another
-    file.
-    """
+    """Log the advice, trial or trials in the file `path`, the latter in a new (nested) run each, and return the runs'
+    ids. Raises `EvidenceError` for another file."""
     if is_advice(path):
         return (log_advice(read_advice(path)),)
     try:
@@ -120,7 +116,8 @@ def _log(
     file: str,
     document: Mapping[str, Any],
 ) -> str:
-    with _use_run(name) as run:
+    active = mlflow.active_run()
+    with nullcontext(active) if active else mlflow.start_run(run_name=name) as run:
         shown = {key: clean_line(value, _LONGEST_PARAMETER) for key, value in parameters.items()}
         # MLflow refuses to change a parameter, and a run may be logged to before and after a change.
         there = mlflow.get_run(run.info.run_id).data.params
@@ -132,16 +129,6 @@ def _log(
         mlflow.log_text(json.dumps(document, indent=2, allow_nan=False), file)
         found: str = run.info.run_id
         return found
-
-
-@contextmanager
-def _use_run(name: str) -> Iterator[Any]:
-    active = mlflow.active_run()
-    if active is not None:
-        yield active
-        return
-    with mlflow.start_run(run_name=name) as run:
-        yield run
 
 
 def main(

@@ -34,10 +34,8 @@ _STORAGES = "storages.bin"
 
 @dataclass(frozen=True)
 class LoadedGraph:
-    """A graph that was read. `model(*args)` repeats the captured call; `model` owns the parameters and buffers.
-
-    Compile and call it inside `surroundings.process()` and `surroundings.step()`.
-    """
+    """A graph that was read: `model(*args)`, inside `surroundings.process()` and `.step()`, repeats the captured call.
+    `model` owns the parameters and buffers."""
 
     model: nn.Module
     args: tuple[Tensor, ...]
@@ -65,12 +63,9 @@ class CapturedModel(nn.Module):
 
 
 def write_graph(folder: Path, dynamo: fx.GraphModule, inputs: Sequence[Any]) -> None:
-    """Write the arguments of a `torch.compile` backend into `folder`, which is made if need be.
-
-    Call it in the backend before anything is compiled, since inner compilers change their arguments. The storages of
-    the inputs take as much disk as memory. Dynamo may call a backend twice for one graph: the second call replaces the
-    first one's files. Raises `TravelError`, with the reason, if something cannot be written, and leaves no index.
-    """
+    """Write the arguments of a `torch.compile` backend into `folder`, before inner compilers change them. It takes as
+    much disk as the inputs take memory. A second call, for the same graph, replaces the files. Raises `TravelError`,
+    and leaves no index, if something cannot be written."""
     surroundings = capture_surroundings()
     nodes = serialize_nodes(dynamo.graph)
     with _open_folder(folder):
@@ -114,10 +109,7 @@ class HeldGraph:
 
 
 def hold_graph(folder: Path, dynamo: fx.GraphModule, inputs: Sequence[Any]) -> HeldGraph:
-    """Copy the arguments of a backend for another thread of this process.
-
-    Raises `TravelError` for inputs that cannot be copied.
-    """
+    """Copy the arguments of a backend for another thread. Raises `TravelError` if that cannot be done."""
     with _open_folder(folder):
         writer = _write_inputs(folder, dynamo, inputs)
     return HeldGraph(dynamo, folder, writer.storages, writer.tensors, capture_modes())
@@ -145,11 +137,8 @@ def _open_folder(folder: Path) -> Iterator[None]:
 
 
 def read_graph(folder: Path) -> LoadedGraph:
-    """Read the graph in `folder`.
-
-    Tensors on the CPU are mapped: all processes that read them share the memory, and writes stay in the process. Raises
-    `TravelError` if there is no graph, or if another version of torch or of this format wrote it.
-    """
+    """Read the graph in `folder`, with tensors on the CPU mapped: processes share the memory until they write. Raises
+    `TravelError` if there is none, or another version of torch or of this format wrote it."""
     document = _read_document(folder / _INDEX)
     try:
         tensors = read_tensors(folder / _STORAGES, document.storages, document.tensors)
@@ -166,7 +155,8 @@ def _assemble_graph(
     surroundings: Surroundings,
 ) -> LoadedGraph:
     inputs = [(tensor, form) for tensor, form in zip(tensors, documents, strict=True) if form.kind != "base"]
-    names = [_name_input(index, form) for index, (_, form) in enumerate(inputs)]
+    kinds = [form.kind for _, form in inputs]
+    names = [None if kind == "argument" else f"{kind}_{index}" for index, kind in enumerate(kinds)]
     model = _copy_class(CapturedModel)(graph, names)
     for name, (tensor, form) in zip(names, inputs, strict=True):
         if name is not None and form.kind == "parameter":
@@ -182,10 +172,6 @@ def _copy_class(kind: type[CapturedModel]) -> type[CapturedModel]:
     plain: Any = kind.forward
     forward = FunctionType(plain.__code__.replace(), plain.__globals__, plain.__name__)
     return type(kind.__name__, (kind,), {"forward": forward})
-
-
-def _name_input(index: int, form: TensorDocument) -> str | None:
-    return None if form.kind == "argument" else f"{form.kind}_{index}"
 
 
 def _read_document(path: Path) -> GraphDocument:

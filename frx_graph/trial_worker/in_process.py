@@ -1,9 +1,8 @@
 """Run the arms of a trial in the program's own process, for graphs that cannot be written to a file.
 
-The code and the messages are the same as for arms in processes, but nothing isolates the arms: a candidate that crashes
-ends the program, and one that hangs blocks it. The arms run in a separate thread, since a backend is called during a
-compilation, whose state torch keeps by thread and context. The state of the process is restored after every answer
-(`frx_graph.support.process_state`). Dynamo is never reset.
+Nothing isolates the arms: a candidate that crashes ends the program, and one that hangs blocks it. They run in a
+separate thread, since a backend is called during a compilation, whose state torch keeps by thread and context. The
+state of the process is restored after every answer (`frx_graph.support.process_state`). Dynamo is never reset.
 """
 
 from __future__ import annotations

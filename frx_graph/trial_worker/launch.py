@@ -13,10 +13,7 @@ MEMORY_SHARE = 0.8
 
 
 def start_arm(limits: Limits | None = None) -> ArmProcess:
-    """Start `python -m frx_graph.trial_worker` with this interpreter; by default it may use `MEMORY_SHARE`.
-
-    Raises `ArmError`.
-    """
+    """Start `python -m frx_graph.trial_worker`; by default it may use `MEMORY_SHARE`. Raises `ArmError`."""
     if limits is None:
         available = get_available_memory()
         limits = Limits() if available is None else Limits(memory_bytes=int(MEMORY_SHARE * available))

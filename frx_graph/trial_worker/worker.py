@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from pydantic import TypeAdapter
-from torch import Tensor, fx
+from torch import fx
 
 from frx_graph.capture.capture_facts import observe_capture
 from frx_graph.capture.graph_signature import hash_compilation
@@ -22,11 +22,11 @@ from frx_graph.compiler.plans import make_proposing_plan, make_recorded_plan
 from frx_graph.compiler.rewrite_log import LOG, RewriteLog
 from frx_graph.errors import FrxError, TrialError, is_out_of_memory, summarize_error
 from frx_graph.measure.inductor.compilations import describe_compiled_between, read_compilations
+from frx_graph.measure.machine.nvml_device import find_nvidia_device
 from frx_graph.measure.memory_use import MemoryRecord, observe_memory
 from frx_graph.measure.operators.kernel_identities import observe_kernels
 from frx_graph.options import parse_backend_options
-from frx_graph.plan import Plan
-from frx_graph.support.torch_internals import inductor_config, pytree
+from frx_graph.support.torch_internals import inductor_config
 from frx_graph.trial_worker.workload import LoadedWorkload, convert_to_fp64, copy_program, load_workload
 from frx_graph.trials.arm_messages import (
     QUESTION,
@@ -45,12 +45,11 @@ from frx_graph.trials.arm_messages import (
     Warmed,
     Workload,
 )
-from frx_graph.trials.block_watch import find_watched, watch_block
+from frx_graph.trials.block_watch import watch_block
 from frx_graph.trials.environment import read_trial_environment
 from frx_graph.trials.numerics import Errors, Multipliers
 from frx_graph.trials.results import (
     Program,
-    ResultComparison,
     StepResults,
     are_results_equal,
     compare_results,
@@ -72,11 +71,8 @@ _ROUNDINGS = 5
 
 
 class TrialArm:
-    """One program of a trial, from its workload to the last block.
-
-    `load` returns the workload, by default from its file or target. `log` records the rewrites. `alone` means that the
-    process has no tensors but the arm's.
-    """
+    """One program of a trial, from its workload, which `load` returns, to the last block. `log` records the rewrites.
+    `alone`: the process has no tensors but the arm's."""
 
     def __init__(
         self, load: Callable[[Workload], LoadedWorkload] | None = None, log: RewriteLog = LOG, *, alone: bool = True
@@ -121,8 +117,11 @@ class TrialArm:
             # in both arms.
             inductor_config.fallback_random = True
         options = parse_backend_options({"inner": asked.inner}, asked.inner_mode)
+        plan = make_recorded_plan(asked.candidates) if asked.candidates else None
+        if asked.proposes is not None:
+            plan = make_proposing_plan(asked.proposes, asked.candidates)
         inner = make_planned_backend(
-            options, _make_plan(asked), lambda error: self._failures.append(summarize_error(error)), self._log
+            options, plan, lambda error: self._failures.append(summarize_error(error)), self._log
         )
 
         def backend(dynamo: fx.GraphModule, example_inputs: list[Any], **how: Any) -> Any:
@@ -173,9 +172,12 @@ class TrialArm:
             share=max((found.share for found in draws if found.share is not None), default=None),
         )
 
-    def _compare_draw(self, asked: Judge, draw: int, exact: Program | None) -> ResultComparison:
+    def _compare_draw(self, asked: Judge, draw: int, exact: Program | None) -> Judged:
         """Compare one draw. Its results are freed before the next draw: they are as large as all gradients."""
-        reference = None if exact is None else self._compute_exact(exact, draw)
+        reference = None
+        # It is the workload's own code, in a type that it was not written for.
+        with contextlib.suppress(Exception):
+            reference = None if exact is None else self._compute_result(exact, draw)
         ours, theirs = read_results(Path(asked.ours), draw), read_results(Path(asked.theirs), draw)
         allowed = Multipliers(asked.multiplier, asked.multiplier_half)
         return compare_results(draw, ours, theirs, reference, allowed, lambda: self._estimate_noise(draw))
@@ -184,7 +186,7 @@ class TrialArm:
         program, workload = self._require_loaded()
         device = workload.device
         seconds = []
-        with workload.surroundings(), watch_block(find_watched(device, asked.ours)) as disturbance:
+        with workload.surroundings(), watch_block(find_nvidia_device(device), asked.ours) as disturbance:
             for _ in range(asked.steps):
                 _synchronize(device)
                 started = time.perf_counter()
@@ -228,18 +230,9 @@ class TrialArm:
         args, kwargs = permute_inputs((program.args, program.kwargs), draw)
         return observe_step(replace(program, args=args, kwargs=kwargs), self._seed, within)
 
-    def _compute_exact(self, program: Program, draw: int) -> StepResults | None:
-        """Return the results of the float64 program; None if it fails."""
-        try:
-            return self._compute_result(program, draw)
-        except Exception:  # noqa: BLE001 - the workload's own code, in a type that it was not written for
-            return None
-
     def _estimate_noise(self, draw: int) -> Mapping[str, Errors]:
-        """Return the errors that rounding may cause in a draw, from eager runs without and with noise.
-
-        Each runs a copy, so that all start from the same state. Empty if the program fails under the noise.
-        """
+        """Return the errors that rounding may cause in a draw; empty if the program fails under the noise."""
+        # Each run has a copy, so that all start from the same state.
         program, workload = self._require_loaded()
         plain = workload.make_program(program.train)
         noises = (None, *map(RoundingNoise, range(_ROUNDINGS)))
@@ -247,12 +240,6 @@ class TrialArm:
             return estimate_noise(self._compute_result(copy_program(plain), draw, noise).values for noise in noises)
         except Exception:  # noqa: BLE001 - an operator of the workload's own may not run under a mode
             return {}
-
-
-def _make_plan(asked: Load) -> Plan | None:
-    if asked.proposes is not None:
-        return make_proposing_plan(asked.proposes, asked.candidates)
-    return make_recorded_plan(asked.candidates) if asked.candidates else None
 
 
 def _probe_randomness(program: Program, seed: int) -> tuple[bool, bool]:
@@ -265,10 +252,7 @@ def _probe_randomness(program: Program, seed: int) -> tuple[bool, bool]:
 
 def _limit_to_program(seen: MemoryRecord, program: Program) -> MemoryRecord:
     """Return the record with the live bytes of this program only: peaks are judged by their ratio to those."""
-    tensors = [t for t in pytree.tree_leaves((program.args, dict(program.kwargs))) if isinstance(t, Tensor)]
-    if program.model is not None:
-        tensors += [*program.model.parameters(), *program.model.buffers()]
-    storages = {t.untyped_storage()._cdata: t.untyped_storage() for t in tensors}
+    storages = {t.untyped_storage()._cdata: t.untyped_storage() for t in program.tensors}
     live = {kind: sum(s.nbytes() for s in storages.values() if s.device.type == kind) for kind in ("cpu", "cuda")}
     device = None if seen.device is None else replace(seen.device, live_bytes=live["cuda"])
     return replace(seen, host=replace(seen.host, live_bytes=live["cpu"]), device=device)

@@ -17,15 +17,13 @@ from frx_graph.advisor.target import DTYPES, load_target, place
 from frx_graph.support.torch_internals import pytree
 from frx_graph.trial_worker.graph_file import read_graph
 from frx_graph.trials.arm_messages import GraphWorkload, TargetWorkload
+from frx_graph.trials.environment import find_device
 from frx_graph.trials.results import Program
 
 
 @dataclass(frozen=True)
 class LoadedWorkload:
-    """A workload whose step calls `model(*args, **kwargs)`.
-
-    Enter `process()` once, and inside it `surroundings()` for each compilation and run.
-    """
+    """Runs `model(*args, **kwargs)`, within `process()`, entered once, and `surroundings()`, for each run."""
 
     model: Callable[..., Any]
     args: tuple[Any, ...]
@@ -38,10 +36,7 @@ class LoadedWorkload:
     @property
     def device(self) -> torch.device:
         """The GPU, if any tensor is there; else the CPU."""
-        tensors = [t for t in pytree.tree_leaves((self.args, dict(self.kwargs))) if isinstance(t, Tensor)]
-        if isinstance(self.model, nn.Module):
-            tensors.extend(self.model.parameters())
-        return next((tensor.device for tensor in tensors if tensor.device.type == "cuda"), torch.device("cpu"))
+        return find_device(self.make_program(train=False).tensors)
 
     def make_program(self, train: bool) -> Program:
         """Return the program that eager runs."""

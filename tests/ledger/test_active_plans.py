@@ -13,6 +13,7 @@ from frx_graph.ledger.active_plans import (
     NOTHING,
     STANDING,
     TRANSITIONS,
+    PlanState,
     PlanStates,
     Step,
     find_active_elsewhere,
@@ -193,8 +194,9 @@ def test_every_state_has_a_row_and_only_a_trial_leads_to_promotion():
 
 
 def test_only_what_was_promoted_can_be_rolled_back():
-    assert get_next_state(T, B, "ada", was_promoted=False) is None
-    assert get_next_state(T, B, "ada", was_promoted=True) is B
+    tried = Step(1, T, "1", "ada", AT)
+    assert get_next_state(PlanState("1", T, tried, None), B, "ada") is None
+    assert get_next_state(PlanState("1", T, tried, tried), B, "ada") is B
 
 
 def test_the_documented_table_is_the_one_in_the_code():

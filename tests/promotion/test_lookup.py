@@ -693,7 +693,7 @@ def test_what_is_decided_against_a_plan_in_the_middle_of_a_search_ends_it(
         recorded.append("more")
 
     monkeypatch.setattr("frx_graph.autopilot.search.try_graph", searches)
-    monkeypatch.setattr(backend._session, "_warnings", WarnOnce())
+    monkeypatch.setattr(backend._session, "warnings", WarnOnce())
     with pytest.warns(RuntimeWarning, match="could not try a graph.*meanwhile"):
         assert applied(*model, mode="autopilot") == []
     assert len(recorded) == 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 import torch
@@ -12,9 +12,10 @@ import torch
 from frx_graph.measure.machine import processor_state
 from frx_graph.measure.machine.device_state import ThrottleReading
 from frx_graph.measure.machine.disturbance import DISTURBED_SHARE, OthersLoad
+from frx_graph.measure.machine.nvml_device import find_nvidia_device
 from frx_graph.measure.machine.processor_state import CpuThrottling
 from frx_graph.trials import block_watch as module
-from frx_graph.trials.block_watch import Watched, find_watched, watch_block
+from frx_graph.trials.block_watch import watch_block
 from frx_graph.trials.samples import Cause, Disturbance
 
 QUIET = ThrottleReading(frozenset(), {"SwThermalSlowdown": 3})
@@ -64,18 +65,18 @@ def quiet(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return machine
 
 
-def seen(what: Watched, block: Callable[[], object] = lambda: None) -> Disturbance | None:
-    with watch_block(what) as disturbance:
+def seen(device: FakeDevice | None, block: Callable[[], object] = lambda: None, ours: tuple[int, ...] = ()) -> Any:
+    with watch_block(device, ours) as disturbance:  # type: ignore[arg-type]
         block()
         return disturbance()
 
 
-NO_DEVICE = Watched(None)
+NO_DEVICE = None
 
 
 def test_a_quiet_block() -> None:
     assert seen(NO_DEVICE) is None
-    assert seen(Watched(FakeDevice())) is None  # type: ignore[arg-type]
+    assert seen(FakeDevice()) is None
 
 
 def test_compiled_in_the_first_block_and_not_in_the_next() -> None:
@@ -103,12 +104,12 @@ def test_compiled_just_before() -> None:
     ],
 )
 def test_a_throttled_device(readings: tuple[ThrottleReading, ...], reason: str) -> None:
-    found = seen(Watched(FakeDevice(readings)))  # type: ignore[arg-type]
+    found = seen(FakeDevice(readings))
     assert found == Disturbance(Cause.THROTTLED, f"the device: {reason}")
 
 
 def test_throttled_before_but_not_since() -> None:
-    assert seen(Watched(FakeDevice((COUNTED, COUNTED)))) is None  # type: ignore[arg-type]
+    assert seen(FakeDevice((COUNTED, COUNTED))) is None
 
 
 def test_processors_that_are_held_back(quiet: Callable[..., None]) -> None:
@@ -154,7 +155,7 @@ def test_waiting_under_a_quota(quiet: Callable[..., None]) -> None:
 @pytest.mark.parametrize(("share", "loaded"), [(None, False), (0.0, False), (0.19, False), (0.2, True), (0.9, True)])
 def test_other_programs_on_the_device(share: float | None, loaded: bool) -> None:
     device = FakeDevice(share=share)
-    found = seen(Watched(device, frozenset({7})))  # type: ignore[arg-type]
+    found = seen(device, ours=(7,))
     said = f"other programs had {100 * (share or 0):.0f} % of the device"
     assert found == (Disturbance(Cause.LOADED, said) if loaded else None)
     assert device.ours == {7}
@@ -163,18 +164,14 @@ def test_other_programs_on_the_device(share: float | None, loaded: bool) -> None
 def test_the_first_of_several_is_told(quiet: Callable[..., None]) -> None:
     busy = OthersLoad(0.9, 1.0, 0.02)
     quiet(busy)
-    found = seen(Watched(FakeDevice((HOT,), share=0.9)))  # type: ignore[arg-type]
+    found = seen(FakeDevice((HOT,), share=0.9))
     assert found is not None
     assert found.cause is Cause.THROTTLED
 
 
-def test_what_is_watched_without_a_device() -> None:
-    assert find_watched(torch.device("cpu"), [3, 4]) == Watched(None, frozenset({3, 4}))
-
-
 def test_on_the_real_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    with watch_block(find_watched(torch.device("cpu"))) as disturbance:
+    with watch_block(find_nvidia_device(torch.device("cpu"))) as disturbance:
         torch.ones(3).sin()
         found = disturbance()
     assert found is None or found.cause is not Cause.RECOMPILED
@@ -184,10 +181,10 @@ def test_on_the_real_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_on_a_real_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    what = find_watched(torch.device("cuda"))
-    assert what.device is not None
+    device = find_nvidia_device(torch.device("cuda"))
+    assert device is not None
     x = torch.ones(1024, 1024, device="cuda")
-    with watch_block(what) as disturbance:
+    with watch_block(device) as disturbance:
         x @ x
         torch.cuda.synchronize()
         found = disturbance()

@@ -36,18 +36,25 @@ def identities(*counts: tuple[Source, str, int], untold: tuple[Source, ...] = ()
 
 
 def test_what_both_have_is_said_once() -> None:
-    assert gates.describe_capture(FACTS, FACTS) == "graphs 2, graph breaks 1, guards 3, as the baseline"
-    assert gates.describe_recompiles(FACTS, FACTS) == "recompiles 1, CUDA-graph skips 0 in 3 steps, as the baseline"
-    assert gates.describe_memory(memory(10), memory(10)) == "peak on the host 15 bytes, as the baseline"
+    assert (
+        gates.describe_both(gates.count_graphs, FACTS, FACTS) == "graphs 2, graph breaks 1, guards 3, as the baseline"
+    )
+    assert (
+        gates.describe_both(gates.count_recompiles, FACTS, FACTS)
+        == "recompiles 1, CUDA-graph skips 0 in 3 steps, as the baseline"
+    )
+    assert (
+        gates.describe_both(gates.format_memory, memory(10), memory(10)) == "peak on the host 15 bytes, as the baseline"
+    )
 
 
 def test_what_differs_is_said_of_both() -> None:
     fewer = replace(FACTS, breaks=(), recompiles=())
-    assert gates.describe_capture(FACTS, fewer) == (
+    assert gates.describe_both(gates.count_graphs, FACTS, fewer) == (
         "graphs 2, graph breaks 0, guards 3; the baseline: graphs 2, graph breaks 1, guards 3"
     )
-    assert gates.describe_recompiles(FACTS, fewer).startswith("recompiles 0, ")
-    assert gates.describe_memory(memory(10, 4), memory(8, 2)) == (
+    assert gates.describe_both(gates.count_recompiles, FACTS, fewer).startswith("recompiles 0, ")
+    assert gates.describe_both(gates.format_memory, memory(10, 4), memory(8, 2)) == (
         "peak on the host 13 bytes, on the device 2 bytes; "
         "the baseline: peak on the host 15 bytes, on the device 4 bytes"
     )
@@ -55,8 +62,10 @@ def test_what_differs_is_said_of_both() -> None:
 
 def test_what_torch_does_not_tell_is_no_number() -> None:
     untold = replace(FACTS, untold=("graph breaks", "compilations", "guards"))
-    assert gates.describe_capture(FACTS, untold).startswith("graphs not told, graph breaks not told, guards not told; ")
-    assert gates.describe_recompiles(FACTS, untold).startswith("recompiles not told, ")
+    assert gates.describe_both(gates.count_graphs, FACTS, untold).startswith(
+        "graphs not told, graph breaks not told, guards not told; "
+    )
+    assert gates.describe_both(gates.count_recompiles, FACTS, untold).startswith("recompiles not told, ")
 
 
 def test_which_kernels_changed_and_how() -> None:

@@ -37,7 +37,7 @@ _REFUSED = (
 localise messages (`lc_messages`), so any other message allows another try. No append is then lost while a server
 starts; in return, a wrong password may be reported more slowly."""
 
-_SQLITE = {
+_TOLD: dict[int | str | None, tuple[str, str]] = {
     sqlite3.SQLITE_FULL: ("cannot be written: the disk is full", f"free some space, or {ELSEWHERE}"),
     sqlite3.SQLITE_IOERR: ("cannot be read or written: the disk is full or broken", f"free some space, or {ELSEWHERE}"),
     sqlite3.SQLITE_READONLY: ("cannot be written: it or its folder is read-only", ELSEWHERE),
@@ -45,13 +45,11 @@ _SQLITE = {
     sqlite3.SQLITE_PERM: ("cannot be opened: not permitted", ELSEWHERE),
     sqlite3.SQLITE_NOTADB: ("is not a SQLite database", ELSEWHERE),
     sqlite3.SQLITE_CORRUPT: ("is damaged", f"keep a copy and put it aside, or {ELSEWHERE}"),
-    **dict.fromkeys(_BUSY, ("is locked by another process", "try again when that has ended")),
-}
-_POSTGRES = {
+    **dict.fromkeys((*_BUSY, _LOCKED_STATE), ("is locked by another process", "try again when that has ended")),
     "25006": ("cannot be written: the database is read-only", ELSEWHERE),
     "53100": ("cannot be written: the disk is full", f"free some space, or {ELSEWHERE}"),
-    _LOCKED_STATE: ("is locked by another process", "try again when that has ended"),
 }
+"""Errors, with a hint each, by SQLite's code and by PostgreSQL's."""
 
 
 def is_lost_race(error: SQLAlchemyError) -> bool:
@@ -88,15 +86,10 @@ def get_damage(error: SQLAlchemyError) -> str | None:
 def explain_database_error(error: SQLAlchemyError, location: Location) -> LedgerError:
     """Return the error in one line that names the ledger, without SQL or a password. It is a LedgerUnreachableError if
     the server cannot be reached."""
-    code = _get_sqlite_code(error)
-    if code in _SQLITE:
-        what, hint = _SQLITE[code]
-        return LedgerError(f"the ledger {location} {what}", hint)
+    if told := _TOLD.get(_get_sqlite_code(error)) or _TOLD.get(_get_sqlstate(error)):
+        return LedgerError(f"the ledger {location} {told[0]}", told[1])
     if isinstance(error, IntegrityError):
         return LedgerError(f"the ledger {location} is busy with other writers", "try again")
-    if (state := _get_sqlstate(error)) in _POSTGRES:
-        what, hint = _POSTGRES[state]
-        return LedgerError(f"the ledger {location} {what}", hint)
     text = summarize_error(error.orig if isinstance(error, DBAPIError) and error.orig is not None else error)
     if location.url.password:
         text = text.replace(str(location.url.password), "***")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import functools
 import sqlite3
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -31,14 +32,13 @@ class Access(enum.Enum):
 
 
 def make_ledger_engine(location: Location, access: Access) -> Engine:
-    """Return an engine without a pool: decisions are rare, a connection must not be shared with a forked process, and
-    servers limit connections. Opens nothing yet. Raises LedgerError for a database that SQLAlchemy or this installation
-    does not support."""
+    """Return an engine without a pool, since forked processes must not share a connection. Opens nothing yet. Raises
+    LedgerError for a database that SQLAlchemy or this installation does not support."""
     if location.file is not None:
         return make_sqlite_engine(location.file, access)
     try:
         if location.url.get_backend_name() == "postgresql":
-            return make_postgres_engine(location.url, access)
+            return make_postgres_engine(location.url, access is Access.READ)
         return create_engine(location.url, poolclass=NullPool)
     except NoSuchModuleError as error:
         raise LedgerError(f"the ledger {location}: SQLAlchemy does not support this database", ELSEWHERE) from error
@@ -76,18 +76,13 @@ the writer is killed, after ten seconds if it is cut off. A waiting writer tries
 returns once it is on disk, whatever the database's default.
 """
 
-
 _READ = "SET LOCAL lock_timeout = '5s'"
 """Limits the wait for a locked table, as during a migration; reading takes no lock."""
 
 
-def make_postgres_engine(url: URL, access: Access) -> Engine:
-    """Return an engine for the database there. Opens nothing yet."""
-    return _make_cached_postgres_engine(url, access is Access.READ)
-
-
 @functools.cache
-def _make_cached_postgres_engine(url: URL, reading: bool) -> Engine:
+def make_postgres_engine(url: URL, reading: bool) -> Engine:
+    """Return an engine for the database there. Opens nothing yet."""
     # Once per process: an engine queries the kind of server, which takes longer than an append.
     engine = create_engine(
         url,
@@ -99,17 +94,15 @@ def _make_cached_postgres_engine(url: URL, reading: bool) -> Engine:
         execution_options={"postgresql_readonly": reading},
         use_native_hstore=False,
     )
-    event.listen(engine, "begin", _begin_reading if reading else _begin_postgres)
+
+    def begin(connection: Connection) -> None:
+        if reading:
+            connection.exec_driver_sql(_READ)
+        elif connection.get_execution_options().get(WRITING, False):
+            connection.exec_driver_sql(_WRITE)
+
+    event.listen(engine, "begin", begin)
     return engine
-
-
-def _begin_postgres(connection: Connection) -> None:
-    if connection.get_execution_options().get(WRITING, False):
-        connection.exec_driver_sql(_WRITE)
-
-
-def _begin_reading(connection: Connection) -> None:
-    connection.exec_driver_sql(_READ)
 
 
 BUSY_SECONDS = 2.0
@@ -124,9 +117,6 @@ def make_not_ledger_error(file: Path) -> LedgerError:
 def make_sqlite_engine(file: Path, access: Access) -> Engine:
     """Return an engine for that file. Opens nothing yet."""
 
-    def connect() -> sqlite3.Connection:
-        return _open_to_read(file) if access is Access.READ else _open_sqlite(file, f"mode={access.value}")
-
     def make_durable(connection: Any, _record: object) -> None:
         names = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         if names and EVENTS.name not in names:
@@ -136,25 +126,26 @@ def make_sqlite_engine(file: Path, access: Access) -> Engine:
         connection.execute("PRAGMA journal_mode=WAL")
 
     # The URL names only the dialect: the mode of opening decides if the file may be created.
-    engine = create_engine("sqlite://", creator=connect, poolclass=NullPool)
+    opening = partial(_open_to_read, file) if access is Access.READ else partial(_open_sqlite, file, access.value)
+    engine = create_engine("sqlite://", creator=opening, poolclass=NullPool)
     if access is not Access.READ:
         event.listen(engine, "connect", make_durable)
     event.listen(engine, "begin", _begin_sqlite)
     return engine
 
 
-def _open_sqlite(file: Path, options: str) -> sqlite3.Connection:
+def _open_sqlite(file: Path, mode: str) -> sqlite3.Connection:
     # No isolation level: sqlite3 would begin transactions by itself, and too late; see `_begin_sqlite`.
-    uri = f"file:{quote(str(file))}?{options}"
+    uri = f"file:{quote(str(file))}?mode={mode}"
     connection = sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
-    connection.text_factory = _decode_text
+    # Invalid bytes of a damaged file become other text; the hash check then fails.
+    connection.text_factory = lambda stored: stored.decode("utf-8", "backslashreplace")
     return connection
 
 
 def _open_to_read(file: Path) -> sqlite3.Connection:
-    """Open a ledger for reading. In a read-only folder SQLite needs `immutable`, which is safe if nothing waits in the
-    write-ahead log."""
-    connection = _open_sqlite(file, "mode=ro")
+    # In a read-only folder SQLite needs `immutable`, which is safe if nothing waits in the write-ahead log.
+    connection = _open_sqlite(file, "ro")
     try:
         connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     except sqlite3.Error as error:
@@ -162,7 +153,7 @@ def _open_to_read(file: Path) -> sqlite3.Connection:
         code = getattr(error, "sqlite_errorcode", 0) & PRIMARY_CODE
         if code not in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN) or not _is_wal_empty(file):
             raise
-        return _open_sqlite(file, "mode=ro&immutable=1")
+        return _open_sqlite(file, "ro&immutable=1")
     return connection
 
 
@@ -174,13 +165,7 @@ def _is_wal_empty(file: Path) -> bool:
         return False
 
 
-def _decode_text(stored: bytes) -> str:
-    """Decode invalid bytes of a damaged file to other text; the hash check then fails."""
-    return stored.decode("utf-8", "backslashreplace")
-
-
 def _begin_sqlite(connection: Connection) -> None:
-    """Begin a transaction. Writers take the lock before they read the last event, so that no other writer comes
-    between."""
+    # Writers take the lock before they read the last event, so that no other writer comes between.
     writing = connection.get_execution_options().get(WRITING, False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")

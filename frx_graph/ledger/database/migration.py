@@ -15,7 +15,7 @@ from alembic.migration import MigrationContext
 from sqlalchemy import Connection
 
 from frx_graph.ledger.database.engine import Access, make_ledger_engine
-from frx_graph.ledger.database.tables import check_not_newer, read_tables_version
+from frx_graph.ledger.database.tables import check_tables_version, read_tables_version
 from frx_graph.ledger.database.transaction import run_transaction
 from frx_graph.ledger.location import Location, check_exists
 from frx_graph.ledger.store import PATIENCE_SECONDS
@@ -34,7 +34,7 @@ def upgrade_ledger(location: Location) -> int | None:
     def upgrade(connection: Connection) -> int | None:
         before = read_tables_version(connection)
         if before is not None:
-            check_not_newer(before, location)
+            check_tables_version(before, location, may_be_older=True)
         upgrade_tables(connection, before)
         return before
 

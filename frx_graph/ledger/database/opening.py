@@ -60,22 +60,17 @@ def check_writable(location: Location) -> None:
     try:
         check_exists(location)
     except LedgerMissingError:
-        _check_creatable(location)
+        assert location.file is not None
+        folder = next(folder for folder in location.file.parents if folder.exists())
+        if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+            message = f"the ledger {location} cannot be created: {folder} cannot be written"
+            raise LedgerError(message, ELSEWHERE) from None
         return
     open_ledger(location, patience_seconds=CHECK_SECONDS)
-    run_transaction(make_ledger_engine(location, Access.WRITE), location, _rewrite_version, CHECK_SECONDS)
-
-
-def _check_creatable(location: Location) -> None:
-    assert location.file is not None
-    folder = next(folder for folder in location.file.parents if folder.exists())
-    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
-        raise LedgerError(f"the ledger {location} cannot be created: {folder} cannot be written", ELSEWHERE)
-
-
-def _rewrite_version(connection: Connection) -> None:
-    """Update the version to itself. Only a write shows that a file is read-only or the disk is full."""
-    connection.execute(update(VERSIONS).values(version=VERSIONS.c.version))
+    # Only a write shows that a file is read-only or the disk is full.
+    same = update(VERSIONS).values(version=VERSIONS.c.version)
+    engine = make_ledger_engine(location, Access.WRITE)
+    run_transaction(engine, location, lambda connection: connection.execute(same), CHECK_SECONDS)
 
 
 def _prepare_tables(engine: Engine, location: Location, patience_seconds: float) -> int:

@@ -43,18 +43,9 @@ def read_tables_version(connection: Connection) -> int | None:
     return version
 
 
-def check_not_newer(version: int, location: Location) -> None:
-    """Raise LedgerError for tables of a later version."""
-    if version > TABLES_VERSION:
-        raise LedgerError(_format_version_mismatch(version, location), f"update frx-graph, or {ELSEWHERE}")
-
-
-def check_tables_version(version: int, location: Location) -> None:
+def check_tables_version(version: int, location: Location, *, may_be_older: bool = False) -> None:
     """Raise LedgerError for tables of another version."""
-    check_not_newer(version, location)
-    if version < TABLES_VERSION:
-        raise LedgerError(_format_version_mismatch(version, location), "frx ledger upgrade")
-
-
-def _format_version_mismatch(version: int, location: Location) -> str:
-    return f"the ledger {location} has tables of version {version}, and this frx-graph supports {TABLES_VERSION}"
+    if version > TABLES_VERSION or (version < TABLES_VERSION and not may_be_older):
+        what = f"the ledger {location} has tables of version {version}, and this frx-graph supports {TABLES_VERSION}"
+        newer = version > TABLES_VERSION
+        raise LedgerError(what, f"update frx-graph, or {ELSEWHERE}" if newer else "frx ledger upgrade")

@@ -29,13 +29,10 @@ def run_transaction(
     *,
     writing: bool = True,
 ) -> _Result:
-    """Run `work` in a transaction, and return its result once that is committed.
-
-    `work` is called again if another writer was first or the connection was lost, for at most `patience_seconds`. After
-    a lost connection an earlier transaction may have been kept, so `work` must not repeat its changes. With `writing`
-    False it waits for no writer. Raises LedgerError for errors of the database, and passes on the exceptions of `work`.
-    In both cases nothing was changed, except for LedgerUncertainError.
-    """
+    """Run `work` in a transaction, and return its result once that is committed. `work` is called again if another
+    writer was first or the connection was lost, for at most `patience_seconds`: an earlier transaction may have been
+    kept, so it must not repeat its changes. Without `writing` it waits for no writer. Raises LedgerError for errors of
+    the database, and those of `work`. Nothing was changed then, except for LedgerUncertainError."""
     deadline = time.monotonic() + patience_seconds
     pause = _FIRST_PAUSE_SECONDS
     uncertain = False
