@@ -238,6 +238,7 @@ class _PatchRemover(cst.CSTTransformer):
         left: list[_Statement] = []
         carried: tuple[cst.EmptyLine, ...] = ()
         statements: Sequence[_Statement] = node.body
+        statement: _Statement
         for statement in statements:
             block = _get_inserted_block(statement)
             line = isinstance(statement, cst.SimpleStatementLine) and _has_mark(statement.trailing_whitespace)
@@ -245,6 +246,7 @@ class _PatchRemover(cst.CSTTransformer):
             self.lines += ours
             if ours:
                 carried = (*carried, *_get_leading_lines(statement))
+            each: _Statement
             for each in (statement,) if not ours else () if block is None else block.body:
                 left.append(each.with_changes(leading_lines=(*carried, *_get_leading_lines(each))) if carried else each)
                 carried = ()

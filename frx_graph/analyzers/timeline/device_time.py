@@ -94,7 +94,7 @@ def _measure_device(
     spans = windows.spans
     by_kind = {kind: [one for one in activities if one.kind is kind] for kind in ActivityKind}
     kernels, copies = by_kind[ActivityKind.KERNEL], by_kind[ActivityKind.MEMCPY]
-    communication = clip_events(filter(_communicates, kernels), spans)
+    communication = clip_events((one for one in kernels if _communicates(one)), spans)
     compute = clip_events((one for one in kernels if not _communicates(one)), spans)
     running = clip_events(kernels, spans)
     from_host = clip_events((one for one in copies if parse_transfer(one.name).direction == "HtoD"), spans)

@@ -102,8 +102,10 @@ def parse_event(value: object) -> RunEvent | None:
 
 def _validate_lenient(kind: type[_Record], found: object) -> _Record:
     """Return the record of the fields that are `found`, without invalid ones that may be missing."""
+    described: Any = kind
+    adapter: TypeAdapter[_Record] = _get_adapter(described)
     try:
-        record: _Record = _get_adapter(kind).validate_python(found)
+        return adapter.validate_python(found)
     except ValidationError as error:
         if not isinstance(found, dict):
             raise UnusableEventError("expected an object") from None
@@ -111,12 +113,11 @@ def _validate_lenient(kind: type[_Record], found: object) -> _Record:
         required = {field.name for field in fields(kind) if field.default is MISSING}  # type: ignore[arg-type]
         if missing := sorted(wrong & required):
             raise UnusableEventError(f"`{missing[0]}` is missing or wrong") from None
-        record = _get_adapter(kind).validate_python({name: found[name] for name in found if name not in wrong})
-    return record
+        return adapter.validate_python({name: found[name] for name in found if name not in wrong})
 
 
 @functools.cache
-def _get_adapter(kind: type[Any]) -> TypeAdapter[Any]:
+def _get_adapter(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 
