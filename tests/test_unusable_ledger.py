@@ -53,7 +53,7 @@ def file(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         # Nobody has all day.
         monkeypatch.setattr("frx_graph.ledger.database.engine.BUSY_SECONDS", 0.05)
         monkeypatch.setattr("frx_graph.ledger.database.opening.CHECK_SECONDS", 0.2)
-        monkeypatch.setattr("frx_graph.promotion.process_record._PATIENCE_SECONDS", 0.2)
+        monkeypatch.setattr("frx_graph.promotion.process_record.PATIENCE_SECONDS", 0.2)
         yield folder / "ledger.sqlite3"
 
 

@@ -74,7 +74,7 @@ class Limits:
 
 
 class ArmError(FrxError):
-    """An arm has failed, and so has its trial, but nothing else. The message quotes the last lines of its `output`,
+    """An arm has failed, and so has its trial, but nothing else. The message quotes the last lines of the `output`,
     unless the arm has reported the error."""
 
     def __init__(self, cause: Cause, message: str, output: str = "", hint: str = "") -> None:

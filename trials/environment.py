@@ -30,7 +30,7 @@ def find_device(inputs: Sequence[object]) -> torch.device:
 
 
 def read_trial_setup(device: torch.device, variables: Mapping[str, str] | None = None) -> TrialSetup:
-    """Return the setup of this process for `device`; `variables` replace those of its environment."""
+    """Return the setup of this process for `device`; `variables` replace the environment's."""
     on_gpu = device.type == "cuda" and torch.cuda.is_available()
     cpu = torch.device("cpu")
     nvidia = find_nvidia_device(device)

@@ -34,7 +34,7 @@ _MAX_GUARDED_SIZES = 64
 
 @dataclass
 class FallbackState:
-    """Whether rewritten graphs have fallen back: a forward with its backward; an inference graph is `alone`."""
+    """The fallback of rewritten graphs: a forward falls back with its backward; an inference graph is `alone`."""
 
     on_failure: OnFailure
     alone: bool = False

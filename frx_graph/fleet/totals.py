@@ -49,7 +49,7 @@ _DEAREST: Final = "cost_seconds DESC NULLS LAST"
 _DEAREST_FINDINGS: Final = f"{_DEAREST}, bytes_per_step DESC NULLS LAST, runs DESC"
 _BUNDLES: Final = """
     SELECT count(*) AS read,
-        count(*) FILTER (anew) AS analysed_anew,
+        count(*) FILTER (reanalysed) AS analysed_anew,
         count(*) - (SELECT count(*) FROM counted) AS twice,
         (SELECT count(*) FROM problems) AS problems,
         coalesce(sum(rows_left_out), 0) AS rows_left_out

@@ -38,7 +38,7 @@ class Finding:
 def judge_quads(
     quads: Sequence[MeasuredQuad], footprints: Mapping[Arm, Footprint], signal: Signal, policy: TrialPolicy
 ) -> Finding | None:
-    """Return the finding that the quads so far settle; None if more are needed. `footprints` are those of their blocks.
+    """Return the finding that the quads so far settle; None if more are needed. `footprints` belong to their blocks.
 
     The plan is slower if the safe t-test finds it so, after five quads at least, or the trimmed interval does at the
     end. Both must exceed the bias that one process exceeds with probability `alpha`. A canary without suspicion of harm

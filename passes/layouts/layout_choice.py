@@ -52,7 +52,7 @@ class LayoutChange:
 
     @property
     def speedup(self) -> float:
-        """How many times as fast the measured anchors are after the change."""
+        """Seconds of the measured anchors before the change, divided by those after it."""
         return self.before_seconds / self.after_seconds if self.after_seconds else math.inf
 
     @property

@@ -232,7 +232,7 @@ def _check_afterwards(attention: Attention, facts: GraphFacts) -> None:
 
 
 def _list_read_values(attention: Attention, facts: GraphFacts) -> list[ValueFacts]:
-    """Return what the operators between the products read, and the sources of its copies: a fused call reads these."""
+    """Return what the operators between the products read, and the sources of the copies: a fused call reads these."""
     names = {name for op in (*attention.between, attention.second) for name in op.inputs}
     made = {name for op in attention.between for name in op.outputs}
     read = [facts.values[source] for name in names - made for source in trace_sources(facts, name)]

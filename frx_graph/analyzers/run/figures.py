@@ -147,7 +147,7 @@ class ScopeFigures:
         return sum(step.between_ns or 0 for step in known) / sum(step.wall_ns for step in known)
 
     def find_worst(self, activity: Activity) -> tuple[int | None, float] | None:
-        """Return the process with the largest share of its steps' time, and that share: the others wait for it."""
+        """Return the process whose steps take the largest share of the time, and that share: the others wait for it."""
         parts = group_steps(self.timed)
         most = max(map(len, parts.values()), default=0)
         shares = [

@@ -47,7 +47,7 @@ class GeneratedTimes:
 
 
 class Answer(BaseModel):
-    """What the process says: the seconds of each group's calls, None for a group with a call that could not be timed;
+    """The process's answer: the seconds of each group's calls, None for a group with a call that could not be timed;
     otherwise as in `GeneratedTimes`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -31,7 +31,7 @@ def _make_indices(*shape: int) -> Operand:
 
 
 def _make_case(operator: str, name: str, args: tuple[CaseArgument, ...]) -> Case:
-    """Return a case of ATen's `operator`, of its default overload unless it names another."""
+    """Return a case of ATen's `operator`: of the default overload, unless it names another."""
     return Case(f"aten.{operator}" if "." in operator else f"aten.{operator}.default", name, args)
 
 

@@ -159,6 +159,6 @@ def find_misread_gradient(node: fx.Node) -> fx.Node | None:
 
 
 def _classify_operand(call: fx.Node) -> Layout | None:
-    """Return the layout of the first operand; None if it is no tensor."""
+    """Return the layout of the first operand; None if it is not a tensor."""
     value = call.all_input_nodes[0].meta.get("val")
     return classify_layout(get_shape_hint(value), get_stride_hint(value)) if isinstance(value, Tensor) else None

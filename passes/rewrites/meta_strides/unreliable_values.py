@@ -59,7 +59,7 @@ def _is_misread_view(op: OpFacts, facts: GraphFacts) -> bool:
 def _follows_certain_operand(
     op: OpFacts, result: ValueFacts, operands: Sequence[ValueFacts], doubtful: Collection[str]
 ) -> bool:
-    """Return True for a pointwise result that follows operands of its shape, all with certain strides."""
+    """Return True for a pointwise result that follows operands of the same shape, all with certain strides."""
     if not op.pointwise or is_ambiguous(result.shape):
         return False
     told = [value for value in operands if value.shape == result.shape or not has_one_order(value.shape)]
