@@ -125,7 +125,7 @@ def tune(
         flag = "--" + str(first["loc"][0]).replace("_", "-")
         raise OptionError(f"{flag} {first['input']}: {first['msg']}", "frx tune --help") from None
     known = [*(one.name for one in FAMILIES), CUSTOM]
-    if unknown := next((one for one in settings.families if one not in known), None):
+    if (unknown := next((one for one in settings.families if one not in known), None)) is not None:
         raise OptionError(f"no family {clean_line(unknown)}", f"one of {', '.join(known)}")
     labels = {label for one in FAMILIES for label in one.bottlenecks}
     if bottleneck is not None and bottleneck not in labels:

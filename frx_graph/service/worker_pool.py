@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import io
 import os
 import signal
 import sys
-import tempfile
 from dataclasses import dataclass, field
-from typing import IO, Final
+from typing import Final
 
 import psutil
 from pydantic import TypeAdapter
@@ -70,7 +68,8 @@ class _Worker:
     jobs: int = 0
     closed: bool = False
     _starting: asyncio.Task[None] | None = None
-    _errors: IO[bytes] = field(default_factory=io.BytesIO)
+    _said: bytes = b""
+    _listening: asyncio.Task[None] | None = None
 
     def begin(self) -> None:
         if not self.closed and self.process is None and (self._starting is None or self._starting.done()):
@@ -112,8 +111,6 @@ class _Worker:
             await self._end(self.process)
 
     async def _start(self) -> None:
-        self.jobs = 0
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
         own = {**extend_pythonpath(), "OMP_NUM_THREADS": "1", "POLARS_MAX_THREADS": "1"}
         # -P: nothing is imported from a job's folder.
         process = await asyncio.create_subprocess_exec(
@@ -121,11 +118,13 @@ class _Worker:
             *(str(self.settings.analysis_bytes), str(self.settings.analysis_seconds + _SPARE_SECONDS)),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
-            stderr=self._errors,
+            stderr=asyncio.subprocess.PIPE,
             env={name: value for name, value in os.environ.items() if name != TOKEN_VARIABLE} | own,
             start_new_session=True,
             limit=_LONGEST_ANSWER,
         )
+        self.jobs, self._said = 0, b""
+        self._listening = asyncio.create_task(self._listen(process))
         try:
             async with asyncio.timeout(_START_SECONDS):
                 if await _read_line(process) != READY:
@@ -175,17 +174,25 @@ class _Worker:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
         await process.wait()
-        self._errors.close()
+        if self._listening is not None:
+            self._listening.cancel()
+            await asyncio.gather(self._listening, return_exceptions=True)
 
     async def _describe_death(self, process: asyncio.subprocess.Process, message: str) -> WorkerDiedError:
         """Return the error of a process that ended by itself, with its exit code and last words."""
+        assert self._listening is not None
         how = "its answer is not valid"
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_LAST_WORDS_SECONDS):
                 how = f"exit code {await process.wait()}"
-        errors = self._errors.fileno()
-        said = os.pread(errors, _LAST_WORDS, max(0, os.fstat(errors).st_size - _LAST_WORDS))
-        return WorkerDiedError(message, how, said.decode(errors="replace"))
+                await asyncio.shield(self._listening)
+        return WorkerDiedError(message, how, self._said.decode(errors="replace"))
+
+    async def _listen(self, process: asyncio.subprocess.Process) -> None:
+        """Read standard error to the end, and keep the last part."""
+        assert process.stderr is not None
+        while said := await process.stderr.read(_LONGEST_ANSWER):
+            self._said = (self._said + said)[-_LAST_WORDS:]
 
 
 async def _read_line(process: asyncio.subprocess.Process) -> bytes:

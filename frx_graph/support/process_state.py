@@ -96,8 +96,9 @@ def _preserve_compilation_records() -> Iterator[None]:
         timed = dynamo_utils.compilation_time_metrics
         for name in timed.keys() - phases.keys():
             del timed[name]
-        for name, seconds in timed.items():
-            del seconds[phases[name] :]
+        # Another thread may be compiling.
+        for name, seconds in list(timed.items()):
+            del seconds[phases.get(name, 0) :]
         kept = getattr(dynamo_utils, "_compilation_metrics", None)
         if kept is not None and compiled is not None:
             kept.clear()

@@ -51,7 +51,7 @@ def render_bench(document: BenchDocument, *, width: int, color: bool) -> str:
     errors = document.compile_errors
     for side, said in ((document.before, errors.before), (document.after, errors.after)):
         title = f"{cut_path(side.source, console.width - 20)} is not compiled"
-        print_section(console, title, (said or "").splitlines())
+        print_section(console, title, [] if said is None else said.splitlines() or ["nvcc said nothing"])
     for word, side in (("before", document.before), ("after", document.after)):
         print_section(console, f"Standard error of {word}", side.problem_stderr)
     if document.speedup_x is not None:

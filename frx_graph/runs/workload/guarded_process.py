@@ -1,14 +1,21 @@
-"""Start a workload behind a guard, and talk to it; `workload_guard` describes the guard."""
+"""Start a workload behind a guard, and talk to it; `workload_guard` describes the guard.
+
+If another process kills the guard, this process ends what the guard would have ended (Linux).
+"""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+
+import psutil
 
 from frx_graph.runs.workload import workload_guard
 from frx_graph.support.supervisor.lines import LineReader
@@ -16,6 +23,9 @@ from frx_graph.support.supervisor.process import Stream, signal_group, wait_for_
 
 _GONE_SECONDS = 10.0
 """More than the guard takes."""
+_PR_SET_CHILD_SUBREAPER = 36
+"""linux/prctl.h"""
+_POLL_SECONDS = 0.01
 
 
 class GuardedProcess:
@@ -70,13 +80,52 @@ class GuardedProcess:
         return (self._said.read_line(seconds) or b"").decode().split()
 
     def close(self) -> None:
-        """Close the connection, and wait for the guard, which ends the remaining processes, and then itself."""
+        """Close the connection, and wait for the guard, which ends the remaining processes, and then itself. Does
+        nothing the second time."""
         _close(self._ours)
         _close(self._theirs)
         if self._guard is not None:
             wait_for_exit(self._guard, _GONE_SECONDS)
             signal_group(self._guard, signal.SIGKILL)
             self._guard.wait()
+
+
+@contextlib.contextmanager
+def adopt_orphans() -> Iterator[Callable[[], None]]:
+    """Make orphaned descendants children of this process while the block runs (Linux).
+
+    Yields a function that ends all children that are new since then, with their descendants.
+    """
+    before = {child.pid for child in _list_children()}
+    _set_subreaper(1)
+    try:
+        yield lambda: _end_orphans(before)
+    finally:
+        _set_subreaper(0)
+
+
+def _end_orphans(spared: set[int]) -> None:
+    deadline = time.monotonic() + _GONE_SECONDS
+    # The children of an ended orphan become children in turn.
+    while time.monotonic() < deadline and (found := [child for child in _list_children() if child.pid not in spared]):
+        for orphan in found:
+            with contextlib.suppress(psutil.Error, OSError):
+                orphan.kill()
+            with contextlib.suppress(OSError):
+                os.waitpid(orphan.pid, os.WNOHANG)
+        time.sleep(_POLL_SECONDS)
+
+
+def _list_children() -> list[psutil.Process]:
+    try:
+        return psutil.Process().children()
+    except (psutil.Error, OSError):
+        return []
+
+
+def _set_subreaper(value: int) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, value)
 
 
 def _close(descriptors: list[int]) -> None:

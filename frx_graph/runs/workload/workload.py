@@ -24,7 +24,7 @@ from types import FrameType
 from typing import Final
 
 from frx_graph.errors import FrxError
-from frx_graph.runs.workload.guarded_process import GuardedProcess
+from frx_graph.runs.workload.guarded_process import GuardedProcess, adopt_orphans
 from frx_graph.runs.workload.workload_output import WorkloadLog, WorkloadOutput
 from frx_graph.support.plain_text import escape_surrogates
 
@@ -96,6 +96,7 @@ def run_workload(
         except OSError as error:
             raise WorkloadError(f"{log} cannot be written: {error.strerror or error}") from None
         guarded = GuardedProcess()
+        end_orphans = stack.enter_context(adopt_orphans())
         signals = _SignalForwarder(guarded.send, patience_seconds)
         stack.enter_context(signals.forward_signals())
         stack.callback(guarded.close)
@@ -109,6 +110,7 @@ def run_workload(
         assert guard.stderr is not None
         output = WorkloadOutput({guard.stdout: stdout, guard.stderr: stderr}, kept)
         stack.callback(output.close)
+        stack.callback(_end_workload, guarded, guard, end_orphans)
         tell = functools.partial(started or (lambda _: None), guard.pid)
         end = _follow_guard(guarded, command[0], signals, tell)
         output.finish(lambda: signals.killed)
@@ -116,6 +118,13 @@ def run_workload(
         return end
     kept.close()
     return dataclasses.replace(end, log_problem=kept.problem)
+
+
+def _end_workload(guarded: GuardedProcess, guard: subprocess.Popen[bytes], end_orphans: Callable[[], None]) -> None:
+    guarded.close()
+    if guard.returncode < 0:
+        # Another process has killed the guard, so its work is left to this one.
+        end_orphans()
 
 
 def _follow_guard(
