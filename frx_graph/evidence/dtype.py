@@ -35,8 +35,7 @@ class DType(enum.StrEnum):
     @property
     def itemsize(self) -> int:
         """Bytes of one element; `bool`, and packed types of less than a byte, take one."""
-        bits = re.search(r"\d+", self.value)
-        return max(1, int(bits[0]) // 8) if bits is not None else 1
+        return _ITEMSIZE[self]
 
     @property
     def is_floating_point(self) -> bool:
@@ -50,3 +49,8 @@ class DType(enum.StrEnum):
             return cls(str(dtype).removeprefix("torch."))
         except ValueError:
             return None
+
+
+# A size is looked up for each operand of each event, so that it must not be parsed each time.
+_BITS = {dtype: re.search(r"\d+", dtype.value) for dtype in DType}
+_ITEMSIZE = {dtype: 1 if bits is None else max(1, int(bits[0]) // 8) for dtype, bits in _BITS.items()}

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from frx_graph.errors import EvidenceError
-from frx_graph.fleet.messages import Answer, Failure, ReadRun
+from frx_graph.fleet.messages import Answer, Failure, Fetch, ReadRun
 from frx_graph.fleet.reader import Reader
 from frx_graph.fleet.reader_pool import read_places
 from frx_graph.fleet.run_tables import RowFiles, keep_parquet, open_database, write_parquet
@@ -62,6 +62,8 @@ def _summarize_runs(
                         rows.add_run(answer.rows)
                     case Failure():
                         rows.add_problem(shown.hide(answer.name), shown.hide(answer.reason))
+                    case Fetch():
+                        raise AssertionError("a fetched run is read before it is reported")
                 if (rows.runs + rows.problems) % _TOLD_EVERY == 0:
                     progress(f"read {rows.runs:,} runs, {rows.problems:,} cannot be read")
         progress(f"adding up {rows.runs:,} runs")

@@ -79,7 +79,7 @@ def _read_folder(path: Path, task: ReadingTask) -> Outcome:
         bundle = opened if task.run_id is None else replace(opened, name=task.run_id)
         kept, why_not = load_summary(bundle)
         if kept is not None:
-            return build_run_rows(kept, task.name, reanalysed=False)
+            return build_run_rows(kept, task.name, anew=False)
         if why_not and not any(find_raw_files(bundle)):
             return Failure(task.name, why_not)
         return _analyze_bundle(bundle, task.name)
@@ -88,14 +88,14 @@ def _read_folder(path: Path, task: ReadingTask) -> Outcome:
 def _analyze_bundle(bundle: OpenBundle, name: str) -> RunRows:
     from frx_graph.analyze.run import analyze_files  # imports torch, which most runs do not need
 
-    return build_run_rows(analyze_files(bundle).result, name, reanalysed=True)
+    return build_run_rows(analyze_files(bundle).result, name, anew=True)
 
 
 def _read_summary(path: Path, task: ReadingTask) -> Outcome:
     """Read the summary of a remote run. The run's files are not compared, since that would mean fetching them."""
     sizes = task.sizes or {}
     kept, _ = parse_summary(path.read_bytes(), list_raw_files(sizes), lambda source: sizes[source.path] == source.bytes)
-    return Fetch(task.name) if kept is None else build_run_rows(kept, task.name, reanalysed=False)
+    return Fetch(task.name) if kept is None else build_run_rows(kept, task.name, anew=False)
 
 
 def _read_archive(path: Path, name: str, part: int, parts: int, *, inner: bool) -> Iterator[Outcome]:
@@ -162,7 +162,7 @@ def _read_archived_run(archive: BundleZip, path: Path, run: str, files: Sequence
     elif length is not None:
         why_not = TOO_LONG
     if kept is not None:
-        return build_run_rows(kept, name, reanalysed=False)
+        return build_run_rows(kept, name, anew=False)
     if why_not and not list_raw_files(sizes):
         return Failure(name, why_not)
     with extract_bundle(archive, PurePosixPath(run), path, files) as bundle:

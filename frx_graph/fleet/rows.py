@@ -32,7 +32,7 @@ class RunRow:
     run_id: str
     digest: str
     frx_version: str
-    reanalysed: bool
+    anew: bool
     steps: int
     seconds: float | None
     bottleneck: str | None
@@ -101,7 +101,7 @@ class RunRows:
     advice: tuple[AdviceRow, ...]
 
 
-def build_run_rows(result: RunResult, place: str, *, reanalysed: bool) -> RunRows:
+def build_run_rows(result: RunResult, place: str, *, anew: bool) -> RunRows:
     """Return a run's rows, for the scope that `frx analyze` shows. Raises `EvidenceError` for an impossible count."""
     scope = result.get_scope(Scope.AUTO)
     if not 0 <= result.step_count < _LARGEST:
@@ -116,7 +116,7 @@ def build_run_rows(result: RunResult, place: str, *, reanalysed: bool) -> RunRow
             run_id=clean_line(result.run_id),
             digest=_compute_digest(result),
             frx_version=clean_line(result.frx_version, 40),
-            reanalysed=reanalysed,
+            anew=anew,
             steps=result.step_count,
             seconds=_sum_seconds(result),
             bottleneck=diagnosis.user_facing_bottleneck and clean_line(diagnosis.user_facing_bottleneck, 80),

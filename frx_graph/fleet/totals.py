@@ -47,9 +47,10 @@ _COST: Final = """
 """Needs rows by run with the known `share`, the run's `seconds`, and `unpriced` if a part of the share is unknown."""
 _DEAREST: Final = "cost_seconds DESC NULLS LAST"
 _DEAREST_FINDINGS: Final = f"{_DEAREST}, bytes_per_step DESC NULLS LAST, runs DESC"
-_BUNDLES: Final = """
+_NEW: Final = "anew"  # The column for runs whose files were analysed again.
+_BUNDLES: Final = f"""
     SELECT count(*) AS read,
-        count(*) FILTER (reanalysed) AS analysed_anew,
+        count(*) FILTER ({_NEW}) AS analysed_anew,
         count(*) - (SELECT count(*) FROM counted) AS twice,
         (SELECT count(*) FROM problems) AS problems,
         coalesce(sum(rows_left_out), 0) AS rows_left_out

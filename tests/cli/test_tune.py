@@ -141,6 +141,7 @@ def test_a_value_may_have_commas(text, variables):
         (["--time-budget-s", "nan"], "--time-budget-s"),
         (["--candidate", "no equals sign"], "sets no variable"),
         (["--family", "nonesuch"], "no family nonesuch"),
+        (["--family", ""], "no family"),
         (["--bottleneck", "input-bound"], "no family helps against input-bound"),
         (["--resume", "/nonexistent"], "name the folder of a tune"),
     ],

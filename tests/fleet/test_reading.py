@@ -35,7 +35,7 @@ def problem(path: Path) -> str:
 def test_a_summary_of_these_files_is_taken(recorded: Path, zipped: Callable[..., Path], tmp_path: Path) -> None:
     (folder,) = rows(recorded)
     (archived,) = rows(zipped(tmp_path / "run-1.zip", recorded))
-    assert (folder.run.run_id, folder.run.reanalysed) == ("run-1", False)
+    assert (folder.run.run_id, folder.run.anew) == ("run-1", False)
     assert (archived.run.run_id, archived.run.digest) == (folder.run.run_id, folder.run.digest)
     assert (archived.labels, archived.findings, archived.advice) == (folder.labels, folder.findings, folder.advice)
 
@@ -59,7 +59,7 @@ def test_others_are_analysed_anew(
         case "version":
             (folder / SUMMARY).write_text(json.dumps({**summary, "frx_version": "0.0.1"}))
     (found,) = rows(folder if kind == "folder" else zipped(tmp_path / "a.zip", folder))
-    assert (found.run.reanalysed, found.run.run_id, found.run.bottleneck) == (True, "run-1", "input_bound")
+    assert (found.run.anew, found.run.run_id, found.run.bottleneck) == (True, "run-1", "input_bound")
 
 
 def test_an_archive_of_many(recorded: Path, traced: Path, zipped: Callable[..., Path], tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_a_runs_id_where_its_folder_has_another_name(recorded: Path, tmp_path: P
     shutil.rmtree(folder / "derived")
     task = ReadingTask(kind="folder", path=str(folder), name="far/run-7", run_id="run-7")
     (found,) = [outcome for outcome in read_runs(task) if isinstance(outcome, RunRows)]
-    assert (found.run.run_id, found.run.place, found.run.reanalysed) == ("run-7", "far/run-7", True)
+    assert (found.run.run_id, found.run.place, found.run.anew) == ("run-7", "far/run-7", True)
 
 
 def test_archives_are_not_looked_into_without_end(recorded: Path, zipped: Callable[..., Path], tmp_path: Path) -> None:

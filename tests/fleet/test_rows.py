@@ -23,7 +23,7 @@ def summary(folder: Path) -> dict[str, Any]:
 
 
 def rows(document: dict[str, Any]) -> Any:
-    return build_run_rows(RunResult.model_validate_json(json.dumps(document)), "place", reanalysed=False)
+    return build_run_rows(RunResult.model_validate_json(json.dumps(document)), "place", anew=False)
 
 
 def test_a_run_with_a_trace(traced: Path) -> None:

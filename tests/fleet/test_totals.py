@@ -61,7 +61,7 @@ def runs(draw: st.DrawFn, place: int) -> RunRows:
         run_id=draw(st.sampled_from(["one", "two", "three"])),
         digest=draw(st.sampled_from(["a", "b", "c"])),
         frx_version="1",
-        reanalysed=draw(st.booleans()),
+        anew=draw(st.booleans()),
         steps=draw(st.integers(0, 1 << 53)),
         seconds=draw(st.none() | st.floats(0, 1e7)),
         bottleneck=draw(st.none() | st.sampled_from(["input_bound", "insufficient_telemetry"])),
@@ -133,7 +133,7 @@ def test_totals_are_those_of_plain_python(tmp_path_factory: pytest.TempPathFacto
     counted = once(found)
     assert document.bundles.read == len(found)
     assert document.bundles.twice == len(found) - len(counted)
-    assert document.bundles.analysed_anew == sum(rows.run.reanalysed for rows in found)
+    assert document.bundles.analysed_anew == sum(rows.run.anew for rows in found)
     assert document.bundles.rows_left_out == sum(rows.run.rows_left_out for rows in found)
     assert document.runs.runs == len(counted)
     assert document.runs.steps == sum(rows.run.steps for rows in counted)
@@ -232,7 +232,7 @@ def test_millions_of_rows_are_added_up_within_the_memory_limit(tmp_path: Path, n
     tables = {
         "runs": f"""
             SELECT row AS run, 'run-' || row AS place, 'run-' || row AS run_id, 'digest' AS digest,
-                '1' AS frx_version, false AS reanalysed, 10 AS steps, 2.0 AS seconds, 'label ' || row % 7 AS bottleneck,
+                '1' AS frx_version, false AS anew, 10 AS steps, 2.0 AS seconds, 'label ' || row % 7 AS bottleneck,
                 NULL::DOUBLE AS confidence, true AS traced, 0 AS rows_left_out
             FROM range({RUNS}) AS _(row)""",
         "labels": f"""

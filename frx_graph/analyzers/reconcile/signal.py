@@ -82,8 +82,8 @@ class DiagnosisRule:
     title: str
     told_by: frozenset[Layer]
     decides: Preset
-    findings: Mapping[str, Weight]
-    labels: Mapping[str, Weight] = field(default_factory=dict)
+    findings: Mapping[str, Weight] = field(compare=False)
+    labels: Mapping[str, Weight] = field(default_factory=dict, compare=False)
     inspect_source: Callable[[SourceKernel], Iterable[Signal]] = lambda _source: ()
     inspect_ptx: Callable[[StaticKernel], Iterable[Signal]] = lambda _kernel: ()
     inspect_counters: Callable[[LabelledKernel, SourceKernel | None], Iterable[Signal]]

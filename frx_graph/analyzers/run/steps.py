@@ -167,6 +167,8 @@ def extract_steps(record: ProcessEvents) -> tuple[RunStep, ...]:
     """Return all steps of a process that ended, in order of time. Nested steps are part of the outer one, and repeated
     events count once."""
     ends = list(dict.fromkeys(event for event in record.events if isinstance(event, StepEnd) and not event.depth))
+    if not ends:
+        return ()
     spans = _collect_spans(record.events)
     gaps = _find_gaps(record.events)
     starts = _find_starts(record.events, ends)

@@ -118,7 +118,8 @@ def prepare_trace(trace: TorchTrace) -> TraceAnalysis:
 def sum_known(values: Iterable[_Number | None]) -> _Number | None:
     """Return the sum; None if a value is unknown."""
     listed = list(values)
-    return None if None in listed else sum(filter(None, listed))
+    known = [value for value in listed if value is not None]
+    return sum(known) if len(known) == len(listed) else None
 
 
 def average_per_step(total: int, steps: Steps) -> int:

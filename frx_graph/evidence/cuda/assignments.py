@@ -68,7 +68,7 @@ class Changes:
                 break
             if named is not None and begin not in passed:
                 name, change = named
-                found.setdefault(name, []).append(replace(change, once=change.once and around == inside))
+                found.setdefault(name, []).append(change if around == inside else replace(change, once=False))
         return found
 
 

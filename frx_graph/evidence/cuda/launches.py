@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import re
-from collections import ChainMap
+from collections import ChainMap, defaultdict
 from collections.abc import Iterator
 from itertools import chain, islice, repeat
 
@@ -34,8 +34,8 @@ _ROUNDED = re.compile(
 """`(n + b - 1) / b`, `(n - 1) / b + 1`, and functions with such names."""
 _ROUNDED_BY = re.compile(r"[+]\s*(\d{1,6})\s*\)\s*/\s*(\d{1,6})")
 """`(n + 255) / 256`."""
-_SETS = r"\s*(=(?!=)|[-+*/]=|\+\+|--|[({]|\.\s*[xyz]\s*[-+*/]?=(?!=))"
-"""Text after a name that is, or may be, set."""
+_SET = re.compile(r"\b(\w+)\b(?=\s*(=(?!=)|[-+*/]=|\+\+|--|[({]|\.\s*[xyz]\s*[-+*/]?=(?!=)))")
+"""A name that is, or may be, set, and the text after it."""
 _BRACKET = re.compile(r"[(){}]")
 _DECLARES = re.compile(r"^\s*(?:const\s+|static\s+|constexpr\s+)*(?:dim3|int|unsigned|uint|size_t)\b")
 _MOST_VALUE = 300
@@ -94,6 +94,9 @@ class _LaunchNames:
         self._end = 0
         self._constants = constants
         self._sets: dict[str, list[re.Match[str]]] = {}
+        self._written: defaultdict[str, list[re.Match[str]]] = defaultdict(list)
+        for found in _SET.finditer(self._text):
+            self._written[found[1]].append(found)
 
     def move_to(self, call: Node) -> _LaunchNames:
         """Read the sizes with their values at a launch."""
@@ -141,11 +144,11 @@ class _LaunchNames:
         if name not in self._sets:
             self._sets[name] = self._find_sets(name)
         sets = self._sets[name][: bisect.bisect_left(self._sets[name], self._end, key=re.Match[str].start)]
-        if len(sets) != 1 or sets[0][1] not in ("=", "(", "{"):
+        if len(sets) != 1 or sets[0][2] not in ("=", "(", "{"):
             return None
-        end = sets[0].end()
+        end = sets[0].end(2)
         rest = self._text[end : end + _MOST_VALUE]
-        if sets[0][1] == "=":
+        if sets[0][2] == "=":
             # `int a = 1, b = 2;`
             return split_arguments(rest.partition(";")[0])[0] or None
         inside = _take_balanced(rest)
@@ -153,9 +156,8 @@ class _LaunchNames:
 
     def _find_sets(self, name: str) -> list[re.Match[str]]:
         """Return the places at which the function sets or changes a name, and the text after each."""
-        found = re.finditer(rf"(?<!\w){name}{_SETS}", self._text)
         # `f(block)` and `block(16)` look alike, but only a declaration sets the name.
-        return [one for one in found if one[1] not in "({" or self._is_declaration(one.start())]
+        return [one for one in self._written[name] if one[2] not in "({" or self._is_declaration(one.start())]
 
     def _is_declaration(self, at: int) -> bool:
         statement = self._text[max(0, at - _MOST_VALUE) : at]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 from tree_sitter import Node
 
@@ -85,7 +84,8 @@ def evaluate_binary(state: State, node: Node) -> Value:
 
 
 def _move_pointer(pointer: Pointer, by: Polynomial) -> Pointer:
-    return replace(pointer, offset=pointer.offset + scale_index(by, pointer.inner))
+    offset = pointer.offset + scale_index(by, pointer.inner)
+    return Pointer(pointer.base, offset, pointer.element, pointer.inner)
 
 
 def evaluate_unary(state: State, node: Node) -> Value:

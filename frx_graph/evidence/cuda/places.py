@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from tree_sitter import Node
 
 from frx_graph.evidence.cuda.constants import TYPE_BYTES, strip_qualifiers
@@ -82,13 +80,13 @@ def _resolve_element(state: State, node: Node) -> Pointer:
     offset = target.offset + scale_index(index, target.inner)
     if not offset.fits:
         offset = state.symbols.create_symbol("offset", state.symbols.get_varies(offset))
-    return replace(target, offset=offset)
+    return Pointer(target.base, offset, target.element, target.inner)
 
 
 def load_value(state: State, node: Node, at: Pointer) -> Value:
     """Return the value at a place; for a row of an array, a pointer to the row."""
     if at.inner:
-        return replace(at, inner=at.inner[1:])
+        return Pointer(at.base, at.offset, at.element, at.inner[1:])
     if at.element.endswith("*"):
         state.record_access(node, at, Use.READ)
         return make_unknown_pointer(at.element[:-1].strip())

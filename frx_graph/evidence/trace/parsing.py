@@ -91,6 +91,7 @@ class EventParser:
         self.unfinished = 0
         self.peak_allocated: dict[int, int] = {}
         self._path = path
+        self._make_thread = functools.lru_cache(maxsize=1024)(HostThread)
         # Steps repeat themselves, so values that many events share are kept once.
         self._operands: dict[str, tuple[Operand | None, ...] | None] = {}
         self._tuples: dict[tuple[Any, ...], tuple[Any, ...]] = {}
@@ -146,7 +147,7 @@ class EventParser:
         concrete = args.get("Concrete Inputs")
         return Operator(
             *timed,
-            thread=_get_thread(fields),
+            thread=self._get_thread(fields),
             annotation=fields["cat"] == "user_annotation",
             external_id=_check_integer(args.get("External id")),
             sequence=_check_integer(args.get("Sequence number")),
@@ -160,11 +161,11 @@ class EventParser:
         size = args.get("size") if "emcpy" in timed[0] else None
         # ROCm writes numbers as text.
         copied = int(size) if isinstance(size, str) and len(size) < 20 and size.isdecimal() and size.isascii() else None
-        return RuntimeCall(*timed, _get_thread(fields), _check_integer(args.get("correlation")), copied)
+        return RuntimeCall(*timed, self._get_thread(fields), _check_integer(args.get("correlation")), copied)
 
     def _build_frame(self, fields: _Fields, args: _Fields, timed: _Timed) -> PythonFrame:
         caller = args.get("CallFrom")
-        return PythonFrame(*timed, _get_thread(fields), clean_text(caller) if isinstance(caller, str) else "")
+        return PythonFrame(*timed, self._get_thread(fields), clean_text(caller) if isinstance(caller, str) else "")
 
     def _build_activity(self, fields: _Fields, args: _Fields, timed: _Timed) -> DeviceActivity:
         external = args.get("External id", args.get("external id"))
@@ -201,19 +202,15 @@ class EventParser:
             self._tuples.clear()
         return self._tuples.setdefault(values, values)
 
+    def _get_thread(self, fields: _Fields) -> HostThread:
+        # Old traces write thread ids as text in some events and as numbers in others.
+        return self._make_thread(str(fields.get("pid")), str(fields.get("tid")))
+
     def _make_error(self, index: int, field: str, expected: str, value: object) -> EvidenceError:
         found = value.text if isinstance(value, JsonFloat) else "nothing" if value is None else ascii(value)
         return EvidenceError(
             f"{self._path}: event {index}: '{field}' is {found[:40]}, expected {expected}", "export it again"
         )
-
-
-def _get_thread(fields: _Fields) -> HostThread:
-    # Old traces write thread ids as text in some events and as numbers in others.
-    return _make_thread(str(fields.get("pid")), str(fields.get("tid")))
-
-
-_make_thread = functools.lru_cache(maxsize=1024)(HostThread)
 
 
 @functools.lru_cache(maxsize=256)
