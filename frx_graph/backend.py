@@ -195,9 +195,12 @@ def frx(
 
 
 def report(*, measure: bool = True) -> AdviceReport:
-    """Return the advice on what this process has compiled with `backend="frx"` so far; each graph counts once a step.
-    With `measure`, operators that the operator layout contract does not settle are run for a moment. Raises
-    `CaptureError` if nothing has been compiled yet."""
+    """Return the advice on what this process has compiled with `backend="frx"` so far.
+
+    Each graph counts once a step, since counting calls would slow them; with several graphs the report says so. With
+    `measure`, operators that the operator layout contract does not settle are run for a moment. Raises `CaptureError`
+    if nothing has been compiled yet.
+    """
     capture = _session.capture()
     if not capture.graphs and not capture.failures:
         raise CaptureError(

@@ -73,9 +73,11 @@ def _evaluate_operator(facts: GraphFacts, op: OpFacts, depth: int) -> Parts | No
         if not isinstance(argument, ValueRef):
             return (argument, argument) if isinstance(argument, (int, float)) else None
         parts = _find_parts(facts, argument.name, depth + 1)
+        if parts is None:
+            return None
         # Views are checked elsewhere; another operator may broadcast the parts.
         aligned = is_view(op) or facts.values[argument.name].shape[-2:] == facts.values[op.outputs[0]].shape[-2:]
-        return parts if parts is not None and (aligned or parts[0] == parts[1]) else None
+        return parts if aligned or parts[0] == parts[1] else None
 
     if op.operator in FILLED:
         return find_parts_at(FILLED[op.operator])

@@ -228,8 +228,9 @@ class _DecisionRecorder:
     policy: TrialPolicy
     record: Record
     ratio: float = 0.0
+    """Median of baseline time over candidate time, of the fastest plan so far."""
     promotion: Decision | None = None
-    """Of the fastest plan so far."""
+    """That of the fastest plan so far."""
 
     def record_trial(self, trial: _RecordedTrial) -> None:
         """Record a trial. The last promoted plan is active, so after a slower one the fastest is promoted once more, in

@@ -84,17 +84,16 @@ class GraphRecorder:
         self, graph: UntracedGraph, tangents: Sequence[Tangent | None] | None = None, calls: int = 1, inner: str = ""
     ) -> None:
         """Trace a noted graph; a graph that cannot be traced becomes a failure, never an exception."""
-        place = _find_first_site(graph.dynamo, graph.caller)
         reason = explain_unanalysable(graph.dynamo)
         if reason is not None:
-            self.fail(f"graph {graph.graph_id}", reason, place)
+            self.fail(f"graph {graph.graph_id}", reason, _find_first_site(graph.dynamo, graph.caller))
             return
         # Not `detect_fake_mode`: it prefers the backend's fake mode, and these values belong to Dynamo's own.
         fake_mode = next((f.fake_mode for f in graph.fakes if isinstance(f, FakeTensor)), None) or FakeTensorMode()
         try:
             captured = trace_eager(graph, fake_mode, tangents)
         except Exception as error:  # noqa: BLE001 - tracing runs arbitrary operators; the program must go on
-            self.fail(f"graph {graph.graph_id}", summarize_error(error), place)
+            self.fail(f"graph {graph.graph_id}", summarize_error(error), _find_first_site(graph.dynamo, graph.caller))
         else:
             self._graphs.append(replace(captured, origin=self._origin, calls=calls, inner=inner))
             for site in _find_checkpoints(graph.dynamo, graph.caller) if graph.train else ():

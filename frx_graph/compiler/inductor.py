@@ -31,6 +31,7 @@ class InductorPlan(CustomGraphPass):
     """Rewrites Inductor's graphs before its own passes see them.
 
     Graphs are compiled with Inductor's layout choice off; this turns it on again for a graph that keeps its layout.
+    Caches of compiled graphs stay valid: `uuid` changes with everything that the rewrites depend on.
     """
 
     plan: Plan

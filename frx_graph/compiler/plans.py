@@ -61,7 +61,8 @@ compiles. The others freeze or pack weights, reuse memory, or choose an implemen
 def filter_by_risk(names: Iterable[str], highest: Risk, *, isolated: bool = True) -> tuple[str, ...]:
     """Return the rewrites and inner choices among `names` whose risk is at most `highest`.
 
-    If a trial is not `isolated` from the program, each counts as one tier higher.
+    If a trial is not `isolated` from the program, each counts as one tier higher: MEDIUM then allows low risk only, and
+    LOW nothing.
     """
     tiers = list(Risk)
     most = tiers.index(highest) - (not isolated)

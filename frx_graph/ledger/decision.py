@@ -153,7 +153,8 @@ def _canonicalize_trial(text: str) -> str:
 def make_rollbacks(
     promotions: Iterable[RecordedEvent], *, reason: str, by: Author, now: datetime, policy: str | None = None
 ) -> tuple[Decision, ...]:
-    """Return the decisions that withdraw these promotions, to be appended together."""
+    """Return the decisions that withdraw these promotions, to be appended together. `policy` is None for a person's
+    choice."""
     return tuple(
         event.decision.make_follow_up(Kind.ROLLED_BACK, reason=reason, by=by, at=now, policy=policy)
         for event in promotions

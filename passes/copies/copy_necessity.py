@@ -256,7 +256,9 @@ def _accepts_strides(analysis: Analysis, op: OpFacts, changed: Mapping[str, Stri
 
 def _accepts_operand(analysis: Analysis, op: OpFacts, index: int, value: ValueFacts, strides: Strides) -> bool:
     pattern = classify_strides(value.shape, strides)
-    if pattern is StridePattern.CONTIGUOUS or analysis.contract is None:
-        return pattern is StridePattern.CONTIGUOUS
+    if pattern is StridePattern.CONTIGUOUS:
+        return True
+    if analysis.contract is None:
+        return False
     entry = analysis.contract.get_entry(op.target, index, pattern, value.dtype, rank=len(value.shape))
     return entry is not None and not entry.copied

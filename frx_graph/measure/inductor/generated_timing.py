@@ -71,13 +71,13 @@ def time_generated(
     asked = list(dict.fromkeys(map(tuple, groups)))
     if not asked:
         return GeneratedTimes()
-    request = pickle.dumps((torch.get_num_threads(), asked))
     limit = _START_SECONDS + _CALL_SECONDS * sum(map(len, asked)) if limit_s is None else limit_s
     try:
+        request = pickle.dumps((torch.get_num_threads(), asked))
         answer = Answer.model_validate_json(_run_worker(worker, request, limit))
         pairs = zip(asked, answer.seconds, strict=True)
         times = [dict(zip(group, seconds, strict=True)) for group, seconds in pairs if seconds is not None]
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, TypeError, pickle.PicklingError) as error:
         return GeneratedTimes(failures=(f"{type(error).__name__}: {error}",))
     known = {call: seconds for group in times for call, seconds in group.items()}
     return GeneratedTimes(known, answer.failures, answer.disturbed)

@@ -104,13 +104,13 @@ class NvidiaDevice:
 
     def state(self) -> DeviceState:
         """Takes about a dozen calls into the driver."""
-        ask, nvml = self._ask, self.nvml
+        ask = self._ask
         power, limit = ask("nvmlDeviceGetPowerUsage"), ask("nvmlDeviceGetEnforcedPowerLimit")
         return DeviceState(
-            sm_clock_mhz=ask("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM),
-            sm_clock_limit_mhz=ask("nvmlDeviceGetMaxClockInfo", nvml.NVML_CLOCK_SM),
-            memory_clock_mhz=ask("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_MEM),
-            temperature_celsius=ask("nvmlDeviceGetTemperature", nvml.NVML_TEMPERATURE_GPU),
+            sm_clock_mhz=ask("nvmlDeviceGetClockInfo", "NVML_CLOCK_SM"),
+            sm_clock_limit_mhz=ask("nvmlDeviceGetMaxClockInfo", "NVML_CLOCK_SM"),
+            memory_clock_mhz=ask("nvmlDeviceGetClockInfo", "NVML_CLOCK_MEM"),
+            temperature_celsius=ask("nvmlDeviceGetTemperature", "NVML_TEMPERATURE_GPU"),
             power_watts=None if power is None else power / 1000,
             power_limit_watts=None if limit is None else limit / 1000,
             utilization_percent=getattr(ask("nvmlDeviceGetUtilizationRates"), "gpu", None),
@@ -144,9 +144,11 @@ class NvidiaDevice:
         return min(1.0, sum(used for pid, used in percent.items() if pid != mine and pid not in ours) / 100)
 
     def _ask(self, function: str, *arguments: Any) -> Any:
-        """Return None for what a device, its driver, or this version of the library does not support."""
+        """Return None for what a device, its driver, or this version of the library does not support. Arguments that
+        are text name constants of the library."""
         try:
-            return getattr(self.nvml, function)(self.handle, *arguments)
+            given = (getattr(self.nvml, each) if isinstance(each, str) else each for each in arguments)
+            return getattr(self.nvml, function)(self.handle, *given)
         except (self.nvml.NVMLError, AttributeError):
             return None
 

@@ -102,18 +102,23 @@ def measure_operators(
         return {}
     ran: list[OperatorSignature] = []
     recorder = CopyRecorder()
+
+    def record(signature: OperatorSignature) -> None:
+        # A function of its own frees the operands before the next are made.
+        overload = find_own_overload(signature.target)
+        args, kwargs = build_arguments(signature)
+        if any(tensor.device != "cpu" for tensor in signature.tensors):
+            overload(*args, **kwargs)
+        with recorder.open_region(signature):
+            overload(*args, **kwargs)
+        ran.append(signature)
+
     try:
         with isolate_calls(distinct), recorder:
             for signature in distinct:
                 progress(signature)
                 with report_failures(signature, on_failure):
-                    overload = find_own_overload(signature.target)
-                    args, kwargs = build_arguments(signature)
-                    if any(tensor.device != "cpu" for tensor in signature.tensors):
-                        overload(*args, **kwargs)
-                    with recorder.open_region(signature):
-                        overload(*args, **kwargs)
-                    ran.append(signature)
+                    record(signature)
     except EvidenceError as error:
         for signature in distinct:
             on_failure(signature, str(error))

@@ -23,12 +23,12 @@ PACKED_BY_MKL = "mkl._mkl_linear.default"
 PACKED_CONVOLUTION = "mkldnn._convolution_pointwise.default"
 PACKED_TRANSPOSED = "mkldnn._convolution_transpose_pointwise.default"
 PACKED_PRODUCT = "mkldnn._linear_pointwise.default"
+"""Signatures hold the weight of these three as it is before it is packed."""
 _PACKERS = {
     PACKED_CONVOLUTION: "_reorder_convolution_weight",
     PACKED_TRANSPOSED: "_reorder_convolution_transpose_weight",
     PACKED_PRODUCT: "_reorder_linear_weight",
 }
-"""Signatures hold the weight of these three as it is before it is packed."""
 _BLOCK = 1 << 16
 """Random numbers are drawn once for this many elements and repeated: no kernel's speed or layout depends on more."""
 

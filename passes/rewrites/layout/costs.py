@@ -141,7 +141,8 @@ def _list_values(
     source_of: dict[str, str] = {}
     for copy in copies:
         # A copy of what is expanded has no order to take over.
-        for source in copy.operands[:1]:
+        if copy.operands:
+            source = copy.operands[0]
             source_of.update((result.name, source_of.get(source.name, source.name)) for result in copy.results)
     for index, member in enumerate(members):
         for value in member.results:
