@@ -19,9 +19,8 @@ from torch import SymBool, SymFloat, SymInt, Tensor, fx
 from frx_graph.capture.compiler_graphs import copy_dynamo_graph
 from frx_graph.compiler.pre_autograd import Compiled, OnFailure
 from frx_graph.errors import is_out_of_memory, summarize_error
-from frx_graph.facts.operator_overload import is_random_call
+from frx_graph.facts.operator_overload import find_aliased_operands, is_random_call
 from frx_graph.ops.onednn_linear import LIBRARY
-from frx_graph.passes.rewrites.meta_strides.unreliable_strides import find_aliased_operands
 from frx_graph.serialization.torch_settings import read_configuration, restore_configuration
 from frx_graph.support.process_state import preserve_random_state
 from frx_graph.support.torch_internals import FakeTensor, OperatorBase, OpOverload, pytree

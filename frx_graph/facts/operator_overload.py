@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch import fx
 
 from frx_graph.facts.graph_facts import Argument, OpFacts
-from frx_graph.support.torch_internals import OpOverload
+from frx_graph.support.torch_internals import OpOverload, pytree
 
 
 @functools.cache
@@ -31,6 +32,16 @@ def is_random_call(overload: OpOverload, args: Sequence[Any], kwargs: Mapping[st
     """Return True for a call that draws random numbers; attention has torch's tag only for its dropout."""
     tagged = torch.Tag.nondeterministic_seeded in overload.tags
     return tagged and bool(_resolve_argument(overload, args, kwargs, "dropout_p") != 0.0)
+
+
+def find_aliased_operands(node: fx.Node, *, written: bool) -> Iterator[fx.Node]:
+    """Yield the operands that the operator's schema says a result may alias, or, if `written`, that it writes into."""
+    if not isinstance(node.target, OpOverload):
+        return
+    for position, argument in enumerate(node.target._schema.arguments):
+        if argument.alias_info is not None and (argument.alias_info.is_write or not written):
+            given = node.args[position] if position < len(node.args) else node.kwargs.get(argument.name)
+            yield from (leaf for leaf in pytree.tree_leaves(given) if isinstance(leaf, fx.Node))
 
 
 def _resolve_argument(overload: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], name: str) -> Any:

@@ -18,6 +18,7 @@ from torch import Tensor, fx
 
 from frx_graph.errors import RewriteError, summarize_error
 from frx_graph.facts.layout import get_dimension_order, is_expanded, make_ordered_strides
+from frx_graph.facts.operator_overload import find_aliased_operands
 from frx_graph.facts.size_hint import get_shape_hint, get_stride_hint
 from frx_graph.passes.layouts.dimension_map import Order
 from frx_graph.passes.rewrites.layout.conversion import Convert
@@ -38,7 +39,6 @@ from frx_graph.passes.rewrites.meta_strides.fake_values import (
 from frx_graph.passes.rewrites.meta_strides.preserve_output_strides import restore_outputs
 from frx_graph.passes.rewrites.meta_strides.unreliable_strides import (
     differs_from_trace,
-    find_aliased_operands,
     find_misread_gradient,
     fix_fake_strides,
     has_unreliable_meta_strides,

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -22,7 +21,7 @@ from frx_graph.facts.size_hint import get_shape_hint, get_stride_hint
 from frx_graph.passes.layouts.dimension_map import compute_view_strides
 from frx_graph.passes.rewrites.layout.conversion import MEMORY_FORMATS
 from frx_graph.passes.rewrites.meta_strides.fake_values import has_fixed_sizes
-from frx_graph.support.torch_internals import OpOverload, pytree
+from frx_graph.support.torch_internals import OpOverload
 
 OTHER_THAN_FAKE = frozenset(
     {
@@ -119,16 +118,6 @@ def is_view(node: fx.Node) -> bool:
     """Return True for operators whose schema aliases an operand: views and in-place operators."""
     target = node.target
     return isinstance(target, OpOverload) and any(r.alias_info is not None for r in target._schema.returns)
-
-
-def find_aliased_operands(node: fx.Node, *, written: bool) -> Iterator[fx.Node]:
-    """Yield the operands that the operator's schema says a result may alias, or, if `written`, that it writes into."""
-    if not isinstance(node.target, OpOverload):
-        return
-    for position, argument in enumerate(node.target._schema.arguments):
-        if argument.alias_info is not None and (argument.alias_info.is_write or not written):
-            given = node.args[position] if position < len(node.args) else node.kwargs.get(argument.name)
-            yield from (leaf for leaf in pytree.tree_leaves(given) if isinstance(leaf, fx.Node))
 
 
 def shares_operand_memory(node: fx.Node) -> bool:
