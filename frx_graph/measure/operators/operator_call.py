@@ -104,7 +104,7 @@ def measure_operators(
     recorder = CopyRecorder()
 
     def record(signature: OperatorSignature) -> None:
-        # A function of its own frees the operands before the next are made.
+        # When this returns, the operands are freed, before the next are made.
         overload = find_own_overload(signature.target)
         args, kwargs = build_arguments(signature)
         if any(tensor.device != "cpu" for tensor in signature.tensors):
