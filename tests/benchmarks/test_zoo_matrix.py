@@ -39,11 +39,9 @@ SAMPLE = [
 
 
 def marked(case: MatrixCase) -> Any:
-    return pytest.param(
-        case,
-        id=case.title,
-        marks=[] if case.precision == "fp32" and case.inner != "inductor" else [pytest.mark.integration],
-    )
+    """A case. Half precision is slow on CPUs without it, and training most of all."""
+    slow = case.mode is TRAINING and case.precision != "fp32"
+    return pytest.param(case, id=case.title, marks=[pytest.mark.nightly] if slow else [])
 
 
 @pytest.mark.integration

@@ -189,7 +189,7 @@ def _flood() -> None:
 
 
 @contextlib.contextmanager
-def _nothing_disturbs(_: object) -> Iterator[Callable[[], None]]:
+def _nothing_disturbs(*_: object) -> Iterator[Callable[[], None]]:
     """What else runs on this machine takes no simulated time."""
     yield lambda: None
 

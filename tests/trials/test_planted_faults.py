@@ -156,7 +156,9 @@ def test_one_that_is_five_percent_slower_is_rejected(fault: str, outcome: Outcom
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("program", ["counts", pytest.param("drifts", marks=pytest.mark.nightly), "draws"])
+@pytest.mark.parametrize(
+    "program", ["counts", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("drifts", "draws"))]
+)
 def test_a_program_with_a_state_of_its_own_is_no_other_than_itself(program: str) -> None:
     run = tried(program, baseline=program)
     assert [gate.name for gate in run.gates] == list(Gate)
@@ -189,7 +191,7 @@ def test_of_a_program_that_is_not_repeatable_nothing_is_known(program: str) -> N
         ("none", False),
         pytest.param("none", True, marks=pytest.mark.nightly),
         pytest.param("last_place", False, marks=pytest.mark.nightly),
-        ("last_place", True),
+        pytest.param("last_place", True, marks=pytest.mark.nightly),
     ],
 )
 def test_one_without_a_fault_passes_them_all(program: str, train: bool) -> None:
