@@ -16,7 +16,7 @@ from frx_graph.cli.compare import show_comparison
 from frx_graph.cli.printing.output import print_notice, show_stages
 from frx_graph.errors import OptionError
 from frx_graph.evidence.file_kind import FileKind, detect_file_kind
-from frx_graph.reports.kernels.compare_document import NextCommand
+from frx_graph.reports.kernels.compare_text import NextCommand
 from frx_graph.rules.gpu_profile import GpuProfile
 
 Before = Annotated[Path | None, typer.Option("--before", help="Compare this file, of any kind, ...")]

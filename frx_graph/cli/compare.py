@@ -23,8 +23,9 @@ from frx_graph.evidence.file_kind import FileKind, detect_file_kind
 from frx_graph.measure.machine.device_state import list_gpu_names
 from frx_graph.measure.nvcc import Nvcc
 from frx_graph.reports.advice.render import DEFAULT_TOP
-from frx_graph.reports.kernels.compare_document import NextCommand, build_compare_document
+from frx_graph.reports.kernels.compare_document import build_compare_document
 from frx_graph.reports.kernels.compare_report import render_comparison
+from frx_graph.reports.kernels.compare_text import NextCommand
 from frx_graph.rules.gpu_profile import GpuProfile, require_cuda_gpu
 from frx_graph.support.plain_text import clean_line
 from frx_graph.support.supervisor.process import unwind_on_termination

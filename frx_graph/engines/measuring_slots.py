@@ -49,7 +49,8 @@ class MeasuringSlots:
         self.free.append(reservation)
 
     def take(self, avoided: frozenset[str]) -> Reservation | None:
-        """Return a free place, on a node that is not `avoided` if one exists; None if it has none now."""
+        """Return a free place, on a node that is not `avoided` if there is one. None if such a node has no free place
+        now: one will become free."""
         elsewhere = {place.node.id for place in self.all} - avoided - self.unfit.keys()
         best = next((place for place in self.free if not elsewhere or place.node.id in elsewhere), None)
         if best is not None:

@@ -103,13 +103,14 @@ def read_inductor_code(lines: Iterable[str]) -> GeneratedCode:
 
 
 def _parse_buffer(line: str, known: dict[str, GeneratedBuffer]) -> GeneratedBuffer | None:
-    found = _ALLOCATION.match(line) or _VIEW.match(line)
+    allocation = _ALLOCATION.match(line)
+    found = allocation or _VIEW.match(line)
     if found is None:
         return None
     shape, strides = _parse_numbers(found["shape"]), _parse_numbers(found["strides"])
     if len(shape) != len(strides):
         return None
-    if found.re is _ALLOCATION:
+    if allocation is not None:
         return GeneratedBuffer(found["name"], shape, strides, DType.from_name(found["dtype"]), found["device"])
     of = known.get(found["of"])
     return None if of is None else GeneratedBuffer(found["name"], shape, strides, of.dtype, of.device)

@@ -202,14 +202,14 @@ def _wrap_iterable(iterable: cst.BaseExpression) -> cst.BaseExpression:
     return iterable
 
 
-def _unwrap_iterable(iterable: cst.BaseExpression) -> cst.BaseExpression:
+def _drop_timing(iterable: cst.BaseExpression) -> cst.BaseExpression:
     if isinstance(iterable, cst.Call) and len(iterable.args) == 1 and iterable.func.deep_equals(_TIMED):
         return iterable.args[0].value
     around = get_wrapping_call(iterable)
     if around is None:
         return iterable
     first, *rest = around.args
-    return around.with_changes(args=[first.with_changes(value=_unwrap_iterable(first.value)), *rest])
+    return around.with_changes(args=[first.with_changes(value=_drop_timing(first.value)), *rest])
 
 
 @dataclass(slots=True)
@@ -228,7 +228,7 @@ class _PatchRemover(cst.CSTTransformer):
     def leave_For(self, original_node: cst.For, updated_node: cst.For) -> cst.For:  # noqa: N802
         body = original_node.body
         ours = isinstance(body, cst.IndentedBlock) and any(_get_inserted_block(each) is not None for each in body.body)
-        return updated_node.with_changes(iter=_unwrap_iterable(updated_node.iter)) if ours else updated_node
+        return updated_node.with_changes(iter=_drop_timing(updated_node.iter)) if ours else updated_node
 
     def leave_Module(self, original_node: cst.Module, updated_node: cst.Module) -> cst.Module:  # noqa: ARG002, N802
         return self._drop_inserted(updated_node)

@@ -17,7 +17,8 @@ from frx_graph.analyzers.reconcile.reconciliation import reconcile
 from frx_graph.errors import EvidenceError, OptionError
 from frx_graph.evidence.file_kind import EXPECTED, FileKind, detect_file_kind
 from frx_graph.reports.advice.advice_file import is_advice, read_advice
-from frx_graph.reports.kernels.compare_document import NextCommand, build_compare_document
+from frx_graph.reports.kernels.compare_document import build_compare_document
+from frx_graph.reports.kernels.compare_text import NextCommand
 from frx_graph.reports.kernels.cuda_document import build_cuda_document
 from frx_graph.reports.kernels.kernel_document import NcuDocument, build_ncu_document
 from frx_graph.reports.kernels.ptx_document import PtxDocument, build_ptx_document

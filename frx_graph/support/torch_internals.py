@@ -92,6 +92,7 @@ _LATE = {
     "torch._inductor.virtualized": "V",
 }
 """Names that `import torch` does not load, separated by spaces, by their modules."""
+_LATE_NAMES = {name: path for path, names in _LATE.items() for name in names.split()}
 _LATE_MODULES = {
     # Since 2.0.
     "convert_frame": "torch._dynamo.convert_frame",
@@ -109,9 +110,8 @@ if not TYPE_CHECKING:
     def __getattr__(name: str) -> Any:
         if name in _LATE_MODULES:
             return importlib.import_module(_LATE_MODULES[name])
-        for path, names in _LATE.items():
-            if name in names.split():
-                return getattr(importlib.import_module(path), name)
+        if name in _LATE_NAMES:
+            return getattr(importlib.import_module(_LATE_NAMES[name]), name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -32,10 +32,13 @@ def solve_by_elimination(instance: Instance) -> tuple[int, ...] | None:
     Raises `LabellingError` if all are infinite.
     """
     choices, tables = tabulate(instance)
-    order = find_elimination_order(choices, [table.scope for table in tables], _LARGEST_TABLE)
-    if order is None or order[1] > _ALL_TABLES:
+    found = find_elimination_order(choices, [table.scope for table in tables], _LARGEST_TABLE)
+    if found is None:
         return None
-    return _eliminate(choices, tables, order[0])[: len(instance.variables)]
+    order, entries = found
+    if entries > _ALL_TABLES:
+        return None
+    return _eliminate(choices, tables, order)[: len(instance.variables)]
 
 
 def find_elimination_order(
@@ -84,8 +87,8 @@ def _eliminate(choices: Sequence[int], tables: Iterable[Table], order: Sequence[
     # The axes of every table have the variable that goes first last, so that replies need no transposing.
     waiting: list[list[Table]] = [[] for _ in choices]
     for table in tables:
-        axes = sorted(range(len(table.scope)), key=[-rank[variable] for variable in table.scope].__getitem__)
-        scope = tuple(table.scope[axis] for axis in axes)
+        scope = tuple(sorted(table.scope, key=rank.__getitem__, reverse=True))
+        axes = [table.scope.index(variable) for variable in scope]
         waiting[scope[-1]].append(Table(scope, table.ticks.transpose(axes)))
     replies: list[tuple[tuple[int, ...], NDArray[np.uint16]]] = []
     for variable in order:

@@ -75,8 +75,11 @@ def compare_times(matching: Matching[KernelSummary], *, whole_runs: bool) -> Mea
 
 def _read_sums(of: str, a: Sequence[KernelSummary], b: Sequence[KernelSummary]) -> Reading | None:
     """Return the total times; None if a side has no kernel, or one without a time."""
-    sides = [[kernel.seconds for kernel in side if kernel.seconds is not None] for side in (a, b)]
-    return Reading(of, *map(math.fsum, sides)) if a and b and list(map(len, sides)) == [len(a), len(b)] else None
+    in_a = [kernel.seconds for kernel in a if kernel.seconds is not None]
+    in_b = [kernel.seconds for kernel in b if kernel.seconds is not None]
+    if not a or not b or len(in_a) < len(a) or len(in_b) < len(b):
+        return None
+    return Reading(of, math.fsum(in_a), math.fsum(in_b))
 
 
 def _scale_time(kernel: KernelSummary, other: KernelSummary) -> float:

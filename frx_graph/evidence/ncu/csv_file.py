@@ -241,7 +241,7 @@ class _LaunchReader:
                 return
             instances = _INSTANCES.fullmatch(text)
             if instances is None:
-                self._export.note_problem(self._export.unreadable, f"{name}: {text!r}", self._table.line)
+                self._export.note_value(f"{name}: {text!r}", self._table.line)
             else:
                 self._note_value(name, read, instances[1], seen)
             return
@@ -255,7 +255,7 @@ class _LaunchReader:
                 self._known[key] = resolve_metric(name, unit)
             except ValueError as error:
                 self._known[key] = None
-                self._export.note_problem(self._export.unknown_units, str(error), self._table.line)
+                self._export.note_unit(str(error), self._table.line)
         return self._known[key]
 
     def _parse_rule(self, row: Sequence[str]) -> NcuRule:

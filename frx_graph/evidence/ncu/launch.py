@@ -93,7 +93,15 @@ class NcuExport:
     unreadable: dict[str, int] = field(default_factory=dict)
     """Used metrics with values that are not numbers, and the first place of each."""
 
-    def note_problem(self, problems: dict[str, int], what: str, place: int) -> None:
-        """Note a metric in one of the two, unless there are too many."""
-        if len(problems) < _REPORTED:
-            problems.setdefault(what, place)
+    def note_unit(self, what: str, place: int) -> None:
+        """Note a metric with an unknown unit."""
+        _note_first(self.unknown_units, what, place)
+
+    def note_value(self, what: str, place: int) -> None:
+        """Note a value that is not a number."""
+        _note_first(self.unreadable, what, place)
+
+
+def _note_first(noted: dict[str, int], what: str, place: int) -> None:
+    if len(noted) < _REPORTED:
+        noted.setdefault(what, place)

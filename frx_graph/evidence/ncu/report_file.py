@@ -113,7 +113,7 @@ def _build_launch(found: _LaunchLine, export: NcuExport) -> KernelLaunch:
         try:
             read = resolve_metric(name, unit)
         except ValueError as error:
-            export.note_problem(export.unknown_units, str(error), export.launches)
+            export.note_unit(str(error), export.launches)
             continue
         if read is not None and read.name not in values:
             values[read.name] = value * read.factor

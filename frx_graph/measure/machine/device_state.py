@@ -166,9 +166,11 @@ class NvidiaDevice:
     def _read_counters(self) -> dict[str, int]:
         known = {name: getattr(self.nvml, field) for name, field in _COUNTERS.items() if hasattr(self.nvml, field)}
         values = self._ask("nvmlDeviceGetFieldValues", list(known.values())) if known else None
+        if not values:
+            return {}
         return {
             name: value.value.ullVal
-            for name, value in zip(known, values or (), strict=bool(values))
+            for name, value in zip(known, values, strict=True)
             if value.nvmlReturn == self.nvml.NVML_SUCCESS
         }
 

@@ -17,9 +17,8 @@ from frx_graph.reports.kernels.compare_document import (
     PtxKernelPart,
     StaticKernelPart,
     VerdictPart,
-    format_change,
-    format_pair,
 )
+from frx_graph.reports.kernels.compare_text import format_change, format_pair
 from frx_graph.reports.kernels.reconcile_report import print_diagnoses, print_missing_evidence
 from frx_graph.reports.render.quantities import format_seconds
 from frx_graph.reports.render.source_path import cut_path

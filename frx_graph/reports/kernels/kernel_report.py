@@ -92,7 +92,8 @@ def _print_verdict(console: Console, result: NcuResult) -> None:
             print_wrapped(console, "Confidence is reduced: some counters for it were not measured.")
     if result.secondary_bottlenecks:
         print_wrapped(console, f"Secondary: {', '.join(result.secondary_bottlenecks)}")
-    for kernel in result.kernels[:1]:
+    if result.kernels:
+        kernel = result.kernels[0]
         print_wrapped(console, f"{_cut_name(kernel.kernel_name)}: {kernel.bound}, {_BOUNDS[kernel.bound]}")
     if not result.kernel_attribution.has_runtime_share:
         print_wrapped(console, "Some kernels have no durations, so scores count launches, not time.")

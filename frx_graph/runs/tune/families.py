@@ -88,8 +88,11 @@ def _refuse_allocator(_candidate: Configuration, facts: WorkloadFacts) -> str | 
 
 
 def _propose_batch_sizes(facts: WorkloadFacts) -> Iterator[Configuration]:
-    """Propose larger batches, which use a device better until it is full. They change the training: the learning rate
-    may have to follow, and the gates on the loss only see the few steps of the trial."""
+    """Propose larger batches, which use a device better until it is full. The time per sample is compared.
+
+    They change the training: the learning rate may have to follow, and the gates on the loss only see the few steps of
+    the trial.
+    """
     base = facts.seen.batch_size or 0
     for size in sorted({round(base * factor) for factor in _BATCH_FACTORS} - {base}):
         yield make_configuration("batch size", f"bs:{size}", Tier.VALIDATED, {_BATCH_SIZE: str(size)})

@@ -106,6 +106,11 @@ def test_a_step_within_another_one_is_part_of_it(run: Any, offset: float) -> Non
     assert record.unfinished == 0
 
 
+def test_nested_steps_alone_are_no_steps(run: Any) -> None:
+    run.add(StepEnd, 100, step=0, depth=1, duration_ns=90 * MS)
+    assert run.analyse().run.figures.steps == ()
+
+
 @pytest.mark.parametrize("known", ["start", "neither"])
 def test_durations_may_be_missing(run: Any, known: str) -> None:
     for _ in range(3):

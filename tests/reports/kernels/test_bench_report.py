@@ -106,6 +106,10 @@ def test_what_people_see_fits_and_holds_nothing_hostile(run: BenchRun, color: bo
     assert "\x1b[31mred" not in render_bench(build_bench_document(run), width=80, color=color)
 
 
+def test_a_compiler_that_fails_without_a_word() -> None:
+    assert "a.cu is not compiled\n" in rendered(replace(NOT_COMPILED, before=failed("a.cu", "")))
+
+
 def test_times_and_their_names() -> None:
     found = to_json(build_bench_document(RUN))
     assert found["schema"] == "frx_bench_v0"

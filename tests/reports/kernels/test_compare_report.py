@@ -12,8 +12,9 @@ from compared_layers import function, launch, ncu, ptx, source
 from frx_graph.analyzers.comparison.comparison import Comparison, compare_layers
 from frx_graph.analyzers.layers import Layers
 from frx_graph.evidence.ptx.ptxas import Assembled
-from frx_graph.reports.kernels.compare_document import CompareDocument, NextCommand, build_compare_document
+from frx_graph.reports.kernels.compare_document import CompareDocument, build_compare_document
 from frx_graph.reports.kernels.compare_report import render_comparison
+from frx_graph.reports.kernels.compare_text import NextCommand
 from frx_graph.reports.render.document import to_json
 
 PUBLISHED = resources.files("frx_graph.reports").joinpath("frx_compare_v1.schema.json").read_text(encoding="utf-8")
