@@ -28,7 +28,7 @@ import psutil
 from frx_graph.errors import FrxError
 from frx_graph.support.supervisor.family import MARK, ProcessFamily
 from frx_graph.support.supervisor.lines import LineReader, LineTooLongError, OutputTail
-from frx_graph.support.supervisor.process import end_process, finish_ending
+from frx_graph.support.supervisor.process import end_process, finish_ending, raise_if_terminated
 from frx_graph.support.supervisor.run import get_signal_name
 from frx_graph.trials.arm_connection import PIPES
 
@@ -164,6 +164,7 @@ class ArmProcess(contextlib.AbstractContextManager["ArmProcess"]):
         failure; the process has then been ended."""
         deadline = time.monotonic() + seconds
         try:
+            raise_if_terminated()
             self._send(message, deadline, seconds)
             answer = self._read_answer(deadline, seconds)
         except BaseException:

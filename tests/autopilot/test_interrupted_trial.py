@@ -222,3 +222,27 @@ def test_who_handles_sigterm_goes_on_doing_so_and_others_end_by_it() -> None:
     environment = {**os.environ, **extend_pythonpath()}
     ran = subprocess.run([sys.executable, "-c", HANDLED], capture_output=True, text=True, env=environment)
     assert (ran.returncode, ran.stdout) == (-signal.SIGTERM, "cleaned up\n"), ran.stderr
+
+
+DROPPED = """
+import os, signal
+from frx_graph.support.supervisor.process import unwind_on_termination
+from frx_graph.trials.arm_process import ArmProcess
+
+class Dying:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+with unwind_on_termination(), ArmProcess(["sleep", "60"]) as arm:
+    dying = Dying()
+    del dying
+    print("dropped", flush=True)
+    arm.ask({}, seconds=10)
+"""
+
+
+def test_a_sigterm_that_python_drops_ends_the_trial_at_its_next_question() -> None:
+    environment = {**os.environ, **extend_pythonpath()}
+    ran = subprocess.run([sys.executable, "-c", DROPPED], capture_output=True, text=True, env=environment)
+    assert (ran.returncode, ran.stdout) == (-signal.SIGTERM, "dropped\n"), ran.stderr
+    assert "did not answer" not in ran.stderr

@@ -82,6 +82,7 @@ def test_unknown_name_is_refused() -> None:
         torch_internals.no_such_name  # noqa: B018
 
 
+@pytest.mark.integration
 def test_importing_it_loads_neither_dynamo_nor_inductor() -> None:
     code = "import sys, frx_graph.support.torch_internals; print({'torch._dynamo', 'torch._inductor'} & {*sys.modules})"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "set()"

@@ -163,8 +163,19 @@ def defer_signals() -> Iterator[Callable[[], None]]:
         release()
 
 
+_terminated_by: list[int] = []
+"""The signals that have come in the block of `unwind_on_termination`: it is of the main thread, so there is one."""
+
+
 class Terminated(BaseException):
     """Unwinds the program that a signal has interrupted; only `unwind_on_termination` catches it."""
+
+
+def raise_if_terminated() -> None:
+    """Raise `Terminated` if its signal has come. Python drops an exception of a signal handler that it happens to run
+    in `__del__` or in a callback of a weak reference, and a program would go on that has been told to end."""
+    if _terminated_by and threading.current_thread() is threading.main_thread():
+        raise Terminated
 
 
 @contextlib.contextmanager
@@ -176,11 +187,9 @@ def unwind_on_termination() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    came: int | None = None
 
     def unwind(number: int, _frame: FrameType | None) -> None:
-        nonlocal came
-        came = number
+        _terminated_by.append(number)
         raise Terminated
 
     # A program that is started with nohup keeps ignoring SIGHUP.
@@ -193,8 +202,10 @@ def unwind_on_termination() -> Iterator[None]:
         for number in unhandled:
             if signal.getsignal(number) is unwind:
                 signal.signal(number, signal.SIG_DFL)
-        if came is not None:
+        if unhandled and _terminated_by:
             # Also if other code has caught the exception.
+            came = _terminated_by[-1]
+            _terminated_by.clear()
             os.kill(os.getpid(), came)
 
 
