@@ -15,6 +15,7 @@ from frx_graph.measure.operators.operator_contract import OperatorContract
 from frx_graph.measure.operators.operator_measurement import LayoutTimes, OperatorMeasurement
 from frx_graph.passes.attention_pattern import Attention, find_attentions
 from frx_graph.passes.call_groups import group_by
+from frx_graph.passes.copies.view_chain import trace_views
 from frx_graph.passes.costs.operator_costs import OpCost, count_op_costs
 from frx_graph.passes.fusion.fusion_groups import Kernels, partition_kernels
 from frx_graph.passes.layouts.layout_choice import LayoutChange, find_steady_layouts, list_layout_changes
@@ -99,6 +100,16 @@ class Analysis:
     def attention_operands(self) -> frozenset[str]:
         """Queries, keys and values of these attentions."""
         return frozenset(value.name for a in self.attentions for value in (a.query, a.key, a.value))
+
+    @cached_property
+    def attention_operand_bases(self) -> frozenset[str]:
+        """What these operands are views of."""
+        return frozenset(trace_views(self.facts, name).base for name in self.attention_operands)
+
+    @cached_property
+    def attention_results(self) -> frozenset[str]:
+        """What these attentions compute."""
+        return frozenset(attention.second.outputs[0] for attention in self.attentions)
 
     @cached_property
     def attention_nodes(self) -> frozenset[str]:

@@ -183,9 +183,9 @@ def _describe_needed_fix(analysis: Analysis, verdict: Verdict) -> str:
         return "change the order of dimensions where the value is made, so that it need not be copied here"
     base = facts.values[trace_views(facts, value.name).base]
     producer = facts.get_producer(base.name)
-    if op.outputs[0] in {trace_views(facts, name).base for name in analysis.attention_operands}:
+    if op.outputs[0] in analysis.attention_operand_bases:
         return "F.scaled_dot_product_attention (FRX012) takes the view that is copied here as it is"
-    if base.name in {attention.second.outputs[0] for attention in analysis.attentions}:
+    if base.name in analysis.attention_results:
         return "F.scaled_dot_product_attention (FRX012) gives its result in the order that is wanted here"
     channels_last = CHANNELS_LAST_ORDER.get(len(base.shape))
     if producer is not None and producer.operator == "aten.convolution":

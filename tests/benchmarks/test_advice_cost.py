@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import cProfile
+import pstats
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from advice_cost import AnalysisCost, CallCost, CompileCost, broken_bounds, exponent
@@ -11,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from synthetic_graph import synthetic_capture
 
+from frx_graph.advisor.advisor import advise_capture
 from frx_graph.facts.build import build_graph_facts
 from frx_graph.facts.graph_facts import GraphFacts
 
@@ -70,3 +74,22 @@ def test_synthetic_graph_has_shared_and_own_lines() -> None:
     assert (
         len({op.site.module_path for op in facts.ops}) == Counter(op.operator for op in facts.ops)["aten.convolution"]
     )
+
+
+def count_calls(nodes: int) -> Counter[str]:
+    """How often each of our functions is called to advise on a graph of so many nodes."""
+    capture = synthetic_capture(nodes)
+    with cProfile.Profile() as profile:
+        advise_capture(capture, target="synthetic", measure=False)
+    calls: Counter[str] = Counter()
+    for (file, _, function), (_, count, *_) in pstats.Stats(profile).stats.items():  # type: ignore[attr-defined]
+        if "frx_graph" in file:
+            calls[f"{Path(file).name}:{function}"] += count
+    return calls
+
+
+def test_no_function_is_called_more_than_in_proportion_to_the_graph() -> None:
+    count_calls(1)
+    small, large = count_calls(250), count_calls(1000)
+    # Over groups of findings a sorted order may add a logarithm.
+    assert {name: (small[name], count) for name, count in large.items() if count > 5 * small[name] + 100} == {}

@@ -37,6 +37,9 @@ def corroborate_findings(
     """Return the findings in order, adjusted by `files`, and a refusal for each piece of work without a finding.
     `setting` is the setting of the advice; `graphs` are by id."""
     claimed = derive_claims(findings, graphs)
+    claims_of: dict[int, list[Claim]] = defaultdict(list)
+    for claim in claimed:
+        claims_of[claim.finding].append(claim)
     compatible = [file for file in files if file.setting.is_compatible(setting)]
     seen: dict[int, list[_Match]] = defaultdict(list)
     possible: set[int] = set()
@@ -54,8 +57,7 @@ def corroborate_findings(
         if number in seen:
             changed[number] = _confirm_finding(finding, seen[number])
         elif number not in possible:
-            own = [claim for claim in claimed if claim.finding == number]
-            changed[number] = _contradict_finding(finding, own, compatible)
+            changed[number] = _contradict_finding(finding, claims_of[number], compatible)
     return changed, refusals
 
 
