@@ -50,6 +50,7 @@ def costs_of(facts_of):
 
 
 X = torch.randn(4, 8)
+IMAGE = torch.randn(1, 1, 4, 6)
 
 
 @pytest.mark.parametrize(
@@ -66,6 +67,14 @@ X = torch.randn(4, 8)
         (lambda x: x.to(torch.float64), (X,), "_to_copy", 128, 256, 0),
         (lambda x: x.t().contiguous(), (X,), "clone", 128, 128, 0),
         (lambda x: x.sum(1), (X,), "sum", 128, 16, 32),
+        *(
+            (lambda x, name=name: getattr(x, name)(1), (X,), name, 128, written, 32)
+            for name, written in [("nansum", 16), ("mean", 16), ("amax", 16), ("amin", 16), ("argmax", 32)]
+        ),
+        (lambda x: x.cumsum(1), (X,), "cumsum", 128, 128, 32),
+        (lambda x: functional.avg_pool2d(x, (2, 3)), (IMAGE,), "avg_pool2d", 96, 16, 6 * 4),
+        (lambda x: functional.avg_pool2d(x, 2), (IMAGE,), "avg_pool2d", 96, 24, 4 * 6),
+        (lambda x: functional.max_pool2d(x, 2), (IMAGE,), "max_pool2d_with_indices", 96, 24 + 48, 4 * 6),
         (lambda x: torch.softmax(x, 1), (X,), "_softmax", 128, 128, 160),
         (lambda x: x @ x.t(), (X,), "mm", 128, 64, 2 * 4 * 4 * 8),
         (lambda w, i: functional.embedding(i, w), (X, torch.tensor([1, 2])), "embedding", 64 + 16, 64, 0),

@@ -2,7 +2,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 import torch
-from torch import nn
+from torch import fx, nn
 from torch._inductor.utils import fresh_cache
 
 import frx_graph
@@ -11,6 +11,7 @@ from frx_graph.compiler import inductor
 from frx_graph.compiler.operator_times import time_calls
 from frx_graph.facts.operator_signature import OperatorSignature
 from frx_graph.ops.onednn_linear import TARGET
+from frx_graph.passes.rewrites.frozen_products import use_faster_products
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:frx applies rewrites"),
@@ -47,6 +48,7 @@ def test_packed_products_give_way_where_they_are_slower(monkeypatch: pytest.Monk
     assert len(asked) == 4
 
 
+@pytest.mark.integration
 def test_the_calls_that_are_compared_can_be_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[int, int]] = []
 
@@ -71,3 +73,29 @@ def test_a_failure_leaves_the_program_as_it_was(monkeypatch: pytest.MonkeyPatch)
     x = torch.randn(20, 64)
     with torch.no_grad(), fresh_cache(), pytest.warns(RuntimeWarning, match="a bug"):
         torch.testing.assert_close(frozen(model)(x), model(x))
+
+
+def test_a_replaced_product_computes_the_same_and_keeps_what_is_known_of_it() -> None:
+    x, weight, bias = torch.randn(20, 64), torch.randn(32, 64), torch.randn(32)
+    packed = torch.ops.mkl._mkl_reorder_linear_weight(weight, 20)
+    graph = fx.Graph()
+    inputs = []
+    for name, value in [("x", x), ("packed", packed), ("weight", weight), ("bias", bias)]:
+        inputs.append(graph.placeholder(name))
+        inputs[-1].meta["val"] = value
+    product = graph.call_function(torch.ops.mkl._mkl_linear.default, (*inputs, 20))
+    product.meta |= {"val": torch.empty(20, 32), "stack_trace": "line 3"}
+    graph.output(product)
+    expected = fx.GraphModule(nn.Module(), graph)(x, packed, weight, bias)
+
+    def measure(calls: Sequence[tuple[OperatorSignature, ...]]) -> Mapping[OperatorSignature, float]:
+        return {call: 0.5 if call.target == TARGET else 1.0 for pair in calls for call in pair}
+
+    done = use_faster_products(graph, "0/0", measure)
+    assert done is not None
+    assert (done.nodes, done.predicted_seconds) == ((product.name,), 0.5)
+    (result,) = graph.output_node().args
+    assert isinstance(result, fx.Node)
+    assert result.target is torch.ops.frx_graph.product.default
+    assert result.meta == product.meta
+    torch.testing.assert_close(fx.GraphModule(nn.Module(), graph)(x, packed, weight, bias), expected)
