@@ -23,6 +23,9 @@ import pytest
 
 from frx_graph.support.supervisor.process import extend_pythonpath
 
+# A shell's background jobs ignore Ctrl-C, and so would the programs that tests interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 # Two workers on two cores: one thread for each, and one compiler. Inductor finds g++ in PATH, here behind ccache.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
