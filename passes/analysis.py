@@ -103,12 +103,12 @@ class Analysis:
 
     @cached_property
     def attention_operand_bases(self) -> frozenset[str]:
-        """What these operands are views of."""
+        """Values that these operands are views of."""
         return frozenset(trace_views(self.facts, name).base for name in self.attention_operands)
 
     @cached_property
     def attention_results(self) -> frozenset[str]:
-        """What these attentions compute."""
+        """Results of these attentions."""
         return frozenset(attention.second.outputs[0] for attention in self.attentions)
 
     @cached_property

@@ -164,7 +164,7 @@ def defer_signals() -> Iterator[Callable[[], None]]:
 
 
 _terminated_by: list[int] = []
-"""The signals that have come in the block of `unwind_on_termination`: it is of the main thread, so there is one."""
+"""Signals that arrived in the block of `unwind_on_termination`. Only the main thread has such a block."""
 
 
 class Terminated(BaseException):
@@ -172,8 +172,10 @@ class Terminated(BaseException):
 
 
 def raise_if_terminated() -> None:
-    """Raise `Terminated` if its signal has come. Python drops an exception of a signal handler that it happens to run
-    in `__del__` or in a callback of a weak reference, and a program would go on that has been told to end."""
+    """Raise `Terminated` again if its signal has arrived.
+
+    Python drops the exception of a signal handler that runs in `__del__` or in the callback of a weak reference.
+    """
     if _terminated_by and threading.current_thread() is threading.main_thread():
         raise Terminated
 
