@@ -91,5 +91,5 @@ def count_calls(nodes: int) -> Counter[str]:
 def test_no_function_is_called_more_than_in_proportion_to_the_graph() -> None:
     count_calls(1)
     small, large = count_calls(250), count_calls(1000)
-    # Over groups of findings a sorted order may add a logarithm.
+    # Four times the nodes. The rest is for functions that are called a few times, whatever the size.
     assert {name: (small[name], count) for name, count in large.items() if count > 5 * small[name] + 100} == {}

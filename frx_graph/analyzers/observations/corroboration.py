@@ -15,6 +15,7 @@ from frx_graph.analyzers.observations.observation import Observation, QuietCall,
 from frx_graph.analyzers.trace.kernel_names import extract_function_name
 from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.passes import confidence
+from frx_graph.passes.call_groups import group_by
 from frx_graph.records import Basis, CopyKind, Evidence, Finding, Refusal
 from frx_graph.support.plain_text import format_bytes, format_seconds
 
@@ -37,9 +38,7 @@ def corroborate_findings(
     """Return the findings in order, adjusted by `files`, and a refusal for each piece of work without a finding.
     `setting` is the setting of the advice; `graphs` are by id."""
     claimed = derive_claims(findings, graphs)
-    claims_of: dict[int, list[Claim]] = defaultdict(list)
-    for claim in claimed:
-        claims_of[claim.finding].append(claim)
+    claims_of = group_by(claimed, lambda claim: claim.finding)
     compatible = [file for file in files if file.setting.is_compatible(setting)]
     seen: dict[int, list[_Match]] = defaultdict(list)
     possible: set[int] = set()
@@ -57,7 +56,7 @@ def corroborate_findings(
         if number in seen:
             changed[number] = _confirm_finding(finding, seen[number])
         elif number not in possible:
-            changed[number] = _contradict_finding(finding, claims_of[number], compatible)
+            changed[number] = _contradict_finding(finding, claims_of.get(number, ()), compatible)
     return changed, refusals
 
 
