@@ -23,7 +23,7 @@ from versus_measure import in_one_line
 from zoo import zoo_entry
 
 from frx_graph.capture.graph_signature import hash_compilation
-from frx_graph.errors import TravelError
+from frx_graph.errors import SerializationError
 from frx_graph.trial_worker.graph_file import write_graph
 
 STEPS = 2
@@ -96,7 +96,7 @@ def _keeping(asked: Asked, graphs: dict[str, str | None]) -> Callable[..., Any]:
         try:
             write_graph(graph_folder(asked.folder, signature), dynamo, inputs)
             graphs[signature] = None
-        except TravelError as error:
+        except SerializationError as error:
             graphs[signature] = str(error)
         return frx(dynamo, inputs, **how)
 

@@ -1,13 +1,13 @@
-"""How often is a CUDA source rule right, and how often does it speak where it should, in code nobody tuned it on?
+"""Measure precision and recall of the CUDA source rules on code that they were not tuned on.
 
     python benchmarks/cuda_judged.py FOLDER [--sample N] [--wrong]
 
-FOLDER holds checkouts as `owner+name`, at the commits that `cuda_judgments.csv` names. What a reader judged is in that
-file: a row says that a kernel has a rule's defect at a line, or has not, and why.
+FOLDER holds checkouts as `owner+name`, at the commits that `cuda_judgments.csv` names. A reader's
+judgements are in that file: whether a kernel has a rule's defect at a line, and why.
 
 How it was judged, by one reader. Repositories are public ones found by name ("learn-cuda", "pmpp", "cuda-kernel", …)
 and libraries; none that was read before. They were dealt to samples 1 and 2 in turn before any was opened; sample 3 was
-fetched when the rules had been mended after sample 2. Copies count once: kernels that are the same but for names and
+fetched when the rules had been corrected after sample 2. Copies count once: kernels that are the same but for names and
 blanks were left out, those of cuda-samples, llm.c, HeCBench, FasterTransformer, Apex, SHOC and PolyBench among them.
 
 - `blind`: kernels of at most 110 lines (130 for races) in an order drawn with a seed (1124, 2411, 3112), at most 12, 8

@@ -9,9 +9,9 @@ alone fails on or gets wrong, every reason for which something was refused, and 
 program that shows it, as Python source. Exit code 1 if anything is wrong, if not one of many was rewritten, or if the
 run was ended early.
 
-Programs are numbered: the same `--seed` makes the same ones. They run in a process that is started anew every few
-hundred, and whose death is counted and costs one program. What is wrong is said when it is found, and again at the end;
-Ctrl-C and SIGTERM end the run early, with what it has found so far.
+Programs are numbered: the same `--seed` makes the same ones. A new process is started every few hundred programs. If
+one dies, that counts, and costs one program. Faults are printed when they are found, and again at the end. Ctrl-C and
+SIGTERM end the run early, with the findings so far.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Events of runs and samples of devices, which `fuzzed_formats.py` has damaged: their readers, and files of ours."""
+"""Readers of run events and device samples, with valid files for `fuzzed_formats.py` to damage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a program does that somebody outside can see, and where two runs of it differ."""
+"""Record the visible effects of a program, and compare two runs of it."""
 
 from __future__ import annotations
 

@@ -187,9 +187,6 @@ def _listening(told: list[RewrittenGraph], failures: list[str]) -> Iterator[None
         def warn_not_rewritten(self, error: Exception) -> None:
             failures.append(f"{type(error).__name__}: {error}")
 
-        def warn_unproved(self, plan: str) -> None:
-            """Meant."""
-
     class Log(RewriteLog):
         def add(self, done: RewrittenGraph) -> None:
             told.append(done)

@@ -1,14 +1,13 @@
 """Does stopping a program while another one runs change how fast its steps are?
 
-    python benchmarks/tune_interleaving.py --output benchmarks/results/tune-interleaving.json
+    python benchmarks/tune_interleaving.py --output interleaving.json
 
-`benchmarks/tuned_training.py` in two configurations at a time, both alive, one of which stands: their blocks, as `frx
-tune` measures them, beside plain whole runs of the same. Worth a look are prefetching workers, which could work ahead
-while their program stands (they stand, too), and what they wait for, which goes on: batches that come early behind a
-stop are what the steps are for that settle. `--settle 0` shows what they would do. Numbers are milliseconds of a step.
+Runs `benchmarks/tuned_training.py` in two configurations at a time. Both are alive, and one is stopped: their blocks,
+as `frx tune` measures them, beside whole runs of each. Prefetching workers could work ahead while their program is
+stopped, but they are stopped, too. What they wait for goes on, so batches come early after a stop. The settling steps
+absorb them. `--settle 0` shows the effect. Times are in milliseconds.
 
-With equal configurations the ratio should be 1. Where both are measured in turns on a busy machine, look at ratios, not
-at times.
+With equal configurations the ratio should be 1. On a busy machine, look at ratios, not at times.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A training script of ours that `benchmarks/tune_truth.py` tunes: what is slow in it was planted.
+"""Train a model with planted slowness, for `benchmarks/tune_truth.py` to tune.
 
 - Its samples wait, as for a disk, before they are there: workers wait in their place.
 - Its model is convolutions and a pooling that is faster on channels-last tensors, on the processors that this was tried

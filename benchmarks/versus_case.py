@@ -34,14 +34,13 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 TOLERANCES = {torch.float32: 1e-4, torch.bfloat16: 1e-2}
 """For torch's oracle, on values whose largest is 1: its own default, and for bf16 some of its steps of 2**-8."""
 NEGLIGIBLE = 1e-3
-"""Gradients this much below the largest one of a network are noise to the others: a bias before a batch norm has a
-gradient of 0 that rounding makes something else in every arm."""
+"""Gradients this much below the largest one of a network are noise beside the others: a bias before a batch norm has a
+gradient of 0, which every arm rounds differently."""
 NOISE_MULTIPLE = 3.0
 """An arm's gradients may be so many times as far off as eager's own: the largest factor of torch's oracle for values of
 normal size."""
 DISTURBED_RUNS = 8
-"""Whether a ReLU falls to the other side is decided anew in each: one that does in every second run is missed in one of
-256 times."""
+"""A ReLU that rounding flips in every second run is missed in one of 256 cases."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,17 +39,22 @@ if TYPE_CHECKING:
 
 
 _HOMES = {
-    "frx_graph.advisor.advisor": ("advise",),
-    "frx_graph.backend": ("clear", "report", "rewritten"),
-    "frx_graph.prepack.prepare": ("prepare",),
-    "frx_graph.runs.sdk.kernel_windows": ("profile_kernels",),
-    "frx_graph.runs.sdk.session": ("AutopilotSession", "init", "instrument_dataloader", "step_context"),
-    "frx_graph.wrapper.compile": ("compile",),
+    "AutopilotSession": "frx_graph.runs.sdk.session",
+    "advise": "frx_graph.advisor.advisor",
+    "clear": "frx_graph.backend",
+    "compile": "frx_graph.wrapper.compile",
+    "init": "frx_graph.runs.sdk.session",
+    "instrument_dataloader": "frx_graph.runs.sdk.session",
+    "prepare": "frx_graph.prepack.prepare",
+    "profile_kernels": "frx_graph.runs.sdk.kernel_windows",
+    "report": "frx_graph.backend",
+    "rewritten": "frx_graph.backend",
+    "step_context": "frx_graph.runs.sdk.session",
 }
 
 
 def __getattr__(name: str) -> Any:
-    home = next((home for home, names in _HOMES.items() if name in names), None)
-    if home is None:
+    if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(home), name)
+    value = globals()[name] = getattr(importlib.import_module(_HOMES[name]), name)
+    return value

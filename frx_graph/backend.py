@@ -25,7 +25,7 @@ from frx_graph.compiler.pre_autograd import Compiled
 from frx_graph.compiler.rewrite_log import LOG
 from frx_graph.compiler.rewrite_pipeline import RewrittenGraph
 from frx_graph.distributed.handshake import may_have_plans
-from frx_graph.errors import AgreementError, CaptureError, OptionError, TravelError, TrialError, summarize_error
+from frx_graph.errors import AgreementError, CaptureError, OptionError, SerializationError, TrialError, summarize_error
 from frx_graph.monitor.monitored_program import make_monitored_backend
 from frx_graph.options import PLANNED, BackendOptions, check_together, parse_backend_options
 from frx_graph.plan import Plan
@@ -78,17 +78,16 @@ class _Session:
             return self._promoted.find(dynamo, example_inputs, options)
         except AgreementError as error:
             topic = "ranks"
-            said = f"the ranks do not agree on what was promoted: {error}; all of them compile the graph as without frx"
-        except (TravelError, TrialError) as error:
+            said = f"the ranks do not agree on the promoted plan: {error}; all of them compile the graph as usual"
+        except (SerializationError, TrialError) as error:
             topic = "trial"
-            said = f"frx could not try a graph ({error}); it is compiled as without frx, as are others that cannot be "
-            said += "tried"
+            said = f"frx could not try a graph ({error}); it compiles this one, and others like it, as usual"
         except Exception as error:
             if type(error).__module__ == "pydantic_core._pydantic_core" and "KeyboardInterrupt" in str(error):
                 # Pydantic turns an interrupt while it builds a schema into an error that only names it.
                 raise KeyboardInterrupt from error
             topic = "ledger"
-            said = f"frx could not look up what was promoted ({error}); graphs are compiled as without it"
+            said = f"frx could not look up promoted plans ({error}); it compiles graphs as usual"
         self.warnings.warn(topic, f"{said}, and your program is unaffected")
         return None
 
@@ -132,7 +131,7 @@ class _Session:
     def warn_not_rewritten(self, error: Exception) -> None:
         self.warnings.warn(
             "rewriting",
-            f"frx could not rewrite a graph ({type(error).__name__}: {error}); it runs as it was, and your program is "
+            f"frx could not rewrite a graph ({type(error).__name__}: {error}); it runs unchanged, and your program is "
             "unaffected",
         )
 

@@ -85,7 +85,7 @@ class RewriteError(FrxError):
     """A rewrite could not be applied to a graph, which was left as it was."""
 
 
-class TravelError(FrxError):
+class SerializationError(FrxError):
     """A captured graph cannot be written as a file for another process, or a file cannot be read as one here."""
 
 

@@ -36,7 +36,7 @@ RETIRED = (
     r"what (?:the |a |an )?\S+ (?:says?|said)",
     r"no more than it",
     r"is to be (?:known|had)",
-    r"it is no \w+",
+    r"(?<!there )(?:is|was|are) no (?!longer|reason|wider)\w+",
     r"who (?:wants|may|handles)",
     r"(?:is|are) asked whether",
     r"all that (?:is|was|there)",

@@ -68,7 +68,7 @@ class Cause(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Limits:
     """`memory_bytes` limits the resident memory of all the arm's processes, what they share counted once;
-    None is no limit."""
+    None for no limit."""
 
     output_bytes: int = 16 * 2**20
     memory_bytes: int | None = None

@@ -64,7 +64,7 @@ def read_trial_environment(device: torch.device) -> TrialEnvironment:
         host=platform.node(),
         affinity=_get_affinity(),
         processor=read_processor_state(),
-        device=nvidia.state() if nvidia is not None else None,
+        device=nvidia.read_state() if nvidia is not None else None,
     )
 
 

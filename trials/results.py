@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from frx_graph.capture.aten_trace import run_step
 from frx_graph.errors import TrialError
-from frx_graph.support.torch_internals import pytree
+from frx_graph.support.torch_internals import get_storage_id, pytree
 from frx_graph.trials.arm_messages import Judged
 from frx_graph.trials.numerics import (
     Difference,
@@ -96,7 +96,7 @@ def observe_step(program: Program, seed: int, within: AbstractContextManager[obj
         named: Tensors = {f"output {index}": tensor for index, tensor in enumerate(outputs)}
         memories: dict[int, int] = {}
         for tensor in program.tensors:
-            memories.setdefault(tensor.untyped_storage()._cdata, len(memories))
+            memories.setdefault(get_storage_id(tensor.untyped_storage()), len(memories))
         forms = {name: _format_layout(tensor, memories) for name, tensor in named.items()}
         for index, tensor in enumerate(program.inputs):
             named[f"input {index} afterwards"] = tensor.detach()
@@ -244,7 +244,7 @@ def _collect_model_results(model: nn.Module, train: bool, optimizer: torch.optim
 def _format_layout(tensor: Tensor, memories: dict[int, int]) -> str:
     if tensor.layout is not torch.strided:
         return str(tensor.layout)
-    memory = memories.setdefault(tensor.untyped_storage()._cdata, len(memories))
+    memory = memories.setdefault(get_storage_id(tensor.untyped_storage()), len(memories))
     needs = ", needs a gradient" if tensor.requires_grad else ""
     return f"strides {tuple(tensor.stride())}, memory {memory} from {tensor.storage_offset()}{needs}"
 

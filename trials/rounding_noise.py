@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from frx_graph.support.torch_internals import OpOverload, TorchDispatchMode, pytree
+from frx_graph.support.torch_internals import OpOverload, TorchDispatchMode, get_schema, pytree
 
 _UNITS = 8.0
 """Units in the last place of a sum of products. Five runs with this explain what channels-last does to the gradients of
@@ -40,7 +40,7 @@ class RoundingNoise(TorchDispatchMode):
     ) -> Any:
         """Run `func`, and move its results."""
         result = func(*args, **(kwargs or {}))
-        if not isinstance(func, OpOverload) or any(made.alias_info is not None for made in func._schema.returns):
+        if not isinstance(func, OpOverload) or any(made.alias_info is not None for made in get_schema(func).returns):
             return result
         for value in pytree.tree_leaves(result):
             if isinstance(value, Tensor) and value.dtype in _MOVED and value.layout is torch.strided:

@@ -41,4 +41,4 @@ def read_run_file(path: Path) -> RunFile:
         read = read_ncu_report if kind is FileKind.NCU_REPORT else read_ncu_csv
         read(path, gathered.add)
         return gathered.build_run_file(str(path))
-    raise EvidenceError(f"{path}: shows no run of a program, expected {EXPECTED}")
+    raise EvidenceError(f"{path}: does not describe a program that ran; expected {EXPECTED}")

@@ -31,7 +31,7 @@ from frx_graph.autopilot.proposals import (
 from frx_graph.autopilot.trial_decisions import decide_graph, decide_search
 from frx_graph.compiler.plans import ALL_REWRITES, filter_by_risk, make_recorded_plan
 from frx_graph.distributed.consensus import has_several_ranks
-from frx_graph.errors import TravelError, TrialError
+from frx_graph.errors import SerializationError, TrialError
 from frx_graph.ledger.decision import AUTOPILOT, Decision, Kind, make_process_author
 from frx_graph.options import BackendOptions
 from frx_graph.records import Candidate
@@ -82,8 +82,8 @@ def try_graph(
     """Return the candidates that were proved for `dynamo`, with its real `inputs`, within `seconds`; empty if there is
     none. Each trial's decision goes to `record` at once, and in the end that of the search, under this `environment`.
     So whenever this process ends, the last promoted plan is the fastest one that was proved. Plans whose hash is in
-    `rejected` are not tried again. Raises `TravelError` if the graph can be tried neither in another process nor in
-    this one, `TrialError` if it does not run there, and the errors of `record`: once a plan was rejected meanwhile,
+    `rejected` are not tried again. Raises `SerializationError` if the graph can be tried neither in another process nor
+    in this one, `TrialError` if it does not run there, and the errors of `record`: once a plan was rejected meanwhile,
     later ones are not promoted."""
     deadline = time.monotonic() + (policy.time_budget_seconds if seconds is None else seconds)
     with contextlib.ExitStack() as stack:
@@ -199,14 +199,16 @@ def _make_arms(
     """Return the arms: other processes if the graph can be sent, else this process if the policy allows the risk."""
     try:
         write_graph(folder, dynamo, inputs)
-    except TravelError as cannot:
+    except SerializationError as cannot:
         if has_several_ranks():
             # A collective in the graph would wait for the other ranks, which wait for this one.
             raise
         rewrites = filter_by_risk(ALL_REWRITES, policy.risk, isolated=False)
         if not rewrites:
             hint = "a policy with risk MEDIUM lets it be tried in this process"
-            raise TravelError(f"{cannot.message}, and risk LOW allows no trial in this process", hint) from cannot
+            raise SerializationError(
+                f"{cannot.message}, and risk LOW allows no trial in this process", hint
+            ) from cannot
         held = stack.enter_context(InProcessArms(hold_graph(folder, dynamo, inputs)))
         return _GraphArms(held.start, rewrites, in_process=True)
     return _GraphArms(start_arm, filter_by_risk(ALL_REWRITES, policy.risk))

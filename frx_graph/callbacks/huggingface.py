@@ -139,8 +139,6 @@ class FrxCallback(TrainerCallback):  # type: ignore[misc]  # its own annotations
 
 
 def _is_compiled(model: Any, args: Any) -> bool:
-    return (
-        bool(getattr(args, "torch_compile", False))
-        or getattr(model, "_compiled_call_impl", None) is not None
-        or hasattr(model, "_orig_mod")
-    )
+    from frx_graph.support.torch_internals import is_compiled_module
+
+    return bool(getattr(args, "torch_compile", False)) or is_compiled_module(model)

@@ -23,7 +23,7 @@ from frx_graph.capture.dynamo_events import (
     record_position,
     shorten_reason,
 )
-from frx_graph.support.torch_internals import convert_frame, dynamo_utils, eval_frame
+from frx_graph.support.torch_internals import convert_frame, dynamo_utils, get_cache_reader, get_metrics_log
 
 _METRICS_KEPT = 100_000
 """Dynamo forgets all but the last 64 (`DEFAULT_COMPILATION_METRICS_LIMIT`); a large model has more."""
@@ -145,7 +145,7 @@ def _read_recompiles(compilations: list[Any], ends: list[int]) -> Iterator[Recom
 def _read_frames(compilations: list[Any]) -> tuple[tuple[CompiledFrame, ...], bool]:
     """Return the frames of these compilations, and True if this version of torch does not report their guards."""
     codes = getattr(getattr(convert_frame, "input_codes", None), "seen", None)
-    listed: Callable[[Any], list[Any]] | None = getattr(eval_frame, "_debug_get_cache_entry_list", None)
+    listed = get_cache_reader()
     if codes is None or listed is None:
         return (), True
     versions: defaultdict[tuple[str, str], list[tuple[str, ...]]] = defaultdict(list)
@@ -199,7 +199,7 @@ def _keep_all_metrics() -> Iterator[None]:
     if limit is None:
         yield
         return
-    before = getattr(getattr(dynamo_utils, "_compilation_metrics", None), "maxlen", None)
+    before = getattr(get_metrics_log(), "maxlen", None)
     limit(_METRICS_KEPT)
     try:
         yield

@@ -9,7 +9,7 @@ from torch import fx
 
 from frx_graph.capture.call_site import parse_stack_trace
 from frx_graph.capture.captured_graph import CapturedGraph, GraphInput, InputKind, Phase
-from frx_graph.support.torch_internals import pytree
+from frx_graph.support.torch_internals import copy_dynamo_source, get_parameter_sources, pytree, set_parameter_sources
 
 
 def wrap_aot_graph(
@@ -50,10 +50,6 @@ def refresh_captured(captured: CapturedGraph) -> CapturedGraph:
     )
 
 
-_DYNAMOS_NOTES = ("_param_name_to_source",)
-"""Attributes by which AOTAutograd identifies weights (torch 2.15, `_aot_autograd/frontend_utils.py`)."""
-
-
 def copy_dynamo_graph(dynamo: fx.GraphModule) -> fx.GraphModule:
     """Copy a Dynamo graph over the same weights, with all metadata that compilers read."""
     return snapshot_dynamo_graph(dynamo)()
@@ -66,17 +62,16 @@ def snapshot_dynamo_graph(dynamo: fx.GraphModule) -> Callable[[], fx.GraphModule
     result = graph.graph_copy(dynamo.graph, copies)
     graph.output(result).meta.update(dynamo.graph.output_node().meta)
     for node, copied in copies.items():
-        if hasattr(node, "_dynamo_source"):
-            copied._dynamo_source = node._dynamo_source
+        copy_dynamo_source(node, copied)
 
     meta = dict(dynamo.meta)
-    notes = {name: getattr(dynamo, name) for name in _DYNAMOS_NOTES if hasattr(dynamo, name)}
+    sources = get_parameter_sources(dynamo)
 
     def make_module() -> fx.GraphModule:
         module = fx.GraphModule(dynamo, graph)
         module.meta = dict(meta)
-        for name, note in notes.items():
-            setattr(module, name, note)
+        if sources is not None:
+            set_parameter_sources(module, sources)
         return module
 
     return make_module

@@ -13,7 +13,7 @@ from typing import Any
 
 from frx_graph.capture.call_site import UNKNOWN_SITE, CallSite, is_foreign, strip_resume_name
 from frx_graph.capture.captured_graph import GraphBreak
-from frx_graph.support.torch_internals import dynamo_utils
+from frx_graph.support.torch_internals import dynamo_utils, get_frame_metrics
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def get_recompile_reason() -> str | None:
     """Return the reason for recompiling the present frame; None the first time, or if torch does not report it."""
     current = getattr(dynamo_utils, "get_metrics_context", None)
     context = current() if current is not None else None
-    metrics = getattr(context, "_metrics", None)
+    metrics = get_frame_metrics(context)
     if context is None or metrics is None or not context.in_progress():
         return None
     reason = metrics.get("recompile_reason")
@@ -70,7 +70,7 @@ def list_unreported() -> Iterator[tuple[str, str]]:
     if not hasattr(dynamo_utils, "graph_break_reasons") or not hasattr(dynamo_utils, "get_compilation_metrics"):
         yield "graph breaks", "this version of torch does not list all of them: code between graphs may be missing"
     current = getattr(dynamo_utils, "get_metrics_context", None)
-    if current is None or not hasattr(current(), "_metrics"):
+    if current is None or get_frame_metrics(current()) is None:
         yield "recompiles", "this version of torch does not say why a frame is compiled again"
 
 

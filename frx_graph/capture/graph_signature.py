@@ -108,7 +108,7 @@ def is_repeatable(dynamo: fx.GraphModule) -> bool:
     nodes = [node for graph in graphs for node in graph.nodes]
     values = pytree.tree_leaves([node.meta.get("example_value") for node in nodes])
     plain = all(type(value) in PLAIN_TENSORS for value in values if isinstance(value, Tensor))
-    owns = any(True for module in dynamo.modules() for _ in (*module._parameters.values(), *module._buffers.values()))
+    owns = next(dynamo.parameters(), None) is not None or next(dynamo.buffers(), None) is not None
     return plain and not owns and all(is_torch_function(node.target) for node in nodes if node.op == "call_function")
 
 

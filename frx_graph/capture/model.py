@@ -13,7 +13,6 @@ from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, fx, nn
-from torch.nn.modules import activation
 
 from frx_graph.capture.aten_trace import Tangent, UntracedGraph, find_backward_roots
 from frx_graph.capture.captured_graph import Capture
@@ -22,7 +21,13 @@ from frx_graph.capture.model_call import ISOLATED
 from frx_graph.capture.recorder import GraphRecorder
 from frx_graph.capture.state_snapshot import preserve_state
 from frx_graph.errors import NOT_THE_MODELS, CaptureError, TargetError, summarize_error
-from frx_graph.support.torch_internals import TorchDynamoException, dynamo_config, dynamo_torch, pytree
+from frx_graph.support.torch_internals import (
+    TorchDynamoException,
+    dynamo_config,
+    dynamo_torch,
+    is_make_fx_tracing,
+    pytree,
+)
 
 
 def capture_model(
@@ -211,7 +216,7 @@ def use_eager_paths() -> Iterator[None]:
     """
     with dynamo_config.patch(allow_rnn=True):
         table = getattr(dynamo_torch, "tracing_state_functions", None)
-        question = getattr(activation, "_is_make_fx_tracing", None)
+        question = is_make_fx_tracing
         answers = table() if table is not None else {}
         if question not in answers:
             yield

@@ -31,7 +31,7 @@ from frx_graph.capture.captured_graph import (
 from frx_graph.capture.dynamo_events import convert_break_reason, get_recompile_reason, list_unreported
 from frx_graph.capture.graph_signature import find_attribute
 from frx_graph.errors import summarize_error
-from frx_graph.support.torch_internals import CompileContext, FakeTensor, FakeTensorMode
+from frx_graph.support.torch_internals import CompileContext, FakeTensor, FakeTensorMode, get_dynamo_source
 
 _RECOMPUTED = "the backward computes its operators again and repeats their copies; only the forward's are counted"
 _SELF_SOURCE = re.compile(r"^L\['(?P<local>[^']+)'\](?P<rest>.*)$")
@@ -144,7 +144,7 @@ class GraphRecorder:
 
 
 def _get_source_name(node: fx.Node) -> str:
-    source = getattr(node, "_dynamo_source", None)
+    source = get_dynamo_source(node)
     if source is None:
         return ""
     name = source.name

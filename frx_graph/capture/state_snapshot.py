@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from frx_graph.support.torch_internals import preserve_version_counter, pytree
+from frx_graph.support.torch_internals import is_view, preserve_version_counter, pytree
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class _SavedTensor:
     def restore(self) -> None:
         tensor = self.tensor
         # An in-place write of something that requires a gradient put the tensor into a graph. Views cannot leave one.
-        if tensor.requires_grad != self.requires_grad and not tensor._is_view():
+        if tensor.requires_grad != self.requires_grad and not is_view(tensor):
             tensor.detach_().requires_grad_(self.requires_grad)
         if tensor.is_leaf:
             tensor.grad = self.gradient

@@ -12,7 +12,13 @@ from torch import SymInt, Tensor, fx
 
 from frx_graph.capture.graph_signature import is_torch_function
 from frx_graph.capture.tracing_context import disable_guards
-from frx_graph.support.torch_internals import DispatchKey, OpOverload, make_contiguous_strides_for, pytree
+from frx_graph.support.torch_internals import (
+    DispatchKey,
+    OpOverload,
+    clear_dispatch_cache,
+    make_contiguous_strides_for,
+    pytree,
+)
 
 _KEYS = (DispatchKey.CompositeImplicitAutograd, DispatchKey.Autograd)
 _UPSAMPLING = re.compile("interpolate|upsample")
@@ -81,7 +87,7 @@ def _keeps_strides_whole(node: fx.Node) -> bool:
 
 def _clear_dispatch_caches() -> None:
     for operator in _list_upsampling_overloads():
-        operator._dispatch_cache.clear()
+        clear_dispatch_cache(operator)
 
 
 def _list_upsampling_overloads() -> Iterator[OpOverload]:

@@ -162,9 +162,9 @@ def _analyze_evidence(path: Path, options: ReportOptions, gpu: GpuProfile | None
 def _check_format(options: ReportOptions, hint: str) -> None:
     """Raise `OptionError` for options that only layout reports have."""
     if options.format not in (Format.TEXT, Format.JSON):
-        raise OptionError(f"no --format {options.format.value} of kernels", f"take text or json; {hint}")
+        raise OptionError(f"--format {options.format.value} is only for layout findings", f"use text or json; {hint}")
     if options.select or options.ignore:
-        raise OptionError("--select and --ignore choose layout rules, of which kernels have none", hint)
+        raise OptionError("--select and --ignore are only for layout findings", hint)
 
 
 def _read_evidence(kind: FileKind, path: Path, gpu: GpuProfile | None) -> tuple[BaseModel, Callable[..., str], int]:

@@ -57,8 +57,8 @@ def _report_error(error: BaseException) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_BROKEN_PIPE
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        where = "what was to be written" if error.filename is None else error.filename
-        return _fail(f"{where}: {error.strerror} (free some, or write to another disk)")
+        where = "the output" if error.filename is None else error.filename
+        return _fail(f"{where}: {error.strerror} (free some space, or write to another disk)")
     # A defect of frx itself is reported in one line.
     if os.environ.get("FRX_DEBUG"):
         traceback.print_exception(error)

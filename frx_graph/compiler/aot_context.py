@@ -48,12 +48,12 @@ def report_output_strides(module: fx.GraphModule) -> None:
 
 
 def list_output_names(module: fx.GraphModule) -> list[str]:
-    """Return the names of the graph's outputs, in order; empty for an output that is no node."""
+    """Return the names of the graph's outputs, in order; empty for an output that is not a node."""
     return [node.name if isinstance(node, fx.Node) else "" for node in _list_output_nodes(module)]
 
 
 def list_output_strides(module: fx.GraphModule) -> list[tuple[Any, ...] | None]:
-    """Return the strides of the graph's outputs, in order; None for an output that is no tensor."""
+    """Return the strides of the graph's outputs, in order; None for an output that is not a tensor."""
     values = [node.meta.get("val") if isinstance(node, fx.Node) else None for node in _list_output_nodes(module)]
     return [tuple(value.stride()) if isinstance(value, Tensor) else None for value in values]
 

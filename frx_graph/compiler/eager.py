@@ -29,6 +29,7 @@ from frx_graph.support.torch_internals import (
     aot_autograd,
     default_partition,
     inductor_config,
+    mark_boxed,
 )
 
 IsConstant = Callable[[Tensor], bool]
@@ -224,5 +225,4 @@ def _box_arguments(module: fx.GraphModule) -> Compiled:
     def run(arguments: list[Any]) -> Any:
         return forward(arguments)
 
-    run._boxed_call = True  # type: ignore[attr-defined]  # how AOTAutograd tells
-    return run
+    return mark_boxed(run)

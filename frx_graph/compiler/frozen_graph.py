@@ -14,7 +14,12 @@ from frx_graph.compiler.pre_autograd import Compiled
 from frx_graph.errors import RewriteError
 from frx_graph.freezing.weight_guard import WeightGuard
 from frx_graph.serialization.tensors import classify_input
-from frx_graph.support.torch_internals import inductor_config
+from frx_graph.support.torch_internals import (
+    get_dynamo_source,
+    get_parameter_sources,
+    inductor_config,
+    set_parameter_sources,
+)
 
 IsConstant = Callable[[Tensor], bool]
 
@@ -66,7 +71,7 @@ class FrozenGraph:
 def _make_weights_constant(dynamo: fx.GraphModule, inputs: Sequence[Any]) -> tuple[fx.GraphModule, dict[int, Tensor]]:
     """Return the graph with its weights as attributes, as Dynamo traces it to freeze, and the weights by position."""
     module = copy_dynamo_graph(dynamo)
-    sources = dict(getattr(module, "_param_name_to_source", None) or {})
+    sources = dict(get_parameter_sources(module) or {})
     weights: dict[int, Tensor] = {}
     for index, (node, value) in enumerate(zip(module.graph.find_nodes(op="placeholder"), inputs, strict=True)):
         kind = classify_input(value) if isinstance(value, Tensor) else "argument"
@@ -78,12 +83,12 @@ def _make_weights_constant(dynamo: fx.GraphModule, inputs: Sequence[Any]) -> tup
             module.register_parameter(name, value)
         else:
             module.register_buffer(name, value)
-        sources[name] = getattr(node, "_dynamo_source", None)
+        sources[name] = get_dynamo_source(node)
         with module.graph.inserting_before(node):
             constant = module.graph.get_attr(name)
         constant.meta.update(node.meta)
         node.replace_all_uses_with(constant)
         module.graph.erase_node(node)
-    module._param_name_to_source = sources  # type: ignore[assignment]  # an attribute that torch reads
+    set_parameter_sources(module, sources)
     module.recompile()
     return module, weights

@@ -34,7 +34,7 @@ from frx_graph.passes.rewrites.attention_from_views import (
 from frx_graph.passes.rewrites.written_attention import WrittenAttention, find_written_attention
 from frx_graph.plan import RECORDED, Plan
 from frx_graph.records import Candidate, Refusal
-from frx_graph.support.torch_internals import CompileContext, FakeTensor, FakeTensorMode, pytree
+from frx_graph.support.torch_internals import CompileContext, FakeTensor, FakeTensorMode, get_storage_id, pytree
 
 _MATH = frozenset({"aten._softmax", "aten._safe_softmax"})
 """Operators of `scaled_dot_product_attention` if torch has no fused kernel for it."""
@@ -221,4 +221,4 @@ def _identify_memory(node: fx.Node) -> int | None:
     value = node.meta.get("val")
     if not isinstance(value, Tensor) or value.layout is not torch.strided:
         return None
-    return int(value.untyped_storage()._cdata)
+    return get_storage_id(value.untyped_storage())

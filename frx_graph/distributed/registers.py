@@ -19,6 +19,8 @@ from weakref import WeakKeyDictionary
 
 from torch import distributed as dist
 
+from frx_graph.support.torch_internals import get_default_store
+
 if TYPE_CHECKING:
     from frx_graph.support.torch_internals import Store
 
@@ -138,7 +140,7 @@ def connect_later(ranks: Sequence[int], topic: str) -> Callable[[], Store]:
     # Not every build of torch has it.
     from frx_graph.support.torch_internals import PrefixStore
 
-    store, world = dist.distributed_c10d._get_default_store(), dist.group.WORLD
+    store, world = get_default_store(), dist.group.WORLD
     assert world is not None
     name = hashlib.sha256(json.dumps([*ranks, topic]).encode()).hexdigest()[:32]
     with _counting:

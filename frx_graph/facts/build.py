@@ -15,7 +15,14 @@ from frx_graph.capture.call_site import UNKNOWN_SITE
 from frx_graph.capture.captured_graph import CapturedGraph, InputKind, Phase
 from frx_graph.facts.graph_facts import Argument, GraphFacts, OpFacts, ValueFacts, ValueRef
 from frx_graph.facts.size_hint import get_shape_hint, get_stride_hint, is_known
-from frx_graph.support.torch_internals import HigherOrderOperator, OpOverload, pytree
+from frx_graph.support.torch_internals import (
+    HigherOrderOperator,
+    OpOverload,
+    get_overload_name,
+    get_schema,
+    get_storage_id,
+    pytree,
+)
 
 _KNOWN_NAMESPACES = frozenset({"aten", "prims"})
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -91,7 +98,7 @@ class _StorageNumbering:
 
     def number_storage(self, value: Tensor) -> int:
         kept: Any = value.untyped_storage() if value.layout is torch.strided else value
-        key = id(value) if kept is value else kept._cdata
+        key = id(value) if kept is value else get_storage_id(kept)
         return self._groups.setdefault(key, (len(self._groups), kept))[0]
 
 
@@ -153,7 +160,7 @@ def _read_operator(target: Any) -> _OperatorTraits:
     if not isinstance(target, OpOverload):
         name = str(getattr(target, "__name__", target))
         return _OperatorTraits(str(target) if isinstance(target, HigherOrderOperator) else name, name)
-    schema = target._schema
+    schema = get_schema(target)
     return _OperatorTraits(
         target=str(target),
         operator=str(target.overloadpacket),
@@ -172,9 +179,9 @@ def _is_pointwise(target: OpOverload) -> bool:
     """Return True for torch's pointwise tag, which some in-place overloads lack (`masked_fill_`) but not their twin."""
     if torch.Tag.pointwise in target.tags:
         return True
-    name = target._schema.name.partition("::")[2]
+    name = get_schema(target).name.partition("::")[2]
     twin = getattr(getattr(torch.ops, target.namespace), name.removesuffix("_"), None) if name.endswith("_") else None
-    overload = getattr(twin, target._overloadname, None)
+    overload = getattr(twin, get_overload_name(target), None)
     return overload is not None and torch.Tag.pointwise in overload.tags
 
 

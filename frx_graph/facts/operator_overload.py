@@ -10,7 +10,7 @@ import torch
 from torch import fx
 
 from frx_graph.facts.graph_facts import Argument, OpFacts
-from frx_graph.support.torch_internals import OpOverload, pytree
+from frx_graph.support.torch_internals import OpOverload, get_schema, pytree
 
 
 @functools.cache
@@ -38,7 +38,7 @@ def find_aliased_operands(node: fx.Node, *, written: bool) -> Iterator[fx.Node]:
     """Yield the operands that the operator's schema says a result may alias, or, if `written`, that it writes into."""
     if not isinstance(node.target, OpOverload):
         return
-    for position, argument in enumerate(node.target._schema.arguments):
+    for position, argument in enumerate(get_schema(node.target).arguments):
         if argument.alias_info is not None and (argument.alias_info.is_write or not written):
             given = node.args[position] if position < len(node.args) else node.kwargs.get(argument.name)
             yield from (leaf for leaf in pytree.tree_leaves(given) if isinstance(leaf, fx.Node))
@@ -47,7 +47,7 @@ def find_aliased_operands(node: fx.Node, *, written: bool) -> Iterator[fx.Node]:
 def _resolve_argument(overload: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], name: str) -> Any:
     if name in kwargs:
         return kwargs[name]
-    for position, argument in enumerate(overload._schema.arguments):
+    for position, argument in enumerate(get_schema(overload).arguments):
         if argument.name == name:
             if position < len(args) and not argument.kwarg_only:
                 return args[position]

@@ -1,7 +1,7 @@
 """Read runs on this machine into rows, and report runs that cannot be read.
 
 The summary of a run is used if it matches the run's files and this version, as in `frx analyze`; in an archive it is
-read without unpacking. Otherwise the files are analysed, and only then is torch imported.
+read without unpacking. Otherwise the files are analysed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from frx_graph.fleet.run_names import find_runs, group_files
 from frx_graph.reports.runs.run_document import RunResult, SourcePart
 from frx_graph.support.plain_text import clean_line
 
-_NO_RUN = "holds no run: no events, no trace, no summary, no samples"
+_NO_RUN = "is not a run: it has no events, trace, summary or samples"
 _REASON = 300
 _SUMMARY = str(bundle_layout.SUMMARY)
 
@@ -86,7 +86,7 @@ def _read_folder(path: Path, task: ReadingTask) -> Outcome:
 
 
 def _analyze_bundle(bundle: OpenBundle, name: str) -> RunRows:
-    from frx_graph.analyze.run import analyze_files  # imports torch, which most runs do not need
+    from frx_graph.analyze.run import analyze_files  # most runs have a summary
 
     return build_run_rows(analyze_files(bundle).result, name, anew=True)
 

@@ -19,6 +19,8 @@ from frx_graph.support.torch_internals import (
     TracingContext,
     disable_autocast,
     disable_current_modes,
+    get_schema,
+    get_storage_id,
     pytree,
 )
 
@@ -133,7 +135,7 @@ def _compute_constants(frozen: FrozenWeights, keeps: Callable[[fx.Node, Tensor],
     known = dict(frozen.values)
     with run_undisturbed():
         for node in frozen.graph.nodes:
-            # In this order: comparing the sizes of a value that is no constant would specialize them.
+            # In this order: comparing the sizes of other values would specialize them.
             if node in known or not all(n in known for n in node.all_input_nodes) or not _is_foldable(node):
                 continue
             args, kwargs = fx.map_arg((node.args, node.kwargs), known.__getitem__)
@@ -152,7 +154,7 @@ def _is_foldable(node: fx.Node) -> bool:
     return (
         bool(operands)
         and target.namespace in _NAMESPACES
-        and not target._schema.is_mutable
+        and not get_schema(target).is_mutable
         and torch.Tag.nondeterministic_seeded not in target.tags
         # A larger result would take memory for good.
         and value.numel() <= elements
@@ -168,4 +170,4 @@ def run_undisturbed() -> Iterator[None]:
 
 def _identify_storages(node: fx.Node) -> list[int]:
     values = pytree.tree_leaves(node.meta.get("val"))
-    return [v.untyped_storage()._cdata for v in values if isinstance(v, Tensor) and v.layout is torch.strided]
+    return [get_storage_id(v.untyped_storage()) for v in values if isinstance(v, Tensor) and v.layout is torch.strided]

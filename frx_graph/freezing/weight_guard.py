@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from frx_graph.support.torch_internals import NormBase
+from frx_graph.support.torch_internals import NormBase, get_version
 
 _SAMPLED_TENSORS = 4
 _SAMPLED_ELEMENTS = 4
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 """Types to compare elements by, by their bytes: NaN does not equal itself."""
-
-_version = operator.attrgetter("_version")
 
 
 class WeightGuard:
@@ -62,7 +59,7 @@ class WeightGuard:
     def _read_headers(self) -> tuple[list[int], list[int], list[tuple[int, ...]]]:
         # `map` over functions written in C takes half the time of a comprehension.
         tensors = self._tensors
-        addresses, versions = list(map(Tensor.data_ptr, tensors)), list(map(_version, tensors))
+        addresses, versions = list(map(Tensor.data_ptr, tensors)), list(map(get_version, tensors))
         return addresses, versions, list(map(Tensor.stride, self._matrices))
 
     def _read_samples(self) -> list[list[int]]:

@@ -18,6 +18,7 @@ from frx_graph.compiler.fallback import LazyBaseline
 from frx_graph.errors import is_out_of_memory, summarize_error
 from frx_graph.monitor.shadow_run import count_copied_bytes, try_reproduce_failure
 from frx_graph.monitor.step_metrics import StepMetrics
+from frx_graph.support.torch_internals import get_autograd_function
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ def report_backward_errors(results: Sequence[Tensor], report: Callable[[Exceptio
     """Call `report` with each exception of the backward of `results`, which the user gets, too. Returns False if
     AOTAutograd has compiled none; autograd looks its function's `backward` up in each run."""
     for result in results:
-        function = getattr(type(result.grad_fn), "_forward_cls", None)
+        function = get_autograd_function(result)
         if function is not None and hasattr(function, "compiled_bw"):
             break
     else:

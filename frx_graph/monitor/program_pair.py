@@ -12,6 +12,7 @@ from torch import Tensor
 from frx_graph.compiler.fallback import LazyBaseline
 from frx_graph.monitor.step_metrics import StepMetrics
 from frx_graph.support.process_state import RandomGenerators
+from frx_graph.support.torch_internals import get_version
 from frx_graph.trials.policy import TrialPolicy
 
 Program = Callable[..., Any]
@@ -97,4 +98,4 @@ class CallHistory:
 
 def read_versions(args: Sequence[Any]) -> tuple[int | None, ...]:
     """Return how often each tensor was written into; None if torch does not count."""
-    return tuple(a._version if isinstance(a, Tensor) and not a.is_inference() else None for a in args)
+    return tuple(get_version(a) if isinstance(a, Tensor) and not a.is_inference() else None for a in args)

@@ -13,10 +13,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd import Variable
 
 from frx_graph.errors import is_out_of_memory, summarize_error
 from frx_graph.support.process_state import RandomGenerators
+from frx_graph.support.torch_internals import get_storage_id, queue_backward_callback
 
 _PLAINLY_WRONG = {torch.float64: 1e-6, torch.float32: 1e-2}
 """Root mean square of the difference, relative to that of the values."""
@@ -58,7 +58,7 @@ class ShadowRun:
         self._args = args
         self._written = written
         self._device = device
-        owners = [None if storage is None else storage._cdata for storage in _list_storages(args)]
+        owners = [None if storage is None else get_storage_id(storage) for storage in _list_storages(args)]
         if any(owners[i] is not None and owners.count(owners[i]) > 1 for i in written):
             raise ValueError("an input that is written into shares its memory with another one")
         self._copies = [_duplicate(arg, copied=i in written) for i, arg in enumerate(args)]
@@ -187,7 +187,7 @@ def call_after_backward(args: Sequence[Any], callback: Callable[[bool], None]) -
             finite.append(is_finite)
             first = len(finite) == 1
         if first:
-            Variable._execution_engine.queue_callback(finish)
+            queue_backward_callback(finish)
 
     handles = [arg.register_hook(check) for arg in args if requires_gradient(arg)]
     return stop

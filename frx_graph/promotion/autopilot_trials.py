@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import fx
 
-from frx_graph.errors import LedgerRefusedError, TravelError, TrialError
+from frx_graph.errors import LedgerRefusedError, SerializationError, TrialError
 from frx_graph.ledger.decision import Decision
 from frx_graph.ledger.fast_path import append_decisions
 from frx_graph.options import BackendOptions
@@ -41,10 +41,10 @@ class AutopilotTrials:
         self, dynamo: fx.GraphModule, inputs: Sequence[Any], options: BackendOptions, subject: Subject
     ) -> Promotion | None:
         """Search for a plan, and return the active one, or None. Raises `LedgerError`, and if a trial cannot run
-        `TravelError` or `TrialError`; if a plan was proved before, it only warns."""
+        `SerializationError` or `TrialError`; if a plan was proved before, it only warns."""
         try:
             self._search(dynamo, inputs, options, subject)
-        except (TravelError, TrialError) as error:
+        except (SerializationError, TrialError) as error:
             with self._record.reach(subject.place):
                 found = self._active.find(subject)
             if found is None:

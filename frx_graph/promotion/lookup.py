@@ -38,8 +38,8 @@ class PromotedPlans:
     def find(self, dynamo: fx.GraphModule, inputs: Sequence[Any], options: BackendOptions) -> Promotion | None:
         """Return the plan for `dynamo`, compiled with `options`; None for the baseline. The autopilot may take the
         policy's time budget. All ranks of a distributed program must call this. Raises `LedgerError`, `OptionError` or
-        `PolicyError` for a wrong project file, and `TravelError` or `TrialError` if the autopilot cannot try the graph;
-        of several ranks those that report it raise `AgreementError` instead."""
+        `PolicyError` for a wrong project file, and `SerializationError` or `TrialError` if the autopilot cannot try the
+        graph; of several ranks those that report it raise `AgreementError` instead."""
         if has_several_ranks():
             return self._find_agreed(dynamo, inputs, options)
         subject = Subject.identify(dynamo, inputs, options)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from frx_graph.errors import TravelError
+from frx_graph.errors import SerializationError
 from frx_graph.serialization.import_paths import find_import_path, resolve_import_path
 
 _NAMED = {"dtype": torch.dtype, "layout": torch.layout, "memory_format": torch.memory_format}
@@ -34,7 +34,7 @@ _PLAIN: Mapping[str, Callable[[Any], Any]] = {
 
 
 def encode_value(value: Any) -> Any:
-    """Return `value` as JSON. Raises `TravelError`, which names its type, if it cannot be written so."""
+    """Return `value` as JSON. Raises `SerializationError`, which names its type, if it cannot be written so."""
     kind = type(value)
     if value is None or kind in (bool, int, str) or (kind is float and math.isfinite(value)):
         return value
@@ -65,12 +65,12 @@ def encode_value(value: Any) -> Any:
     if callable(value) and not isinstance(value, Tensor):
         return {"object": find_import_path(value)}
     if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
-        raise TravelError(f"the size {value} is not fixed, and graphs with dynamic shapes cannot be serialized")
-    raise TravelError(f"a {kind.__module__}.{kind.__qualname__} cannot be serialized")
+        raise SerializationError(f"the size {value} is not fixed, and graphs with dynamic shapes cannot be serialized")
+    raise SerializationError(f"a {kind.__module__}.{kind.__qualname__} cannot be serialized")
 
 
 def decode_value(written: Any, nodes: Mapping[str, fx.Node]) -> Any:
-    """Return the value that `encode_value` wrote; `nodes` are the graph's. Raises `TravelError` for anything else."""
+    """Return the value that `encode_value` wrote; `nodes` are the graph's. Raises `SerializationError` otherwise."""
     if isinstance(written, list):
         return [decode_value(part, nodes) for part in written]
     if not isinstance(written, dict):
@@ -90,4 +90,4 @@ def decode_value(written: Any, nodes: Mapping[str, fx.Node]) -> Any:
             raise TypeError(tag)
         return found
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-        raise TravelError(f"{written!r} is not an argument of a graph") from error
+        raise SerializationError(f"{written!r} is not an argument of a graph") from error

@@ -10,7 +10,7 @@ import json
 import re
 from typing import Any
 
-from frx_graph.errors import TravelError
+from frx_graph.errors import SerializationError
 from frx_graph.serialization.arguments import encode_value
 from frx_graph.serialization.torch_settings import read_configuration, read_torch_settings
 
@@ -72,6 +72,6 @@ def _format_setting(value: Any) -> str:
         return f"{{{', '.join(sorted(map(_format_setting, value)))}}}"
     try:
         return json.dumps(encode_value(value), sort_keys=True)
-    except TravelError:
+    except SerializationError:
         # For example a user's own pass: only its name can be compared.
         return _ADDRESS.sub("", repr(value))

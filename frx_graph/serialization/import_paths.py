@@ -8,8 +8,15 @@ from typing import Any
 
 import torch
 
-from frx_graph.errors import TravelError
-from frx_graph.support.torch_internals import HigherOrderOperator, OpOverload, OpOverloadPacket, get_qualified_name
+from frx_graph.errors import SerializationError
+from frx_graph.support.torch_internals import (
+    HigherOrderOperator,
+    OpOverload,
+    OpOverloadPacket,
+    get_overload_name,
+    get_packet_name,
+    get_qualified_name,
+)
 
 _PACKAGES = frozenset({"torch", "operator", "_operator", "builtins", "math"})
 """Functions of other packages may be the user's own, or be in the graph only at the request of the user's script."""
@@ -25,12 +32,12 @@ one that it does not (seen on torch 2.15)."""
 
 
 def find_import_path(called: Callable[..., Any]) -> str:
-    """Return a dotted path at which `resolve_import_path` finds this very object in every process. Raises `TravelError`
-    if a fresh process could follow none."""
+    """Return a dotted path at which `resolve_import_path` finds this very object in every process. Raises
+    `SerializationError` if a fresh process could follow none."""
     if is_checkpoint(called):
         return _CHECKPOINT
     if isinstance(called, HigherOrderOperator):
-        raise TravelError(
+        raise SerializationError(
             f"the higher-order operator {called.name()}, whose body is another graph, cannot be serialized"
         )
     if isinstance(called, (OpOverload, OpOverloadPacket)):
@@ -40,12 +47,12 @@ def find_import_path(called: Callable[..., Any]) -> str:
             # `torch.fx` writes graphs as source with it, and knows where torch's own modules are wrong.
             path = get_qualified_name(called)
         except Exception as error:
-            raise TravelError(f"{called!r} has no name to import it by") from error
+            raise SerializationError(f"{called!r} has no name to import it by") from error
         path = path if "." in path else f"builtins.{path}"
         if path.partition(".")[0] not in _PACKAGES:
-            raise TravelError(f"the function {path} is not part of torch, and a fresh process may lack it")
+            raise SerializationError(f"the function {path} is not part of torch, and a fresh process may lack it")
     if resolve_import_path(path) is not called:
-        raise TravelError(f"{path} is not the function that the graph calls")
+        raise SerializationError(f"{path} is not the function that the graph calls")
     return path
 
 
@@ -55,12 +62,12 @@ def is_checkpoint(called: object) -> bool:
 
 
 def resolve_import_path(path: str) -> Any:
-    """Return the object at a path from `find_import_path`. Raises `TravelError` if torch has none there."""
+    """Return the object at a path from `find_import_path`. Raises `SerializationError` if torch has none there."""
     package, _, rest = path.partition(".")
     if package not in _PACKAGES or not rest:
-        raise TravelError(f"{path} is not a function of torch")
+        raise SerializationError(f"{path} is not a function of torch")
     if path.startswith(_OPERATORS) and path != _CHECKPOINT and path.split(".")[2] not in _NAMESPACES:
-        raise TravelError(f"{path} is not an operator of torch")
+        raise SerializationError(f"{path} is not an operator of torch")
     found: Any = importlib.import_module(package)
     walked = package
     for name in rest.split("."):
@@ -71,16 +78,16 @@ def resolve_import_path(path: str) -> Any:
             try:
                 found = importlib.import_module(walked)
             except ImportError:
-                raise TravelError(f"this torch has no {path}") from missing
+                raise SerializationError(f"this torch has no {path}") from missing
     return found
 
 
 def _find_operator_path(operator: OpOverload | OpOverloadPacket) -> str:
     packet = operator.overloadpacket if isinstance(operator, OpOverload) else operator
-    namespace, _, name = packet._qualified_op_name.partition("::")
+    namespace, _, name = get_packet_name(packet).partition("::")
     if namespace not in _NAMESPACES:
-        raise TravelError(
+        raise SerializationError(
             f"the operator {namespace}::{name} is registered by code outside torch, which a fresh process lacks"
         )
     path = f"{_OPERATORS}{namespace}.{name}"
-    return f"{path}.{operator._overloadname}" if isinstance(operator, OpOverload) else path
+    return f"{path}.{get_overload_name(operator)}" if isinstance(operator, OpOverload) else path

@@ -13,37 +13,37 @@ from collections.abc import Sequence
 
 from torch import SymInt, Tensor, fx, nn
 
-from frx_graph.errors import TravelError
+from frx_graph.errors import SerializationError
 from frx_graph.serialization.arguments import decode_value, encode_value
 from frx_graph.serialization.import_paths import find_import_path, is_checkpoint, resolve_import_path
 from frx_graph.serialization.schema import NodeDocument
 
 
 def serialize_nodes(graph: fx.Graph) -> list[NodeDocument]:
-    """Return all nodes. Raises `TravelError`, which names the node, for a target that another process lacks."""
+    """Return all nodes. Raises `SerializationError`, which names the node, for a target that another process lacks."""
     documents = []
     for node in graph.nodes:
         try:
             documents.append(_serialize_node(node))
-        except TravelError as error:
-            raise TravelError(f"{node.name}: {error.message}", error.hint) from error
+        except SerializationError as error:
+            raise SerializationError(f"{node.name}: {error.message}", error.hint) from error
     return documents
 
 
 def deserialize_graph(documents: Sequence[NodeDocument]) -> fx.GraphModule:
-    """Return the graph, as a module that is called with its placeholders in order. Raises `TravelError` if a document
-    does not describe one."""
+    """Return the graph, as a module that is called with its placeholders in order. Raises `SerializationError` if a
+    document does not describe one."""
     graph, bodies = fx.Graph(), nn.Module()
     nodes: dict[str, fx.Node] = {}
     for document in documents:
         if document.op == "get_attr" and document.body is None:
-            raise TravelError(f"{document.name!r} gets nothing")
+            raise SerializationError(f"{document.name!r} gets nothing")
         args = tuple(decode_value(part, nodes) for part in document.args)
         kwargs = {name: decode_value(part, nodes) for name, part in document.kwargs.items()}
         target = resolve_import_path(document.target) if document.op == "call_function" else document.target
         node = graph.create_node(document.op, target, args, kwargs, document.name)
         if node.name != document.name:
-            raise TravelError(f"{document.name!r} is not a node's name")
+            raise SerializationError(f"{document.name!r} is not a node's name")
         nodes[node.name] = node
         if document.body is not None:
             bodies.add_module(document.target, deserialize_graph(document.body))
@@ -52,10 +52,10 @@ def deserialize_graph(documents: Sequence[NodeDocument]) -> fx.GraphModule:
 
 def _serialize_node(node: fx.Node) -> NodeDocument:
     if node.op == "call_module":
-        raise TravelError(f"the call of a module ({node.target}) cannot be serialized")
+        raise SerializationError(f"the call of a module ({node.target}) cannot be serialized")
     value = node.meta.get("example_value")
     if isinstance(value, Tensor) and any(isinstance(size, SymInt) for size in value.shape):
-        raise TravelError("its sizes are not fixed, and graphs with dynamic shapes cannot be serialized")
+        raise SerializationError("its sizes are not fixed, and graphs with dynamic shapes cannot be serialized")
     return NodeDocument.model_validate(
         {
             "op": node.op,
@@ -71,9 +71,11 @@ def _serialize_node(node: fx.Node) -> NodeDocument:
 def _serialize_body(node: fx.Node) -> list[NodeDocument]:
     held = getattr(node.graph.owning_module, str(node.target), None)
     if not isinstance(held, fx.GraphModule):
-        raise TravelError("a constant that the graph itself holds cannot be serialized")
+        raise SerializationError("a constant that the graph itself holds cannot be serialized")
     if not all(is_checkpoint(user.target) for user in node.users):
-        raise TravelError("the body of a higher-order operator, which the graph itself holds, cannot be serialized")
+        raise SerializationError(
+            "the body of a higher-order operator, which the graph itself holds, cannot be serialized"
+        )
     if held.meta.get("_checkpoint_context_fn") is not None:
-        raise TravelError("a checkpoint with a function that selects what is kept cannot be serialized")
+        raise SerializationError("a checkpoint with a function that selects what is kept cannot be serialized")
     return serialize_nodes(held.graph)

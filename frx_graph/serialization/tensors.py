@@ -18,9 +18,16 @@ from typing import Any, BinaryIO
 import torch
 from torch import Tensor, nn
 
-from frx_graph.errors import TravelError
+from frx_graph.errors import SerializationError
 from frx_graph.serialization.schema import Kind, StorageDocument, TensorDocument
-from frx_graph.support.torch_internals import FakeTensor, is_functorch_tensor
+from frx_graph.support.torch_internals import (
+    FakeTensor,
+    get_base,
+    get_storage_id,
+    has_hooks,
+    is_functorch_tensor,
+    is_view,
+)
 
 _PLAIN = (Tensor, nn.Parameter)
 _STATIC = "_dynamo_static_input_type"
@@ -38,15 +45,15 @@ class TensorWriter:
     _bases: list[Tensor] = field(default_factory=list)
 
     def add_inputs(self, names: Sequence[str], inputs: Sequence[Any]) -> None:
-        """Describe the inputs of a graph, once. Raises `TravelError` for those that cannot be written."""
+        """Describe the inputs of a graph, once. Raises `SerializationError` for those that cannot be written."""
         indices = {id(value): index for index, value in enumerate(inputs)}
         if len(indices) != len(inputs):
-            raise TravelError("two inputs are the same tensor")
+            raise SerializationError("two inputs are the same tensor")
         for name, value in zip(names, inputs, strict=True):
             try:
                 self.tensors.append(self._describe_tensor(value, classify_input(value), indices, len(inputs)))
-            except TravelError as error:
-                raise TravelError(f"the input {name}: {error.message}", error.hint) from error
+            except SerializationError as error:
+                raise SerializationError(f"the input {name}: {error.message}", error.hint) from error
         # A base is not a view itself.
         self.tensors.extend(self._describe_tensor(base, "base", {}, 0) for base in self._bases)
         self._check_disjoint()
@@ -79,12 +86,12 @@ class TensorWriter:
 
     def _index_base(self, tensor: Tensor, indices: dict[int, int], known: int) -> int | None:
         """Return the index of the tensor's base: AOTAutograd treats tensors that share memory by their bases."""
-        if tensor.is_inference() or not tensor._is_view():
+        if tensor.is_inference() or not is_view(tensor):
             return None
-        base = tensor._base
+        base = get_base(tensor)
         assert base is not None, "a view has a base"
         if base.dtype != tensor.dtype:
-            raise TravelError("it is a view of a tensor of another type of number")
+            raise SerializationError("it is a view of a tensor of another type of number")
         if id(base) in indices:
             return indices[id(base)]
         indices[id(base)] = known + len(self._bases)
@@ -92,7 +99,7 @@ class TensorWriter:
         return indices[id(base)]
 
     def _index_storage(self, memory: torch.UntypedStorage) -> int:
-        index = self._known.setdefault(memory._cdata, len(self.storages))
+        index = self._known.setdefault(get_storage_id(memory), len(self.storages))
         if index == len(self.storages):
             offset = -(-self.nbytes // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
             self.storages.append(StorageDocument(offset=offset, nbytes=memory.nbytes(), device=str(memory.device)))
@@ -100,11 +107,11 @@ class TensorWriter:
         return index
 
     def _check_disjoint(self) -> None:
-        """Raise `TravelError` for two storages on the same memory, as NumPy and DLPack make them."""
+        """Raise `SerializationError` for two storages on the same memory, as NumPy and DLPack make them."""
         ranges = sorted((str(m.device), m.data_ptr(), m.data_ptr() + m.nbytes()) for m in self._memories if m.nbytes())
         for (device, _, end), (other, start, _) in itertools.pairwise(ranges):
             if device == other and start < end:
-                raise TravelError("inputs share memory in a way unknown to torch")
+                raise SerializationError("inputs share memory in a way unknown to torch")
 
 
 class _AttachHistory(torch.autograd.Function):
@@ -121,7 +128,7 @@ class _AttachHistory(torch.autograd.Function):
 
 def read_tensors(path: Path, storages: Sequence[StorageDocument], documents: Sequence[TensorDocument]) -> list[Tensor]:
     """Return the tensors, on memory mapped from the file at `path`, or on copies of it on another device. Raises
-    `OSError`, and `TravelError` for documents that do not fit each other or the file."""
+    `OSError`, and `SerializationError` for documents that do not fit each other or the file."""
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         # ACCESS_COPY is MAP_PRIVATE. One mapping for all, since each keeps a file descriptor; it lives as long as any
@@ -137,7 +144,7 @@ def read_tensors(path: Path, storages: Sequence[StorageDocument], documents: Seq
 
 def _map_storage(mapping: mmap.mmap | bytes, storage: StorageDocument, size: int) -> torch.UntypedStorage:
     if storage.offset + storage.nbytes > size:
-        raise TravelError("the file of storages is shorter than its index says")
+        raise SerializationError("the file of storages is shorter than its index says")
     if storage.nbytes == 0:
         return torch.UntypedStorage(0, device=storage.device)
     memory = torch.frombuffer(mapping, dtype=torch.uint8, count=storage.nbytes, offset=storage.offset)
@@ -149,11 +156,11 @@ def _restore_tensor(
 ) -> Tensor:
     dtype = getattr(torch, document.dtype, None)
     if not isinstance(dtype, torch.dtype) or document.storage >= len(memories):
-        raise TravelError("the index describes an impossible tensor")
+        raise SerializationError("the index describes an impossible tensor")
     memory = memories[document.storage]
     reach = sum((length - 1) * stride for length, stride in zip(document.shape, document.strides, strict=True))
     if 0 not in document.shape and (document.offset + reach + 1) * dtype.itemsize > memory.nbytes():
-        raise TravelError("the index describes a tensor that is larger than its storage")
+        raise SerializationError("the index describes a tensor that is larger than its storage")
     if document.view_of is not None:
         with torch.set_grad_enabled(not document.leaf):
             tensor = made[document.view_of].as_strided(document.shape, document.strides, document.offset)
@@ -179,19 +186,20 @@ def classify_input(tensor: Any) -> Kind:
 
 def _check_serializable(tensor: Any) -> None:
     if not isinstance(tensor, Tensor):
-        raise TravelError(f"it is a {type(tensor).__name__}, not a tensor")
+        raise SerializationError(f"it is a {type(tensor).__name__}, not a tensor")
     if isinstance(tensor, FakeTensor) or tensor.is_meta:
-        raise TravelError("it has no values")
+        raise SerializationError("it has no values")
     if type(tensor) not in _PLAIN or is_functorch_tensor(tensor):
-        raise TravelError(f"it is a {type(tensor).__name__}, a separate kind of tensor")
+        raise SerializationError(f"it is a {type(tensor).__name__}, a separate kind of tensor")
     if tensor.layout is not torch.strided or tensor.is_quantized:
-        raise TravelError("it is sparse or quantized")
+        raise SerializationError("it is sparse or quantized")
     if tensor.is_conj() or tensor.is_neg():
-        raise TravelError("it is a conjugated or negated view")
+        raise SerializationError("it is a conjugated or negated view")
     if tensor.device.type not in ("cpu", "cuda"):
-        raise TravelError(f"it is on the device {tensor.device}")
-    if tensor._backward_hooks or tensor._post_accumulate_grad_hooks:
-        raise TravelError("it has hooks")
-    base_requires = tensor._base is not None and tensor._base.requires_grad if not tensor.is_inference() else False
-    if tensor._is_view() and not tensor.is_leaf and not base_requires:
-        raise TravelError("it is a view with a gradient of a tensor without one")
+        raise SerializationError(f"it is on the device {tensor.device}")
+    if has_hooks(tensor):
+        raise SerializationError("it has hooks")
+    base = None if tensor.is_inference() else get_base(tensor)
+    base_requires = base is not None and base.requires_grad
+    if is_view(tensor) and not tensor.is_leaf and not base_requires:
+        raise SerializationError("it is a view with a gradient of a tensor without one")

@@ -15,6 +15,8 @@ from typing import Any
 
 import torch
 
+from frx_graph.support.torch_internals import get_config_defaults, is_config_default
+
 _BACKENDS = (
     # Older names first: setting them sets the newer ones, and mixing the two makes torch raise.
     "torch.backends.cudnn.allow_tf32",
@@ -109,17 +111,18 @@ def restore_configuration(then: Configuration) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for name, changes in then.items():
             module = importlib.import_module(name)
-            defaults = {key: copy.deepcopy(module._config[key].default) for key in _find_changes(module)}
-            stack.enter_context(module.patch({**defaults, **changes}))
+            defaults = get_config_defaults(module)
+            restored = {name: copy.deepcopy(defaults[name]) for name in _find_changes(module)}
+            stack.enter_context(module.patch({**restored, **changes}))
         yield
 
 
 def _find_changes(module: ModuleType) -> dict[str, Any]:
     changes = {}
-    for name, setting in module._config.items():
-        if module._is_default(name) or (module.__name__, name) in _DYNAMOS_OWN:
+    for name, default in get_config_defaults(module).items():
+        if is_config_default(module, name) or (module.__name__, name) in _DYNAMOS_OWN:
             continue
         value = getattr(module, name)
-        if value != setting.default:
+        if value != default:
             changes[name] = value
     return changes

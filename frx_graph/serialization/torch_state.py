@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from frx_graph.errors import TravelError
+from frx_graph.errors import SerializationError
 from frx_graph.serialization.arguments import decode_value, encode_value
 from frx_graph.serialization.schema import SurroundingsDocument
 from frx_graph.serialization.torch_settings import (
@@ -59,8 +59,8 @@ class Surroundings:
 
 
 def capture_surroundings() -> SurroundingsDocument:
-    """Return the present state. Raises `TravelError` for configuration that is not a plain value, such as a user's own
-    pass."""
+    """Return the present state. Raises `SerializationError` for configuration that is not a plain value, such as a
+    user's own pass."""
     modes = capture_modes()
     return SurroundingsDocument(
         grad_enabled=modes.grad_enabled,
@@ -83,11 +83,11 @@ def capture_modes() -> Surroundings:
 
 
 def restore_surroundings(document: SurroundingsDocument) -> Surroundings:
-    """Return the state that `capture_surroundings` recorded. Raises `TravelError` for unknown settings."""
+    """Return the state that `capture_surroundings` recorded. Raises `SerializationError` for unknown settings."""
     if unknown := [name for name in document.settings if name not in SETTINGS]:
-        raise TravelError(f"torch has no setting {unknown[0]}")
+        raise SerializationError(f"torch has no setting {unknown[0]}")
     if unknown := [name for name in document.configuration if name not in CONFIGURATIONS]:
-        raise TravelError(f"{unknown[0]} is not a configuration of torch")
+        raise SerializationError(f"{unknown[0]} is not a configuration of torch")
     return Surroundings(
         grad_enabled=document.grad_enabled,
         autocast={device: decode_value({"dtype": name}, {}) for device, name in document.autocast.items()},
@@ -105,6 +105,6 @@ def _encode_changes(module: str, changes: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in changes.items():
         try:
             plain[name] = encode_value(value)
-        except TravelError as error:
-            raise TravelError(f"{module}.{name}: {error.message}") from error
+        except SerializationError as error:
+            raise SerializationError(f"{module}.{name}: {error.message}") from error
     return plain

@@ -12,7 +12,7 @@ import numpy
 import torch
 from torch import Tensor
 
-from frx_graph.support.torch_internals import convert_frame, dynamo_utils
+from frx_graph.support.torch_internals import convert_frame, dynamo_utils, get_metrics_log
 
 
 @contextlib.contextmanager
@@ -83,7 +83,7 @@ def _preserve_compilation_records() -> Iterator[None]:
     counters: dict[str, Counter[str]] = dynamo_utils.counters
     counts = copy.deepcopy(dict(counters))
     phases = {name: len(seconds) for name, seconds in dynamo_utils.compilation_time_metrics.items()}
-    metrics = getattr(dynamo_utils, "_compilation_metrics", None)
+    metrics = get_metrics_log()
     compiled = None if metrics is None else list(metrics)
     try:
         yield
@@ -99,7 +99,7 @@ def _preserve_compilation_records() -> Iterator[None]:
         # Another thread may be compiling.
         for name, seconds in list(timed.items()):
             del seconds[phases.get(name, 0) :]
-        kept = getattr(dynamo_utils, "_compilation_metrics", None)
+        kept = get_metrics_log()
         if kept is not None and compiled is not None:
             kept.clear()
             kept.extend(compiled)

@@ -1,4 +1,5 @@
-"""Name every private API of torch that this package uses; no other module may name one.
+"""Name every private API of torch that this package uses; no other module may name one. `nn.Module._parameters` and
+`_buffers` count as public.
 
 Each comment gives the first torch release with a name. "By 2.13" means that the oldest release under test has it.
 Importing this module costs nothing beyond `import torch`. A name that needs Dynamo, Inductor or a build with
@@ -8,10 +9,15 @@ distributed support is imported on first use.
 from __future__ import annotations
 
 import importlib
+import operator
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, fx, nn
 from torch._C import DispatchKey  # since 1.12
 from torch._C._autograd import DeviceType  # of profiler events; since 1.10
 from torch._C._autograd import _profiler_enabled as is_profiler_enabled  # since 1.10
@@ -30,8 +36,6 @@ from torch.fx._lazy_graph_module import _LazyGraphModule as LazyGraphModule  # s
 from torch.fx.graph import _BoxedCodeGen as BoxedCodeGen  # code that takes its arguments as one list; by 2.13
 from torch.fx.node import _get_qualified_name as get_qualified_name  # since 1.8
 from torch.nn.modules.batchnorm import _NormBase as NormBase  # of batch and instance normalization; since 1.4
-from torch.nn.modules.module import _global_forward_hooks as global_forward_hooks  # since 1.8
-from torch.nn.modules.module import _global_forward_pre_hooks as global_forward_pre_hooks  # since 1.8
 from torch.utils import _pytree as pytree  # since 1.8; the public `torch.utils.pytree` is another implementation
 from torch.utils._python_dispatch import TorchDispatchMode  # since 1.13
 from torch.utils._python_dispatch import _disable_current_modes as disable_current_modes  # since 2.0
@@ -139,6 +143,12 @@ select_conv_backend = torch._C._select_conv_backend
 get_saved_tensor_hooks = torch._C._autograd._top_saved_tensors_default_hooks
 set_saved_tensor_hooks_tracing = torch._C._autograd._saved_tensors_hooks_set_tracing
 
+# The writes to a tensor that autograd has counted, by 2.13. A getter written in C: it is called for every weight.
+get_version = operator.attrgetter("_version")
+
+# The question whether `make_fx` traces, which Dynamo answers from a table. By 2.13; None without it.
+is_make_fx_tracing: Any = getattr(nn.modules.activation, "_is_make_fx_tracing", None)
+
 
 def has_onednn() -> bool:
     """Return True if torch was built with oneDNN. `_has_mkldnn` exists since 1.0."""
@@ -163,3 +173,163 @@ def count_storage_users(tensor: Tensor) -> int:
 def get_compile_stance() -> str:
     """Return the name that `torch.compiler.set_stance` has set. The stance exists since 2.6."""
     return str(torch._dynamo.eval_frame._stance.stance)
+
+
+# All below exist by 2.13.
+
+
+def get_storage_id(storage: torch.UntypedStorage) -> int:
+    """Return what identifies a storage while it lives."""
+    return int(storage._cdata)
+
+
+def is_view(tensor: Tensor) -> bool:
+    """Return True if autograd treats the tensor as a view of its base."""
+    return tensor._is_view()
+
+
+def get_base(tensor: Tensor) -> Tensor | None:
+    """Return the tensor that this one is a view of."""
+    return tensor._base
+
+
+def has_hooks(tensor: Tensor) -> bool:
+    """Return True if the program has hooks on the tensor's gradient."""
+    return bool(tensor._backward_hooks or tensor._post_accumulate_grad_hooks)
+
+
+def get_forward_hooks(module: nn.Module) -> tuple[Mapping[int, Any], ...]:
+    """Return the hooks that a call of the module runs, by number: its own, and those of all modules."""
+    every = nn.modules.module
+    return (
+        module._forward_pre_hooks,
+        module._forward_hooks,
+        every._global_forward_pre_hooks,
+        every._global_forward_hooks,
+    )
+
+
+def is_compiled_module(module: object) -> bool:
+    """Return True after `module.compile()`, and for what `torch.compile(module)` returns."""
+    return getattr(module, "_compiled_call_impl", None) is not None or hasattr(module, "_orig_mod")
+
+
+def get_schema(overload: OpOverload) -> torch.FunctionSchema:
+    """Return the schema of an operator."""
+    return overload._schema
+
+
+def get_overload_name(overload: OpOverload) -> str:
+    """Return the name of an overload, such as `Tensor`."""
+    return str(overload._overloadname)
+
+
+def get_packet_name(packet: OpOverloadPacket) -> str:
+    """Return the name of an operator, such as `aten::add`."""
+    return str(packet._qualified_op_name)
+
+
+def clear_dispatch_cache(overload: OpOverload) -> None:
+    """Let an operator look its kernels up again."""
+    overload._dispatch_cache.clear()
+
+
+def get_node_sequence_number(node: Any) -> int:
+    """Return the number that an autograd node shares with its forward operator."""
+    return int(node._sequence_nr())
+
+
+def get_autograd_function(result: Tensor) -> Any:
+    """Return the `autograd.Function` written in Python that made a result, or None."""
+    return getattr(type(result.grad_fn), "_forward_cls", None)
+
+
+def queue_backward_callback(callback: Callable[[], None]) -> None:
+    """Call `callback` at the end of the running backward."""
+    torch.autograd.Variable._execution_engine.queue_callback(callback)
+
+
+def get_default_store() -> Store:
+    """Return the store of the default process group."""
+    return torch.distributed.distributed_c10d._get_default_store()
+
+
+def get_dynamo_source(node: fx.Node) -> Any:
+    """Return where Dynamo found an input of its graph, or None."""
+    return getattr(node, "_dynamo_source", None)
+
+
+def copy_dynamo_source(node: fx.Node, copied: fx.Node) -> None:
+    """Give the copy of a node its source, by which Inductor finds weights."""
+    if (source := get_dynamo_source(node)) is not None:
+        copied._dynamo_source = source
+
+
+def get_parameter_sources(module: fx.GraphModule) -> dict[str, Any] | None:
+    """Return the sources by which AOTAutograd finds weights, or None."""
+    sources: dict[str, Any] | None = getattr(module, "_param_name_to_source", None)
+    return sources
+
+
+def set_parameter_sources(module: fx.GraphModule, sources: dict[str, Any]) -> None:
+    """Set the sources by which AOTAutograd finds weights."""
+    module._param_name_to_source = sources  # type: ignore[assignment]
+
+
+def mark_boxed(run: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
+    """Tell AOTAutograd that `run` takes its arguments in one list."""
+    run._boxed_call = True  # type: ignore[attr-defined]
+    return run
+
+
+def get_cache_reader() -> Callable[[Any], list[Any]] | None:
+    """Return the function that lists the compiled versions of a code object, or None."""
+    return getattr(torch._dynamo.eval_frame, "_debug_get_cache_entry_list", None)
+
+
+def get_metrics_log() -> Any:
+    """Return Dynamo's bounded list of compilations, or None."""
+    return getattr(torch._dynamo.utils, "_compilation_metrics", None)
+
+
+def get_frame_metrics(context: object) -> Mapping[str, Any] | None:
+    """Return what Dynamo has noted of the frame that it compiles, or None."""
+    return getattr(context, "_metrics", None)
+
+
+def get_config_defaults(config: ModuleType) -> dict[str, Any]:
+    """Return the defaults of a configuration of torch by name."""
+    return {name: setting.default for name, setting in config._config.items()}
+
+
+def is_config_default(config: ModuleType, name: str) -> bool:
+    """Return True if a setting was never set."""
+    return bool(config._is_default(name))
+
+
+def has_post_fusion_pass() -> bool:
+    """Return True if Inductor runs a pass behind its fusion."""
+    return hasattr(torch._inductor.config, "_post_fusion_custom_pass")
+
+
+def get_post_fusion_pass() -> Callable[[list[Any]], list[Any]] | None:
+    """Return the pass behind Inductor's fusion, or None."""
+    return torch._inductor.config._post_fusion_custom_pass
+
+
+def use_post_fusion_pass(run: Callable[[list[Any]], list[Any]]) -> AbstractContextManager[None]:
+    """Run a pass behind Inductor's fusion in the block."""
+    patched: AbstractContextManager[None] = torch._inductor.config.patch(_post_fusion_custom_pass=run)
+    return patched
+
+
+def get_loop_body(node: Any) -> Any:
+    """Return the loop body of a node of Inductor's schedule."""
+    return node._body
+
+
+def list_generated_modules() -> Iterable[ModuleType]:
+    """Return the Python modules that Inductor has generated."""
+    # Where nothing has imported Inductor, nothing has been generated.
+    cache = sys.modules.get("torch._inductor.codecache")
+    return () if cache is None else tuple(cache.PyCodeCache.modules)

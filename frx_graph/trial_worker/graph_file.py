@@ -19,7 +19,7 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor, fx, nn
 
-from frx_graph.errors import TravelError, summarize_error
+from frx_graph.errors import SerializationError, summarize_error
 from frx_graph.freezing.constant_folding import run_undisturbed
 from frx_graph.serialization.nodes import deserialize_graph, serialize_nodes
 from frx_graph.serialization.schema import FORMAT, GraphDocument, StorageDocument, TensorDocument, VersionDocument
@@ -64,8 +64,8 @@ class CapturedModel(nn.Module):
 
 def write_graph(folder: Path, dynamo: fx.GraphModule, inputs: Sequence[Any]) -> None:
     """Write the arguments of a `torch.compile` backend into `folder`, before inner compilers change them. It takes as
-    much disk as the inputs take memory. A second call, for the same graph, replaces the files. Raises `TravelError`,
-    and leaves no index, if something cannot be written."""
+    much disk as the inputs take memory. A second call, for the same graph, replaces the files. Raises
+    `SerializationError`, and leaves no index, if something cannot be written."""
     surroundings = capture_surroundings()
     nodes = serialize_nodes(dynamo.graph)
     with _open_folder(folder):
@@ -94,7 +94,7 @@ class HeldGraph:
     surroundings: Surroundings
 
     def copy(self) -> LoadedGraph:
-        """Return a new copy of the graph and its tensors, like `read_graph`. Raises `TravelError` if that fails."""
+        """Return a copy of the graph and its tensors, like `read_graph`. Raises `SerializationError` if it fails."""
         try:
             graph = copy.deepcopy(self.dynamo)
             for part in graph.modules():
@@ -102,14 +102,14 @@ class HeldGraph:
                     # Else the first call generates its code, which Dynamo would try to trace.
                     LazyGraphModule.force_recompile(part)
         except Exception as error:
-            raise TravelError(f"the graph cannot be copied: {summarize_error(error)}") from error
+            raise SerializationError(f"the graph cannot be copied: {summarize_error(error)}") from error
         with run_undisturbed():
             tensors = read_tensors(self.folder / _STORAGES, self.storages, self.tensors)
         return _assemble_graph(graph, tensors, self.tensors, self.surroundings)
 
 
 def hold_graph(folder: Path, dynamo: fx.GraphModule, inputs: Sequence[Any]) -> HeldGraph:
-    """Copy the arguments of a backend for another thread. Raises `TravelError` if that cannot be done."""
+    """Copy the arguments of a backend for another thread. Raises `SerializationError` if that cannot be done."""
     with _open_folder(folder):
         writer = _write_inputs(folder, dynamo, inputs)
     return HeldGraph(dynamo, folder, writer.storages, writer.tensors, capture_modes())
@@ -118,7 +118,7 @@ def hold_graph(folder: Path, dynamo: fx.GraphModule, inputs: Sequence[Any]) -> H
 def _write_inputs(folder: Path, dynamo: fx.GraphModule, inputs: Sequence[Any]) -> TensorWriter:
     names = [node.name for node in dynamo.graph.find_nodes(op="placeholder")]
     if len(names) != len(inputs):
-        raise TravelError(f"the graph has {len(names)} inputs, and {len(inputs)} are given")
+        raise SerializationError(f"the graph has {len(names)} inputs, and {len(inputs)} are given")
     with run_undisturbed():
         writer = TensorWriter()
         writer.add_inputs(names, inputs)
@@ -133,17 +133,17 @@ def _open_folder(folder: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         yield
     except OSError as error:
-        raise TravelError(f"the graph cannot be written to {folder}: {error.strerror or error}") from error
+        raise SerializationError(f"the graph cannot be written to {folder}: {error.strerror or error}") from error
 
 
 def read_graph(folder: Path) -> LoadedGraph:
     """Read the graph in `folder`, with tensors on the CPU mapped: processes share the memory until they write. Raises
-    `TravelError` if there is none, or another version of torch or of this format wrote it."""
+    `SerializationError` if there is none, or another version of torch or of this format wrote it."""
     document = _read_document(folder / _INDEX)
     try:
         tensors = read_tensors(folder / _STORAGES, document.storages, document.tensors)
     except OSError as error:
-        raise TravelError(f"the graph in {folder} cannot be read: {error.strerror or error}") from error
+        raise SerializationError(f"the graph in {folder} cannot be read: {error.strerror or error}") from error
     surroundings = restore_surroundings(document.surroundings)
     return _assemble_graph(deserialize_graph(document.nodes), tensors, document.tensors, surroundings)
 
@@ -179,12 +179,12 @@ def _read_document(path: Path) -> GraphDocument:
         text = path.read_text(encoding="utf-8")
         version = VersionDocument.model_validate_json(text)
         if version.format != FORMAT or version.torch != torch.__version__:
-            raise TravelError(
+            raise SerializationError(
                 f"{path} was written as {version.format} with torch {version.torch}; this is {FORMAT} and torch "
                 f"{torch.__version__}"
             )
         return GraphDocument.model_validate_json(text)
     except OSError as error:
-        raise TravelError(f"{path} cannot be read: {error.strerror or error}") from error
+        raise SerializationError(f"{path} cannot be read: {error.strerror or error}") from error
     except (ValidationError, ValueError) as error:
-        raise TravelError(f"{path} is not a graph file: {error}") from error
+        raise SerializationError(f"{path} is not a graph file: {error}") from error

@@ -26,7 +26,7 @@ from frx_graph.measure.machine.nvml_device import find_nvidia_device
 from frx_graph.measure.memory_use import MemoryRecord, observe_memory
 from frx_graph.measure.operators.kernel_identities import observe_kernels
 from frx_graph.options import parse_backend_options
-from frx_graph.support.torch_internals import inductor_config
+from frx_graph.support.torch_internals import get_storage_id, inductor_config
 from frx_graph.trial_worker.workload import LoadedWorkload, convert_to_fp64, copy_program, load_workload
 from frx_graph.trials.arm_messages import (
     QUESTION,
@@ -252,7 +252,7 @@ def _probe_randomness(program: Program, seed: int) -> tuple[bool, bool]:
 
 def _limit_to_program(seen: MemoryRecord, program: Program) -> MemoryRecord:
     """Return the record with the live bytes of this program only: peaks are judged by their ratio to those."""
-    storages = {t.untyped_storage()._cdata: t.untyped_storage() for t in program.tensors}
+    storages = {get_storage_id(t.untyped_storage()): t.untyped_storage() for t in program.tensors}
     live = {kind: sum(s.nbytes() for s in storages.values() if s.device.type == kind) for kind in ("cpu", "cuda")}
     device = None if seen.device is None else replace(seen.device, live_bytes=live["cuda"])
     return replace(seen, host=replace(seen.host, live_bytes=live["cpu"]), device=device)

@@ -45,7 +45,7 @@ class LoadedWorkload:
 
 
 def load_workload(workload: TargetWorkload | GraphWorkload) -> LoadedWorkload:
-    """Load the workload in this process. Raises `TargetError` and `TravelError`."""
+    """Load the workload in this process. Raises `TargetError` and `SerializationError`."""
     if isinstance(workload, GraphWorkload):
         graph = read_graph(Path(workload.folder))
         return LoadedWorkload(graph.model, graph.args, {}, graph.surroundings.step, graph.surroundings.process)

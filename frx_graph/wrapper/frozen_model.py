@@ -23,8 +23,7 @@ from frx_graph.support.torch_internals import (
     BackendCompilerFailed,
     FailOnRecompileLimitHit,
     TorchDynamoException,
-    global_forward_hooks,
-    global_forward_pre_hooks,
+    get_forward_hooks,
     inductor_config,
     remove_from_cache,
 )
@@ -152,7 +151,7 @@ class FrozenModel:
             if not version.is_watched(tensor):
                 others.register_buffer(str(name), tensor)
         try:
-            if others._buffers:
+            if next(others.buffers(), None) is not None:
                 version.watches.append(WeightGuard(others))
         except ValueError as error:
             # The program is right for this call only.
@@ -193,8 +192,7 @@ def _run_unfrozen(compiled: Callable[..., Any]) -> Callable[..., Any]:
 
 def _list_called(model: nn.Module) -> tuple[object, ...]:
     """Return the forward and the numbers of the hooks: Dynamo does not guard on those that it has captured."""
-    hooks = (model._forward_pre_hooks, model._forward_hooks, global_forward_pre_hooks, global_forward_hooks)
-    return (type(model).forward, *itertools.chain.from_iterable(hooks))
+    return (type(model).forward, *itertools.chain.from_iterable(get_forward_hooks(model)))
 
 
 def _describe_call(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...] | None:

@@ -19,6 +19,7 @@ from torch import Tensor
 from frx_graph.errors import OptionError
 from frx_graph.facts.layout import get_dimension_order, is_dense, make_ordered_strides
 from frx_graph.records import Candidate, Refusal
+from frx_graph.support.torch_internals import get_storage_id, get_version
 
 NAME = "pin_strides"
 
@@ -60,12 +61,12 @@ class PinnedStrides:
             named = dict(zip([*self._positional, *further], args, strict=False)) | kwargs
             inputs = {name: value for name, value in named.items() if self._can_pin(name, value)}
             pinned = inputs | dict(self._copy_inputs(inputs, named.values()))
-            versions = {name: value._version for name, value in pinned.items()}
+            versions = {name: get_version(value) for name, value in pinned.items()}
             given = list((named | pinned).values())
             try:
                 return program(*given[: len(args)], **dict(zip(kwargs, given[len(args) :], strict=True)))
             finally:
-                for name in [name for name, value in pinned.items() if value._version != versions[name]]:
+                for name in [name for name, value in pinned.items() if get_version(value) != versions[name]]:
                     self._written.add(name)
                     self._report(Refusal(NAME, "the program writes into it", (name,)))
                     if pinned[name] is not inputs[name]:
@@ -112,7 +113,7 @@ class PinnedStrides:
 
 def _identify_memory(value: object) -> int | None:
     if isinstance(value, Tensor) and value.layout is torch.strided:
-        return int(value.untyped_storage()._cdata)
+        return get_storage_id(value.untyped_storage())
     return None
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
@@ -55,18 +56,17 @@ _TITLES: Mapping[Necessity, str] = {
 def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
     """Yield one finding for each line that copies; the purpose of every copy decides the fix and the saving."""
     groups = group_copies(analysis, RULE)
-    verdicts = judge_copies(analysis, tuple(copy for group in groups for copy in group.copies))
+    verdicts = iter(judge_copies(analysis, tuple(copy for group in groups for copy in group.copies)))
     for group in groups:
-        of_group = verdicts[: len(group.copies)]
-        verdicts = verdicts[len(group.copies) :]
-        yield _build_finding(analysis, group, of_group)
+        yield _build_finding(analysis, group, tuple(islice(verdicts, len(group.copies))))
 
 
 def _build_finding(analysis: Analysis, group: CopyGroup, verdicts: Sequence[Verdict]) -> Finding:
     main = _find_main_verdict(verdicts)
     removable = [verdict for verdict in verdicts if verdict.necessity in REMOVABLE]
-    sure = sum(_count_bytes(verdicts, necessity) for necessity in REMOVABLE)
-    possible = sure + _count_bytes(verdicts, Necessity.LOOP)
+    moved = _count_bytes(verdicts)
+    sure = sum(moved[necessity] for necessity in REMOVABLE)
+    possible = sure + moved[Necessity.LOOP]
     remedy = _choose_remedy(analysis, main, verdicts)
     if removable and main not in removable:
         also = max(removable, key=lambda verdict: verdict.copy.bytes)
@@ -89,12 +89,16 @@ def _build_finding(analysis: Analysis, group: CopyGroup, verdicts: Sequence[Verd
 
 def _find_main_verdict(verdicts: Sequence[Verdict]) -> Verdict:
     """Return the largest copy of the kind that moves most."""
-    moved = {necessity: _count_bytes(verdicts, necessity) for necessity in Necessity}
+    moved = _count_bytes(verdicts)
     return max(verdicts, key=lambda v: (moved[v.necessity], v.copy.bytes))
 
 
-def _count_bytes(verdicts: Sequence[Verdict], necessity: Necessity) -> int:
-    return sum(verdict.copy.bytes for verdict in verdicts if verdict.necessity is necessity)
+def _count_bytes(verdicts: Iterable[Verdict]) -> Counter[Necessity]:
+    """Return the bytes that copies of each kind move."""
+    moved: Counter[Necessity] = Counter()
+    for verdict in verdicts:
+        moved[verdict.necessity] += verdict.copy.bytes
+    return moved
 
 
 def _format_needed_title(verdict: Verdict) -> str:
@@ -200,13 +204,12 @@ def _describe_needed_fix(analysis: Analysis, verdict: Verdict) -> str:
 
 def _collect_evidence(analysis: Analysis, verdicts: Sequence[Verdict]) -> Iterator[Evidence]:
     facts = analysis.facts
+    moved = _count_bytes(verdicts)
     count_of: Counter[Necessity] = Counter()
     for verdict in verdicts:
         count_of[verdict.necessity] += verdict.copy.count
     split = ", ".join(
-        f"{count_of[n]} {str(n).replace('_', ' ')} ({format_bytes(_count_bytes(verdicts, n))})"
-        for n in Necessity
-        if count_of[n]
+        f"{count_of[n]} {str(n).replace('_', ' ')} ({format_bytes(moved[n])})" for n in Necessity if count_of[n]
     )
     yield Evidence(f"what the copies are for: {split}", _REPLAY)
     largest_first = sorted((verdict.copy for verdict in verdicts), key=lambda copy: -copy.bytes)

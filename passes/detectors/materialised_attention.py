@@ -1,6 +1,6 @@
 """Finds attention written as product, softmax, product, whose N×M scores go through memory.
 
-Assumes: keys and values are not parameters (a product with a learned table is no attention between tokens). Fires only
+Assumes: keys and values are not parameters (a product with a learned table is not attention between tokens). Fires only
 if the scores move more bytes than queries, keys, values and result together. Standard attention accesses Θ(Nd + N²)
 elements (FlashAttention, theorem 2); below that size the first term, which stays, is the larger.
 """

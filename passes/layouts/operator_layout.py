@@ -12,7 +12,7 @@ from frx_graph.facts.graph_facts import OpFacts, ValueFacts, ValueRef
 from frx_graph.facts.layout import CHANNELS_LAST_ORDER, Layout, get_dimension_order
 from frx_graph.facts.operator_overload import find_overload, get_argument
 from frx_graph.rules.layout_operator import POINTWISE, UNKNOWN, LayoutOperator, LayoutRole, load_layout_operators
-from frx_graph.support.torch_internals import functorch_config
+from frx_graph.support.torch_internals import functorch_config, get_schema
 
 
 def find_layout_operator(op: OpFacts) -> LayoutOperator:
@@ -68,7 +68,7 @@ def _find_result_positions(op: OpFacts) -> list[int]:
     """Return the positions of `outputs` among the operator's results: a masked gradient is None there, not a value."""
     mask = get_argument(op, "output_mask")
     overload = find_overload(op.target)
-    returned = len(overload._schema.returns) if overload is not None else len(op.outputs)
+    returned = len(get_schema(overload).returns) if overload is not None else len(op.outputs)
     if not isinstance(mask, tuple) or len(op.outputs) == returned:
         return list(range(returned))
     return [position for position in range(returned) if position >= len(mask) or mask[position]]

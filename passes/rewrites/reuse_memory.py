@@ -111,7 +111,7 @@ def _can_write(op: OpFacts, subject: RewriteSubject, position: Mapping[str, int]
 
 
 def _is_line(value: ValueFacts) -> bool:
-    """Return True for rows and columns: forty fakes get their strides wrong if the operand is no new tensor (2.15)."""
+    """Return True for rows and columns: forty fakes get their strides wrong unless the operand is new (2.15)."""
     return len(value.shape) <= 2 and 1 in value.shape
 
 

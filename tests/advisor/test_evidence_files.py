@@ -337,7 +337,10 @@ def write(name: str, content: bytes) -> Callable[[Path], Path]:
         (lambda folder: folder / "missing.json", "no such file"),
         (lambda folder: folder, "is a directory"),
         (write("empty.json", b""), "is empty"),
-        (write("kernel.ptx", b".version 8.0\n.target sm_90\n"), "shows no run of a program, expected a torch.profiler"),
+        (
+            write("kernel.ptx", b".version 8.0\n.target sm_90\n"),
+            "does not describe a program that ran; expected a torch.profiler",
+        ),
         (write("cut.json", b'{"traceEvents": [{"ph": "X"'), "truncated"),
         (write("cut.csv", b'"ID","Kernel Name"\n"0'), "a quotation mark that is not closed"),
         (write("notes.txt", b"hello"), "neither its name nor its content tells what it is"),

@@ -17,7 +17,7 @@ from torch import fx
 from versus_arms import Inner
 
 from frx_graph import backend
-from frx_graph.errors import TravelError
+from frx_graph.errors import SerializationError
 from frx_graph.options import BackendOptions
 from frx_graph.trial_worker.graph_file import read_graph
 from frx_graph.trials.policy import TrialPolicy
@@ -70,7 +70,7 @@ def test_each_graph_is_kept_under_the_signature_that_the_autopilot_has_for_it(
 
 def test_what_does_not_run_says_so(fresh: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: Any, **__: Any) -> None:
-        raise TravelError("an operator of the script")
+        raise SerializationError("an operator of the script")
 
     monkeypatch.setattr("frx_graph.autopilot.search.try_graph", fails)
     monkeypatch.setattr(autopilot_case, "write_graph", fails)

@@ -376,7 +376,7 @@ def test_what_is_wrong_on_stored_weights_is_found(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.integration
-def test_weights_stored_anew_where_nobody_sees_it_pass() -> None:
+def test_prepacked_weights_without_visible_strides_pass() -> None:
     blind = replace(STRIDES_ASKED, lines=("v0 = self.m0(i0)", "v2 = self.m1(v0)"))
     for train in (False, True):
         verdict = check_program(blind, STORED, train=train)

@@ -234,7 +234,7 @@ def test_source_for_a_named_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[st
     [
         ((), "name one file to analyse"),
         (("EXPORT", "--trace", RESNET), "name one file to analyse"),
-        (("EXPORT", "--format", "sarif"), "no --format sarif"),
+        (("EXPORT", "--format", "sarif"), "--format sarif is only for layout findings"),
         (("EXPORT", "--select", "FRX001"), "--select and --ignore"),
         (("EXPORT", "--gpu-model", "H1000"), "no GPU is known by the name 'H1000'"),
         (("EXPORT", "--gpu-model", "MI300X"), "not a GPU that runs CUDA kernels"),

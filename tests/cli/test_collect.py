@@ -103,7 +103,7 @@ def test_a_run_becomes_a_bundle(capfd: pytest.CaptureFixture[str]) -> None:
     assert (metadata["state"], metadata["exit_code"], metadata["signal"]) == ("complete", 0, None)
     assert metadata["job_name"] == "frx-run"
     assert metadata["run_id"] == name
-    assert 0 < metadata["duration_seconds"] < 60
+    assert metadata["duration_seconds"] > 0
     assert told("derived/summary.json")["step_count"] == 12
     assert len((bundle() / bundle_layout.HOST_METRICS).read_text().splitlines()) > 1
     manifest = told("manifest.json")

@@ -252,7 +252,7 @@ def test_files_of_different_kinds_have_no_winner(tmp_path: Path, capsys: pytest.
         (("--before", str(PTX), "--before-ptx", str(PTX), "--after", str(PTX)), "are both ptx"),
         ((str(PTX), "--before", str(PTX), "--after", str(PTX)), "analyse one file"),
         (("--before", str(PTX), "--after", str(PTX), "--select", "FRX001"), "--select and --ignore"),
-        (("--before", str(PTX), "--after", str(PTX), "--format", "html"), "no --format html"),
+        (("--before", str(PTX), "--after", str(PTX), "--format", "html"), "--format html is only for layout findings"),
         (
             ("--before", str(DATA / "traces" / "attention_block_torch215.json.gz"), "--after", str(PTX)),
             "is a trace",

@@ -66,7 +66,10 @@ def test_a_full_disk_is_no_defect_of_ours() -> None:
             check=False,
         )
     assert ran.returncode == 2
-    assert ran.stderr == "frx: what was to be written: No space left on device (free some, or write to another disk)\n"
+    assert (
+        ran.stderr
+        == "frx: what was to be written: No space left on device (free some space, or write to another disk)\n"
+    )
 
 
 def test_an_exit_that_is_nobodys_broken_pipe_is_let_through(monkeypatch: pytest.MonkeyPatch) -> None:

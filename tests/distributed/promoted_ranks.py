@@ -32,7 +32,7 @@ from frx_graph.compiler.fallback import LazyBaseline
 from frx_graph.distributed import handshake
 from frx_graph.distributed.consensus import agree
 from frx_graph.distributed.plan_offer import PlanOffer
-from frx_graph.errors import TravelError
+from frx_graph.errors import SerializationError
 from frx_graph.ledger.database.opening import open_ledger, open_to_read
 from frx_graph.ledger.decision import AUTOPILOT, Decision, Kind, make_process_author
 from frx_graph.ledger.location import parse_location
@@ -268,7 +268,7 @@ def harmed(rank: int, _decisions: list[Decision]) -> dict[str, Any]:
 
 def unable(rank: int, decisions: list[Decision]) -> dict[str, Any]:
     def try_graph(*_: Any, **__: Any) -> None:
-        raise TravelError("an operator of the script")
+        raise SerializationError("an operator of the script")
 
     search.try_graph = try_graph  # type: ignore[assignment]
     return {"mode": "autopilot"}

@@ -112,7 +112,7 @@ def test_where_nobody_has_a_ledger_that_is_asked_once(otherwise: list[Seen]) -> 
         ("rolled back", r"rank 1: plan [0-9a-f]{16} is rolled back in its ledger, .*ledger-1\.sqlite3;"),
         ("option", r"rank 1: its option 'inner' is 'aot_eager', not 'eager' \(no more plans are requested\);"),
         ("environment", "rank 1: its environment is [0-9a-f]{16}, not [0-9a-f]{16};"),
-        ("not proved", "rank 0: TravelError: an operator of the script;"),
+        ("not proved", "rank 0: SerializationError: an operator of the script;"),
     ],
 )
 def test_one_rank_that_says_why_not_leaves_all_the_baseline(otherwise: list[Seen], name: str, reason: str) -> None:
@@ -145,7 +145,7 @@ def test_a_project_file_that_is_wrong_on_one_rank(otherwise: list[Seen]) -> None
     first, own = warned(ranks)
     assert "rank 1: OptionError: " in first
     assert "unknown key 'ledgr'" in first
-    assert own.startswith("frx could not look up what was promoted")
+    assert own.startswith("frx could not look up promoted plans")
     assert [rank["asked"] for rank in ranks] == [[1, 0]] * 2
 
 

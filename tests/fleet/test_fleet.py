@@ -59,7 +59,7 @@ def test_a_folder_of_folders_and_zips(recorded: Path, traced: Path, zipped: Zipp
         "analysed_anew": 0,
         "twice": 2,
         "problems": 1,
-        "problems_listed": ({"place": "broken.zip", "reason": "is no zip archive, or the end of one is missing"},),
+        "problems_listed": ({"place": "broken.zip", "reason": "is not a zip archive, or its end is missing"},),
         "rows_left_out": 0,
     }
     assert (document.runs.runs, document.runs.with_trace, document.runs.steps) == (2, 1, 20)

@@ -73,7 +73,7 @@ def test_an_archive_of_many(recorded: Path, traced: Path, zipped: Callable[..., 
     expected = ["many.zip/runs/run-1", "many.zip/runs/run-2", "many.zip/old/inner.zip/run-2"]
     assert [each.run.place for each in found] == expected
     (bad,) = [outcome for outcome in outcomes(path) if isinstance(outcome, Failure)]
-    assert (bad.name, bad.reason) == ("many.zip/old/broken.zip", "is no zip archive, or the end of one is missing")
+    assert (bad.name, bad.reason) == ("many.zip/old/broken.zip", "is not a zip archive, or its end is missing")
     parts = [outcomes(path, part=part, parts=3) for part in range(3)]
     in_parts = [outcome.run.place for part in parts for outcome in part if isinstance(outcome, RunRows)]
     assert sorted(in_parts) == sorted(expected)

@@ -32,7 +32,7 @@ from frx_graph.autopilot.trial_decisions import decide_search
 from frx_graph.compiler import eager
 from frx_graph.compiler.plans import is_permitted, make_recorded_plan
 from frx_graph.compiler.rewrite_pipeline import RewrittenGraph
-from frx_graph.errors import LedgerError, TravelError, TrialError
+from frx_graph.errors import LedgerError, SerializationError, TrialError
 from frx_graph.ledger.database.opening import open_ledger
 from frx_graph.ledger.decision import Decision, Kind, make_process_author
 from frx_graph.ledger.location import make_missing_error, parse_location
@@ -285,7 +285,7 @@ def test_a_ledger_that_cannot_be_written_leaves_the_baseline_with_one_warning(
     file.write_bytes(b"no database at all" * 100)
     for side in ("-wal", "-shm"):
         file.with_name(file.name + side).unlink(missing_ok=True)
-    with pytest.warns(RuntimeWarning, match="could not look up what was promoted") as warned:
+    with pytest.warns(RuntimeWarning, match="could not look up promoted plans") as warned:
         assert applied(*model) == []
         torch._dynamo.reset()
         assert applied(*model) == []
@@ -633,7 +633,7 @@ def test_a_trial_that_cannot_be_made_leaves_the_baseline_with_one_warning(
     model, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(*_: Any, **__: Any) -> None:
-        raise TravelError("an operator of the script")
+        raise SerializationError("an operator of the script")
 
     monkeypatch.setattr("frx_graph.autopilot.search.try_graph", fails)
     with warnings.catch_warnings(record=True) as warned:
@@ -648,7 +648,7 @@ def test_a_trial_that_cannot_be_made_leaves_the_baseline_with_one_warning(
     said = [str(one.message) for one in warned if "frx" in str(one.message)]
     assert [one.partition(" (")[0] for one in said] == [
         "frx could not try a graph",
-        "frx could not look up what was promoted",
+        "frx could not look up promoted plans",
     ]
     assert "an operator of the script" in said[0]
 

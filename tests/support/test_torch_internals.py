@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -42,6 +43,37 @@ def named_paths(source: str) -> Iterator[str]:
             yield dotted(node)
 
 
+PUBLIC = {"_getframe", "_exit", "_fields", "_parameters", "_buffers"}
+"""Names of Python, and the tables of `nn.Module`, which have not changed since torch 0.1."""
+OWN_OR_OPERATORS = ("self.", "cls.", "torch.ops.", "_aten.")
+
+
+def is_stored_in_self(node: ast.Attribute) -> bool:
+    return isinstance(node.ctx, ast.Store) and dotted(node).startswith("self.")
+
+
+def foreign_attributes(source: str) -> Iterator[str]:
+    """Yield each private attribute that a module reads of something that it does not define."""
+    tree = ast.parse(source)
+    nodes = list(ast.walk(tree))
+    own = {n.name for n in nodes if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))}
+    own |= {n.attr for n in nodes if isinstance(n, ast.Attribute) and is_stored_in_self(n)}
+    own |= {n.target.id for n in nodes if isinstance(n, ast.AnnAssign) and isinstance(n.target, ast.Name)}
+    for node in nodes:
+        match node:
+            case ast.Attribute(attr=name) if dotted(node).startswith(OWN_OR_OPERATORS):
+                continue
+            case ast.Attribute(attr=name):
+                pass
+            case ast.Call(func=ast.Name("getattr" | "hasattr" | "setattr"), args=[of, ast.Constant(str(name)), *_]):
+                if f"{dotted(of)}.".startswith(OWN_OR_OPERATORS):
+                    continue
+            case _:
+                continue
+        if name.startswith("_") and not name.startswith("__") and name not in own | PUBLIC:
+            yield name
+
+
 def imported_for_type_checkers() -> set[str]:
     block = next(node for node in ast.parse(INTERNALS.read_text()).body if isinstance(node, ast.If))
     return {a.asname or a.name for node in block.body if isinstance(node, ast.ImportFrom) for a in node.names}
@@ -65,10 +97,41 @@ def test_public_paths_are_not(source: str) -> None:
     assert not any(map(is_private, named_paths(source)))
 
 
+@pytest.mark.parametrize(
+    "source",
+    [
+        "storage._cdata",
+        "tensor.untyped_storage()._cdata",
+        'getattr(node, "_dynamo_source", None)',
+        'hasattr(config, "_post_fusion_custom_pass")',
+    ],
+)
+def test_private_attributes_of_others_are_recognised(source: str) -> None:
+    assert list(foreign_attributes(source))
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["self._x", "torch.ops.aten._unsafe_view", "module._parameters", "node.__dict__", "other._x\ndef _x(self): ..."],
+)
+def test_own_and_public_attributes_are_not(source: str) -> None:
+    assert not list(foreign_attributes(source))
+
+
+def list_product_sources() -> dict[Path, str]:
+    files = (file for folder in ("frx_graph", "passes", "trials", "rules") for file in (ROOT / folder).rglob("*.py"))
+    return {file: file.read_text() for file in files}
+
+
 def test_only_one_product_file_names_private_torch() -> None:
-    files = [file for folder in ("frx_graph", "passes", "trials", "rules") for file in (ROOT / folder).rglob("*.py")]
-    naming = {file for file in files if any(map(is_private, named_paths(file.read_text())))}
-    assert naming == {INTERNALS}
+    sources = list_product_sources()
+    assert {file for file, source in sources.items() if any(map(is_private, named_paths(source)))} == {INTERNALS}
+
+
+def test_only_one_product_file_reads_private_attributes_of_others() -> None:
+    suspects = {f: s for f, s in list_product_sources().items() if f != INTERNALS and re.search(r"\._[a-z]|attr\(", s)}
+    foreign = {str(file): set(foreign_attributes(source)) for file, source in suspects.items()}
+    assert {file: names for file, names in foreign.items() if names} == {}
 
 
 def test_late_names_are_those_that_type_checkers_see_and_exist() -> None:

@@ -27,7 +27,7 @@ from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_conte
 
 from frx_graph import backend
 from frx_graph.capture.graph_signature import hash_graph
-from frx_graph.errors import TravelError
+from frx_graph.errors import SerializationError
 from frx_graph.serialization.arguments import decode_value, encode_value
 from frx_graph.serialization.torch_settings import apply_torch_settings, read_torch_settings
 from frx_graph.trial_worker.graph_file import LoadedGraph, read_graph, write_graph
@@ -540,20 +540,20 @@ def test_what_cannot_travel_is_refused_and_leaves_no_index(tmp_path: Path, name:
     build, reason = REFUSED[name]
     function, args = build()
     torch._dynamo.reset()
-    raised: list[TravelError] = []
+    raised: list[SerializationError] = []
 
     def write(dynamo: fx.GraphModule, inputs: Sequence[Any]) -> Any:
         try:
             write_graph(tmp_path, dynamo, inputs)
-        except TravelError as error:
+        except SerializationError as error:
             raised.append(error)
         return dynamo
 
     torch.compile(function, backend=write)(*args)
-    with pytest.raises(TravelError, match=reason):
+    with pytest.raises(SerializationError, match=reason):
         raise raised[0]
     assert not (tmp_path / "graph.json").exists()
-    with pytest.raises(TravelError, match="cannot be read"):
+    with pytest.raises(SerializationError, match="cannot be read"):
         read_graph(tmp_path)
 
 
@@ -570,14 +570,14 @@ def test_what_cannot_travel_is_refused_and_leaves_no_index(tmp_path: Path, name:
 def test_inputs_that_are_no_plain_tensors_are_refused(tmp_path: Path, value: Any, reason: str) -> None:
     graph = fx.Graph()
     graph.output((graph.placeholder("x"),))
-    with pytest.raises(TravelError, match=f"the input x: .*{reason}"):
+    with pytest.raises(SerializationError, match=f"the input x: .*{reason}"):
         write_graph(tmp_path, fx.GraphModule(nn.Module(), graph), [value])
     write_graph(tmp_path, fx.GraphModule(nn.Module(), graph), [torch.ones(3)])
 
 
 def test_dynamic_shapes_are_refused(tmp_path: Path) -> None:
     def write(dynamo: fx.GraphModule, inputs: Sequence[Any]) -> Any:
-        with pytest.raises(TravelError, match="dynamic shapes cannot be serialized"):
+        with pytest.raises(SerializationError, match="dynamic shapes cannot be serialized"):
             write_graph(tmp_path, dynamo, inputs)
         return dynamo
 
@@ -591,7 +591,7 @@ def test_a_configuration_with_code_in_it_is_refused(tmp_path: Path) -> None:
     with (
         torch._inductor.config.patch(post_grad_custom_pre_pass=test_dynamic_shapes_are_refused),
         pytest.raises(
-            TravelError, match=r"torch\._inductor\.config\.post_grad_custom_pre_pass: .* is not part of torch"
+            SerializationError, match=r"torch\._inductor\.config\.post_grad_custom_pre_pass: .* is not part of torch"
         ),
     ):
         write_graph(tmp_path, fx.GraphModule(nn.Module(), graph), [torch.ones(3)])
@@ -601,7 +601,7 @@ def test_a_disk_that_cannot_be_written_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     graph = fx.Graph()
     graph.output((graph.placeholder("x"),))
-    with pytest.raises(TravelError, match=r"cannot be written to .*file"):
+    with pytest.raises(SerializationError, match=r"cannot be written to .*file"):
         write_graph(tmp_path / "file", fx.GraphModule(nn.Module(), graph), [torch.ones(3)])
 
 
@@ -631,7 +631,7 @@ def test_a_file_that_is_not_ours_is_refused(tmp_path: Path, changed: dict[str, A
     assert read_graph(tmp_path).args[0].tolist() == [1, 1, 1]
     index = tmp_path / "graph.json"
     index.write_text(json.dumps(json.loads(index.read_text()) | changed))
-    with pytest.raises(TravelError, match=reason):
+    with pytest.raises(SerializationError, match=reason):
         read_graph(tmp_path)
 
 
@@ -647,7 +647,7 @@ def test_arguments_of_all_kinds_come_back(tmp_path: Path) -> None:
         back = decode_value(json.loads(json.dumps(encode_value(value))), {"x": node})
         assert (back, type(back), repr(back)) == (value, type(value), repr(value))
     for value in (object(), Doubled, torch.Generator(), torch.ones(1)):
-        with pytest.raises(TravelError):
+        with pytest.raises(SerializationError):
             encode_value(value)
 
 

@@ -24,7 +24,7 @@ from frx_graph import backend
 from frx_graph.autopilot import search
 from frx_graph.autopilot.proposals import propose_rewrites
 from frx_graph.compiler.plans import ALL_REWRITES, filter_by_risk
-from frx_graph.errors import TravelError
+from frx_graph.errors import SerializationError
 from frx_graph.ledger.decision import Decision
 from frx_graph.options import parse_backend_options
 from frx_graph.records import Candidate, Risk
@@ -123,7 +123,7 @@ def tried(model: tuple[nn.Module, Tensor], folder: Path, *, train: bool) -> Tria
     given = x.clone()
 
     def trial(dynamo: fx.GraphModule, inputs: Sequence[Any]) -> TrialRun:
-        with pytest.raises(TravelError, match="twice"):
+        with pytest.raises(SerializationError, match="twice"):
             write_graph(folder, dynamo, inputs)
         seen, nodes = state(), str(dynamo.graph)
         base = Load(GraphWorkload(str(folder)), train, "eager", seed=0)
@@ -243,7 +243,7 @@ def testseveral_ranks_is_not_left_alone_with_its_collectives(
     monkeypatch.setattr(search, "has_several_ranks", lambda: True)
 
     def refused(dynamo: fx.GraphModule, inputs: Sequence[Any]) -> None:
-        with pytest.raises(TravelError, match="twice"), contextlib.ExitStack() as stack:
+        with pytest.raises(SerializationError, match="twice"), contextlib.ExitStack() as stack:
             search._make_arms(tmp_path, dynamo, inputs, TrialPolicy(risk=Risk.HIGH), stack)
 
     in_its_compilation(model, refused)
@@ -251,7 +251,7 @@ def testseveral_ranks_is_not_left_alone_with_its_collectives(
 
 def test_inputs_that_cannot_be_copied_are_not_tried(tmp_path: Path) -> None:
     graph = fx.symbolic_trace(nn.ReLU())
-    with pytest.raises(TravelError, match="not a tensor"):
+    with pytest.raises(SerializationError, match="not a tensor"):
         hold_graph(tmp_path, graph, [3])
 
 
@@ -297,7 +297,7 @@ def test_the_autopilot_takes_what_cannot_travel_there(model, risk: Risk, monkeyp
         )
 
     def refused(dynamo: fx.GraphModule, inputs: Sequence[Any]) -> Any:
-        with pytest.raises(TravelError, match=r"twice.* risk LOW") as error:
+        with pytest.raises(SerializationError, match=r"twice.* risk LOW") as error:
             trying(dynamo, inputs)
         assert "MEDIUM" in error.value.hint
 

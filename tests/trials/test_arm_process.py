@@ -380,6 +380,7 @@ def test_stopping_twice_is_stopping_once(start) -> None:
     arm = start()
     arm.stop()
     arm.stop()
+    assert not psutil.pid_exists(arm.pid)
 
 
 def test_ctrl_c_while_it_is_stopped_waits_until_it_is(start, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,10 +37,10 @@ class FakeDevice:
         self._share = share
         self.ours: frozenset[int] | None = None
 
-    def throttling(self) -> ThrottleReading:
+    def read_throttling(self) -> ThrottleReading:
         return _next(self._readings)
 
-    def others_share(self, since_microseconds: int, ours: frozenset[int]) -> float | None:
+    def read_others_share(self, since_microseconds: int, ours: frozenset[int]) -> float | None:
         assert since_microseconds > 1_600_000_000_000_000
         self.ours = ours
         return self._share

@@ -174,7 +174,7 @@ def test_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
         def driver(self) -> str:
             return "570.1"
 
-        def state(self) -> DeviceState:
+        def read_state(self) -> DeviceState:
             return state
 
     monkeypatch.setattr(environment, "find_nvidia_device", lambda device: Known() if device.type == "cuda" else None)

@@ -23,8 +23,9 @@ def detect(source: CudaSource) -> Iterator[Occurrence]:
             if loop is None or not loop.innermost or loop.count == 1:
                 continue
             if event.condition.bounds and event.condition.thread and _covers_loop_body(kernel, loop.number, event):
-                said = f"`{event.condition.text}` says the same in each turn of the loop in line {loop.step.line}"
-                yield Occurrence(kernel.name, event.step.line, said)
+                place = f"the loop in line {loop.step.line}"
+                message = f"`{event.condition.text}` has the same value in every iteration of {place}"
+                yield Occurrence(kernel.name, event.step.line, message)
 
 
 def _covers_loop_body(kernel: Kernel, loop: int, branch: Branch) -> bool:

@@ -110,9 +110,11 @@ class FirstThreads:
             for thread, element in _iterate_elements(at, read, unit)
             if element in writers and (thread not in writers[element] or (atomic and len(writers[element]) > 1))
         ]
-        for one in written if met and not atomic else ():
-            if one.element == read.element and (own := self._get_world(_EARLY, block).list_places(one)):
-                met = [thread for thread in met if own[thread] != at[thread]]
+        if met and not atomic:
+            early = self._get_world(_EARLY, block)
+            for one in written:
+                if one.element == read.element and (own := early.list_places(one)):
+                    met = [thread for thread in met if own[thread] != at[thread]]
         return bool(met)
 
     def _get_world(self, late: frozenset[str], block: _TriedBlock) -> _World:

@@ -35,7 +35,7 @@ def detect(source: CudaSource) -> Iterator[Occurrence]:
 
 
 def _works(kernel: Kernel, branch: Branch, arm: int) -> bool:
-    """Return True if a branch does more than set a variable, which is no branch once compiled."""
+    """Return True if a branch does more than set a variable, which compilers turn into a select."""
     return any(
         (branch.number, arm) in event.step.arms and isinstance(event, (Access, Call, Loop, Product))
         for event in kernel.events

@@ -28,7 +28,7 @@ def count_results(path: Path) -> int:
         with path.open("rb") as file:
             size = path.stat().st_size
             if file.read(len(MAGIC)) != MAGIC:
-                raise EvidenceError(f"{path}: is no Nsight Compute report")
+                raise EvidenceError(f"{path}: is not an Nsight Compute report")
             _read_header(file, path, size)
             results = 0
             while (place := file.tell()) < size:

@@ -141,7 +141,7 @@ class BundleZip:
         if at < 0 or not (end[at:].startswith(b"PK\5\6") and end.endswith(b"\0\0")):
             at = end.rfind(b"PK\5\6")
         if at < 0 or len(end) - at < _END.size:
-            raise self._make_refusal("is no zip archive, or the end of one is missing")
+            raise self._make_refusal("is not a zip archive, or its end is missing")
         _, disk, other_disk, here, entries, length, offset, comment = _END.unpack_from(end, at)
         if end[max(0, at - _ZIP64_LOCATOR) :].startswith(b"PK\6\7") or 0xFFFFFFFF in (length, offset):
             raise self._make_refusal("is a zip64 archive, as of more than 2 GiB")
@@ -166,7 +166,7 @@ class BundleZip:
             raise self._make_refusal("a member has a name that no file can have")
         # The upper half is the mode if the archive was made on Unix; otherwise it is 0.
         if stat.S_IFMT(member.external_attr >> 16) not in (0, stat.S_IFREG, stat.S_IFDIR):
-            raise self._make_refusal(f"{name!r} is a link, or something else that is no file")
+            raise self._make_refusal(f"{name!r} is a link or another special file")
         if member.flag_bits & _ENCRYPTED:
             raise self._make_refusal(f"{name!r} is encrypted", "make the archive without a password")
         if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
@@ -215,7 +215,7 @@ def _open_archive(path: Path) -> IO[Any]:
     try:
         # Opening a fifo waits for a writer that may never come.
         if path.exists() and not path.is_file():
-            raise EvidenceError(f"{path}: is no regular file, expected the folder of a run or a zip of it")
+            raise EvidenceError(f"{path}: is not a regular file, expected the folder of a run or a zip of it")
         return path.open("rb")
     except FileNotFoundError:
         raise EvidenceError(f"{path}: no such file or folder") from None

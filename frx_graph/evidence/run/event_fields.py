@@ -47,6 +47,11 @@ KEYS = {
     "memory_total": "memory_total_bytes",
 }
 """Keys of a payload, for fields of an event with another name."""
+_PAYLOAD_KEYS = {
+    kind: tuple((field.name, KEYS.get(field.name, field.name)) for field in fields(kind))
+    for kind in {*_EVENTS.values(), events.LoaderMark}
+}
+"""Fields of each kind of event, with their keys in its payload."""
 
 
 class UnusableEventError(ValueError):
@@ -86,8 +91,7 @@ def parse_event(value: object) -> RunEvent | None:
                 return None
     if kind is None:
         return None
-    keys = ((field.name, KEYS.get(field.name, field.name)) for field in fields(kind))
-    found = {name: payload[key] for name, key in keys if key in payload}
+    found = {name: payload[key] for name, key in _PAYLOAD_KEYS[kind] if key in payload}
     found |= {"at_ns": line.timestamp_ns, "process": line.pid, "step": line.step_id, "duration_ns": line.duration_ns}
     if kind is events.ShapeSnapshot:
         found["tensors"] = _build_tensors(_validate_lenient(_Tensors, payload))

@@ -20,7 +20,9 @@ from frx_graph.support.torch_internals import (
     TorchDispatchMode,
     compile_fx,
     compile_fx_inner,
-    inductor_config,
+    get_post_fusion_pass,
+    has_post_fusion_pass,
+    use_post_fusion_pass,
 )
 
 _NO_CACHE = {"fx_graph_cache": False, "fx_graph_remote_cache": False, "triton.cudagraphs": False}
@@ -51,7 +53,7 @@ class ObservingBackend:
     """
 
     def __init__(self) -> None:
-        if not hasattr(inductor_config, "_post_fusion_custom_pass"):
+        if not has_post_fusion_pass():
             raise NotImplementedError("this version of torch does not let Inductor's schedule be read")
         self._recorder = CopyRecorder()
         self._recording = False
@@ -89,7 +91,7 @@ class ObservingBackend:
 
     def _compile(self, module: fx.GraphModule, examples: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
         compiled = _WatchedGraph(Phase.BACKWARD if kwargs.get("is_backward") else Phase.FORWARD)
-        users_pass = inductor_config._post_fusion_custom_pass
+        users_pass = get_post_fusion_pass()
 
         def read(groups: list[Any]) -> list[Any]:
             groups = users_pass(groups) if users_pass is not None else groups
@@ -98,7 +100,7 @@ class ObservingBackend:
             compiled.externs.update(found.externs)
             return groups
 
-        with inductor_config.patch(_post_fusion_custom_pass=read):
+        with use_post_fusion_pass(read):
             output = compile_fx_inner(module, examples, *args, **kwargs)
         # A graph without operators is not compiled and has neither source nor callable.
         if isinstance(output, CompiledFxGraph) and output.current_callable is not None:

@@ -33,6 +33,7 @@ from frx_graph.support.torch_internals import (
     OutputNode,
     SchedulerNode,
     V,
+    get_loop_body,
 )
 
 _MOVES = frozenset({"load", "store", "get_index"})
@@ -85,7 +86,7 @@ def _split_kernels(group: Any) -> Iterator[Sequence[Any]]:
 def _find_copy(
     node: Any, kernel: Sequence[Any], makers: Mapping[str, Any], phase: Phase
 ) -> Iterator[tuple[str, ObservedCopy]]:
-    body = node._body
+    body = get_loop_body(node)
     loads, stores = body.memory_usage[MemoryUsageType.LOAD], body.memory_usage[MemoryUsageType.STORE]
     if len(loads) != 1 or len(stores) != 1 or body.subblocks or not _is_only_moves(body):
         return

@@ -102,7 +102,7 @@ class NvidiaDevice:
             return None
         return found.decode() if isinstance(found, bytes) else str(found)
 
-    def state(self) -> DeviceState:
+    def read_state(self) -> DeviceState:
         """Takes about a dozen calls into the driver."""
         ask = self._ask
         power, limit = ask("nvmlDeviceGetPowerUsage"), ask("nvmlDeviceGetEnforcedPowerLimit")
@@ -117,11 +117,11 @@ class NvidiaDevice:
             clock_reasons=self._read_reasons(),
         )
 
-    def throttling(self) -> ThrottleReading:
+    def read_throttling(self) -> ThrottleReading:
         """Two calls into the driver."""
         return ThrottleReading(THROTTLING.intersection(self._read_reasons() or ()), self._read_counters())
 
-    def others_share(self, since_microseconds: int, ours: Collection[int]) -> float | None:
+    def read_others_share(self, since_microseconds: int, ours: Collection[int]) -> float | None:
         """Return the share of the device that processes other than this one and `ours` (process ids) have used since a
         moment (of `time.time()`).
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import enum
 import re
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -26,7 +25,7 @@ from frx_graph.evidence.kernel_name import normalize_kernel_name, strip_serial_n
 from frx_graph.evidence.onednn import Primitive, parse_log
 from frx_graph.measure.operators.copy_recorder import capture_onednn_log, drop_onednn_log
 from frx_graph.measure.operators.operator_events import convert_events, get_kineto_results, run_profiler
-from frx_graph.support.torch_internals import DeviceType
+from frx_graph.support.torch_internals import DeviceType, list_generated_modules
 
 _OPERATOR = re.compile(r"^\w+::\w+$")
 """Dynamo, Inductor and autograd mark their regions as operators, too: without a namespace, or with more than one."""
@@ -145,10 +144,8 @@ def count_loops() -> Iterator[Counter[str]]:
 
         return call
 
-    # Where nothing has imported Inductor, nothing has been generated.
-    cache = sys.modules.get("torch._inductor.codecache")
     with contextlib.ExitStack() as stack:
-        for module in () if cache is None else tuple(cache.PyCodeCache.modules):
+        for module in list_generated_modules():
             for name, loop in list(vars(module).items()):
                 if name.startswith("cpp_") and callable(loop):
                     stack.callback(setattr, module, name, loop)

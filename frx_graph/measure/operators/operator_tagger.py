@@ -22,7 +22,9 @@ from frx_graph.support.torch_internals import (
     OpOverload,
     TorchDispatchMode,
     get_autograd_node,
+    get_node_sequence_number,
     get_sequence_number,
+    get_storage_id,
     pytree,
 )
 
@@ -61,7 +63,7 @@ class OperatorTagger(TorchDispatchMode):
         self.calls: list[TaggedCall] = []
         self._recorder = recorder
         self._modules = modules
-        self._parameters = {p.untyped_storage()._cdata for p in parameters if p.layout is torch.strided}
+        self._parameters = {get_storage_id(p.untyped_storage()) for p in parameters if p.layout is torch.strided}
         self._sites = _SiteAttribution()
         self._last_clone: tuple[Tensor, TaggedCall] | None = None
         self._reshaped: dict[int, tuple[weakref.ref[Tensor], TaggedCall]] = {}
@@ -89,7 +91,7 @@ class OperatorTagger(TorchDispatchMode):
         return result
 
     def _is_parameter(self, tensor: Tensor) -> bool:
-        return tensor.layout is torch.strided and tensor.untyped_storage()._cdata in self._parameters
+        return tensor.layout is torch.strided and get_storage_id(tensor.untyped_storage()) in self._parameters
 
     def _find_reshaped_clone(self, call: TaggedCall, tensors: Sequence[Tensor]) -> TaggedCall | None:
         """Return the clone that `call` turns into a reshape, if any; also note the uses of the reshaped tensor."""
@@ -131,7 +133,11 @@ class _SiteAttribution:
                 return own, Phase.BACKWARD
         if node is not None:
             leaf = getattr(node, "variable", None)
-            site = self._by_leaf.get(id(leaf)) if leaf is not None else self._by_sequence.get(node._sequence_nr())
+            site = (
+                self._by_leaf.get(id(leaf))
+                if leaf is not None
+                else self._by_sequence.get(get_node_sequence_number(node))
+            )
             return site or UNKNOWN_SITE, Phase.BACKWARD
         return self._attribute_by_frame(tensors, modules), Phase.FORWARD
 

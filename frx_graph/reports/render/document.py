@@ -101,14 +101,12 @@ def to_json(document: object) -> Any:
 
 
 def _make_portable(value: Any) -> Any:
-    match value:
-        case str():
-            return value if value.isascii() else escape_surrogates(value)
-        case float():
-            return value if math.isfinite(value) else None
-        case dict():
-            return {_make_portable(key): _make_portable(item) for key, item in value.items()}
-        case list():
-            return [_make_portable(item) for item in value]
-        case _:
-            return value
+    # Large documents have many numbers and names: exact types take half the time of `match`.
+    kind = type(value)
+    if kind is str:
+        return value if value.isascii() else escape_surrogates(value)
+    if kind is float:
+        return value if math.isfinite(value) else None
+    if kind is dict:
+        return {_make_portable(key): _make_portable(item) for key, item in value.items()}
+    return [_make_portable(item) for item in value] if kind is list else value

@@ -45,7 +45,7 @@ class _Request(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _known_fields(cls, value: Any) -> Any:
+    def _refuse_unknown_fields(cls, value: Any) -> Any:
         # Report one error, even for two million unknown fields.
         if isinstance(value, dict) and (unknown := value.keys() - cls.model_fields.keys()):
             raise ValueError(f"there is no field {sorted(unknown)[0][:100]!r}")
@@ -128,7 +128,7 @@ class CompareSide(_Request):
     ncu_csv: Text | None = None
 
     @model_validator(mode="after")
-    def _something(self) -> CompareSide:
+    def _require_input(self) -> CompareSide:
         if self.cuda_source is None and self.ptx_text is None and self.ncu_csv is None:
             raise ValueError("one of cuda_source, ptx_text and ncu_csv is needed")
         return self
@@ -188,7 +188,7 @@ class ReconcileRequest(_Request):
     gpu_model: GpuName = None
 
     @model_validator(mode="after")
-    def _something(self) -> ReconcileRequest:
+    def _require_input(self) -> ReconcileRequest:
         if self.static is None and self.ptx is None and self.ncu is None and self.profiler is None:
             raise ValueError("one of static, ptx, ncu and profiler is needed")
         return self

@@ -12,7 +12,13 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true, sym_eq
 
 from frx_graph.capture.tracing_context import disable_guards
 from frx_graph.errors import RewriteError
-from frx_graph.support.torch_internals import FakeTensor, FakeTensorMode, enable_python_dispatcher, pytree
+from frx_graph.support.torch_internals import (
+    FakeTensor,
+    FakeTensorMode,
+    enable_python_dispatcher,
+    get_storage_id,
+    pytree,
+)
 
 
 def find_fake_mode(graph: fx.Graph) -> FakeTensorMode:
@@ -49,7 +55,7 @@ def call_op(graph: fx.Graph, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
 
 def identify_storage(value: Any) -> int | None:
     """Return what identifies the memory of a tensor; None for another value."""
-    return int(value.untyped_storage()._cdata) if isinstance(value, Tensor) else None
+    return get_storage_id(value.untyped_storage()) if isinstance(value, Tensor) else None
 
 
 def number_storages(storages: Iterable[int | None]) -> list[int | None]:

@@ -9,6 +9,7 @@ from frx_graph.facts.operator_families import MATRIX_PRODUCTS, WRITING_COPIES
 from frx_graph.facts.operator_overload import find_overload, is_random_call
 from frx_graph.passes.layouts.operator_layout import find_layout_operator
 from frx_graph.rules.layout_operator import LayoutRole
+from frx_graph.support.torch_internals import get_schema
 
 _TOLD_PLACES = frozenset(
     {"aten.as_strided", "aten.as_strided_", "aten.as_strided_copy", "aten.as_strided_scatter", "aten.set_"}
@@ -27,7 +28,7 @@ def requires_traced_strides(op: OpFacts) -> bool:
     if op.operator in WRITING_COPIES:
         return False
     overload = find_overload(op.target)
-    return overload is None or overload._schema.is_mutable or is_random_call(overload, op.args, op.kwargs)
+    return overload is None or get_schema(overload).is_mutable or is_random_call(overload, op.args, op.kwargs)
 
 
 def depends_on_strides(op: OpFacts) -> bool:

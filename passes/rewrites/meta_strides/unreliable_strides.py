@@ -21,7 +21,7 @@ from frx_graph.facts.size_hint import get_shape_hint, get_stride_hint
 from frx_graph.passes.layouts.dimension_map import compute_view_strides
 from frx_graph.passes.rewrites.layout.conversion import MEMORY_FORMATS
 from frx_graph.passes.rewrites.meta_strides.fake_values import has_fixed_sizes
-from frx_graph.support.torch_internals import OpOverload
+from frx_graph.support.torch_internals import OpOverload, get_schema
 
 OTHER_THAN_FAKE = frozenset(
     {
@@ -117,7 +117,7 @@ def fix_fake_strides(node: fx.Node, value: Any) -> Any:
 def is_view(node: fx.Node) -> bool:
     """Return True for operators whose schema aliases an operand: views and in-place operators."""
     target = node.target
-    return isinstance(target, OpOverload) and any(r.alias_info is not None for r in target._schema.returns)
+    return isinstance(target, OpOverload) and any(r.alias_info is not None for r in get_schema(target).returns)
 
 
 def shares_operand_memory(node: fx.Node) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from compared_layers import function, launch, measured, ncu, ptx, source
 
@@ -105,6 +107,29 @@ def test_registers_are_scored_by_whoever_knows_them() -> None:
     counted = compare(clean, measured(launch(registers_per_thread=128.0))).scorecard[0]
     assert (counted.winner, counted.score_b) == (Winner.A, 0.25)
     assert [(one.evidence_a, one.evidence_b) for one in counted.components] == [("ptxas", "ncu")]
+
+
+@pytest.mark.parametrize(
+    ("names", "share"),
+    [
+        (("NVIDIA GeForce RTX 4090",), 1.0),
+        (("NVIDIA H100 80GB HBM3",), 0.8),
+        # With an unknown one, or two kinds, the registers of most GPUs.
+        (("a GPU of next year",), 0.8),
+        (("NVIDIA GeForce RTX 4090", "NVIDIA H100 80GB HBM3"), 0.8),
+    ],
+)
+def test_registers_are_measured_by_what_fits_on_the_gpu(names: tuple[str, ...], share: float) -> None:
+    """All warps of a 4090 fit with 40 registers for each thread, those of an H100 with 32."""
+    capability = {"NVIDIA GeForce RTX 4090": "8.9", "NVIDIA H100 80GB HBM3": "9.0"}
+    launches = [
+        replace(
+            launch(registers_per_thread=40.0, name=name), device=str(i), compute_capability=capability.get(name, "99.0")
+        )
+        for i, name in enumerate(names)
+    ]
+    registers = compare(measured(*launches), measured(*launches)).scorecard[0]
+    assert registers.score_a == pytest.approx(share)
 
 
 def test_virtual_registers_score_nothing() -> None:

@@ -336,6 +336,20 @@ def test_banks_are_counted_thread_by_thread(text: str, found: bool) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("__shared__ float x[1024]; x[threadIdx.x * 32] = 0;", "32 elements of 4 bytes apart, 32 of a warp"),
+        ("extern __shared__ float x[]; x[threadIdx.x * n * 32] = 0;", "32*n elements of 4 bytes apart, at least 32 of"),
+        ("__shared__ T x[1024]; x[threadIdx.x * 32] = 0;", "32 elements apart, at least 16 of a warp"),
+    ],
+)
+def test_a_conflict_is_a_bound_where_the_distance_in_bytes_is_unknown(text: str, said: str) -> None:
+    source = parse_cuda(f"template <class T> __global__ void k(int n) {{ {text} }}", "k.cu")
+    (found,) = SOURCE_DETECTORS["possible_shared_memory_bank_conflict"](source)
+    assert said in found.seen
+
+
+@pytest.mark.parametrize(
     ("size", "launch", "found"),
     [
         ("T", "k<32><<<1, dim3(32, 8)>>>(0)", True),

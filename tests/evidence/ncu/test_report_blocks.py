@@ -32,7 +32,7 @@ def test_no_beginning_of_a_report_is_taken_for_a_whole_one(tmp_path: Path) -> No
         if size == len(MAGIC) + 4 + 2:
             assert count_results(path) == 0
         else:
-            with pytest.raises(EvidenceError, match="is no Nsight Compute report" if size < 4 else r"byte \d+: "):
+            with pytest.raises(EvidenceError, match="is not an Nsight Compute report" if size < 4 else r"byte \d+: "):
                 count_results(path)
 
 

@@ -131,7 +131,7 @@ def test_a_link_out_of_the_folder_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "run-1"
     (folder / "raw").mkdir(parents=True)
     (folder / "raw" / "trace.jsonl").symlink_to(tmp_path / "secret")
-    with pytest.raises(EvidenceError, match="is a link out of the bundle"), open_bundle(folder):
+    with pytest.raises(EvidenceError, match="links to a file outside the bundle"), open_bundle(folder):
         pass
 
 
@@ -140,7 +140,7 @@ def test_a_folder_that_is_a_link_out_is_refused(tmp_path: Path) -> None:
     (tmp_path / "raw" / "trace.jsonl").write_bytes(EVENTS)
     (tmp_path / "run-1").mkdir()
     (tmp_path / "run-1" / "raw").symlink_to(tmp_path / "raw")
-    with pytest.raises(EvidenceError, match="is a link out of the bundle"), open_bundle(tmp_path / "run-1"):
+    with pytest.raises(EvidenceError, match="links to a file outside the bundle"), open_bundle(tmp_path / "run-1"):
         pass
 
 
@@ -175,7 +175,7 @@ def test_a_folder_of_runs_says_which_is_the_latest(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     with pytest.raises(EvidenceError) as raised, open_bundle(tmp_path):
         pass
-    assert raised.value.message == f"{tmp_path}: is no run, but a folder of runs (3)"
+    assert raised.value.message == f"{tmp_path}: is a folder of 3 runs, not one run"
     assert raised.value.hint == f"the latest is {tmp_path / 'run-b'}"
 
 

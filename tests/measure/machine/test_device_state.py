@@ -83,16 +83,16 @@ def test_a_whole_state() -> None:
         nvmlDeviceGetEnforcedPowerLimit=700_000,
         nvmlDeviceGetUtilizationRates=SimpleNamespace(gpu=97, memory=12),
         nvmlDeviceGetCurrentClocksEventReasons=pynvml.nvmlClocksEventReasonSwPowerCap | HEAT,
-    ).state()
+    ).read_state()
     assert state == DeviceState(1755, 1980, 3201, 41, 123.45, 700.0, 97, ("SwPowerCap", "SwThermalSlowdown"))
 
 
 def test_what_is_not_supported_is_unknown() -> None:
     nothing = device()
-    assert nothing.state() == UNKNOWN
+    assert nothing.read_state() == UNKNOWN
     assert nothing.driver() is None
-    assert nothing.throttling() == ThrottleReading(frozenset(), {})
-    assert nothing.others_share(0, ()) is None
+    assert nothing.read_throttling() == ThrottleReading(frozenset(), {})
+    assert nothing.read_others_share(0, ()) is None
 
 
 def test_a_library_without_a_function() -> None:
@@ -102,16 +102,16 @@ def test_a_library_without_a_function() -> None:
     for name in [name for name in vars(old) if "EventReason" in name or "EVENT_REASON" in name]:
         delattr(old, name)
     found = NvidiaDevice(old, "handle")
-    assert found.state().clock_reasons == ("SwThermalSlowdown",)
-    assert found.state().power_watts is None
-    assert found.throttling().active == {"SwThermalSlowdown"}
+    assert found.read_state().clock_reasons == ("SwThermalSlowdown",)
+    assert found.read_state().power_watts is None
+    assert found.read_throttling().active == {"SwThermalSlowdown"}
 
 
 @pytest.mark.parametrize("reason", ["HwSlowdown", "SwThermalSlowdown", "HwThermalSlowdown", "HwPowerBrakeSlowdown"])
 def test_reasons_that_throttle(reason: str) -> None:
-    quiet = device(nvmlDeviceGetCurrentClocksEventReasons=IDLE).throttling()
+    quiet = device(nvmlDeviceGetCurrentClocksEventReasons=IDLE).read_throttling()
     mask = IDLE | getattr(pynvml, f"nvmlClocksThrottleReason{reason}")
-    slowed = device(nvmlDeviceGetCurrentClocksEventReasons=mask).throttling()
+    slowed = device(nvmlDeviceGetCurrentClocksEventReasons=mask).read_throttling()
     assert get_throttling_between(quiet, slowed) == get_throttling_between(slowed, quiet) == (reason,)
 
 
@@ -130,18 +130,18 @@ def test_reasons_that_throttle(reason: str) -> None:
 )
 def test_reasons_that_do_not(reason: str) -> None:
     seen = device(nvmlDeviceGetCurrentClocksEventReasons=getattr(pynvml, f"nvmlClocksThrottleReason{reason}"))
-    assert get_throttling_between(seen.throttling(), seen.throttling()) == ()
-    assert seen.state().clock_reasons == (() if reason == "None" else (reason,))
+    assert get_throttling_between(seen.read_throttling(), seen.read_throttling()) == ()
+    assert seen.read_state().clock_reasons == (() if reason == "None" else (reason,))
 
 
 def test_throttling_that_has_passed_is_counted() -> None:
-    before = device(nvmlDeviceGetFieldValues=fields(SW_THERM_SLOWDOWN=5, HW_THERM_SLOWDOWN=7)).throttling()
-    after = device(nvmlDeviceGetFieldValues=fields(SW_THERM_SLOWDOWN=6, HW_THERM_SLOWDOWN=7)).throttling()
+    before = device(nvmlDeviceGetFieldValues=fields(SW_THERM_SLOWDOWN=5, HW_THERM_SLOWDOWN=7)).read_throttling()
+    after = device(nvmlDeviceGetFieldValues=fields(SW_THERM_SLOWDOWN=6, HW_THERM_SLOWDOWN=7)).read_throttling()
     assert before.counters == {"SwThermalSlowdown": 5, "HwThermalSlowdown": 7}
     assert get_throttling_between(before, after) == ("SwThermalSlowdown",)
     assert get_throttling_between(after, after) == ()
     # A counter that could not be read before says nothing.
-    assert get_throttling_between(device().throttling(), after) == ()
+    assert get_throttling_between(device().read_throttling(), after) == ()
 
 
 def others(samples: Any, ours: tuple[int, ...] = (), running: Any = None) -> float | None:
@@ -150,7 +150,7 @@ def others(samples: Any, ours: tuple[int, ...] = (), running: Any = None) -> flo
         nvmlDeviceGetComputeRunningProcesses=mine if running is None else running,
         nvmlDeviceGetProcessUtilization=samples,
     )
-    return found.others_share(1000, ours)
+    return found.read_others_share(1000, ours)
 
 
 def sample(pid: int, percent: int, time_stamp: int = 2000) -> SimpleNamespace:
@@ -249,19 +249,19 @@ def test_a_real_device() -> None:
     found = find_nvidia_device(torch.device("cuda"))
     assert found is not None
     assert found.driver()
-    state = found.state()
+    state = found.read_state()
     assert state.sm_clock_mhz is not None
     assert 0 < state.sm_clock_mhz <= (state.sm_clock_limit_mhz or 10_000)
     assert state.temperature_celsius is not None
     assert 0 < state.temperature_celsius < 120
     assert state.clock_reasons is not None
     x = torch.ones(4096, 4096, device="cuda")
-    begin, since = found.throttling(), time.time_ns() // 1000
+    begin, since = found.read_throttling(), time.time_ns() // 1000
     for _ in range(50):
         x @ x
     torch.cuda.synchronize()
-    assert set(get_throttling_between(begin, found.throttling())) <= device_state.THROTTLING
-    share = found.others_share(since, ())
+    assert set(get_throttling_between(begin, found.read_throttling())) <= device_state.THROTTLING
+    share = found.read_others_share(since, ())
     assert share is None or 0 <= share <= 1
 
 

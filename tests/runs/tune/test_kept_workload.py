@@ -131,9 +131,7 @@ def test_blocks_of_a_program_that_stands_between_them(tmp_path):
         # It has stood meanwhile: 0.3 s would be 75 steps.
         assert len(living.steps) < seen + 60
     assert all(len(block.step_seconds) == 5 for block in blocks)
-    # No step lasts as long as the program stood.
     assert all(seconds >= 0.004 for block in blocks for seconds in block.step_seconds)
-    assert min(block.seconds for block in blocks) < 0.3
     assert blocks[0].samples == 40
 
 
