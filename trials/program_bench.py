@@ -89,7 +89,7 @@ class _RunError(Exception):
 def bench_programs(
     before: Path, after: Path, options: BenchOptions, *, gpus: Sequence[str], nvcc: Nvcc, progress: Progress
 ) -> BenchRun:
-    """Compile both, and run them if there are `gpus` (their names). Raises `EvidenceError` for a source that is no
+    """Compile both, and run them if there are `gpus` (their names). Raises `EvidenceError` for a source that is not a
     file, and a program that cannot be started."""
     folder = nvcc.temporary
     arch = options.arch or ("native" if gpus else None)

@@ -184,7 +184,7 @@ def get_storage_id(storage: torch.UntypedStorage) -> int:
 
 
 def is_view(tensor: Tensor) -> bool:
-    """Return True if autograd treats the tensor as a view of its base."""
+    """Return True if autograd treats the tensor as a view."""
     return tensor._is_view()
 
 
@@ -255,7 +255,7 @@ def get_default_store() -> Store:
 
 
 def get_dynamo_source(node: fx.Node) -> Any:
-    """Return where Dynamo found an input of its graph, or None."""
+    """Return where Dynamo found an input, or None."""
     return getattr(node, "_dynamo_source", None)
 
 

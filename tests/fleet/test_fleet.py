@@ -287,7 +287,7 @@ def test_a_file_url_is_a_path(recorded: Path) -> None:
         ("memory://nowhere", "there is nothing"),
         ("nosuchstore://bucket", "install its driver"),
         (".", "there is no run"),
-        ("bad.zip", "no run can be read: bad.zip: is no zip archive"),
+        ("bad.zip", "no run can be read: bad.zip: is not a zip archive"),
     ],
 )
 def test_where_there_is_no_run(

@@ -151,4 +151,4 @@ def test_launches_and_kernels_within_each_other_take_time_as_they_are_many(befor
             sys.settrace(tracer)
         return lines
 
-    assert count_lines(400) < 5 * count_lines(100)
+    assert count_lines(1_200) < 6 * count_lines(300)
