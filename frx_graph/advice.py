@@ -137,7 +137,7 @@ class Advice:
     target: str
     environment: Environment
     graphs: tuple[GraphSummary, ...]
-    """Empty if nothing could be captured: then no findings means nothing about the program."""
+    """Empty if nothing could be captured: then an absence of findings says nothing about the program."""
     findings: tuple[Finding, ...]
     """Best first."""
     refusals: tuple[Refusal, ...]

@@ -78,16 +78,16 @@ class _Session:
             return self._promoted.find(dynamo, example_inputs, options)
         except AgreementError as error:
             topic = "ranks"
-            said = f"the ranks do not agree on the promoted plan: {error}; all of them compile the graph as usual"
+            said = f"the ranks do not agree on the promoted plan: {error}; all compile the graph without rewrites"
         except (SerializationError, TrialError) as error:
             topic = "trial"
-            said = f"frx could not try a graph ({error}); it compiles this one, and others like it, as usual"
+            said = f"frx could not try a graph ({error}); it compiles this one, and others like it, without rewrites"
         except Exception as error:
             if type(error).__module__ == "pydantic_core._pydantic_core" and "KeyboardInterrupt" in str(error):
                 # Pydantic turns an interrupt while it builds a schema into an error that only names it.
                 raise KeyboardInterrupt from error
             topic = "ledger"
-            said = f"frx could not look up promoted plans ({error}); it compiles graphs as usual"
+            said = f"frx could not look up promoted plans ({error}); it compiles graphs without rewrites"
         self.warnings.warn(topic, f"{said}, and your program is unaffected")
         return None
 

@@ -114,7 +114,7 @@ def _check_inductor(mode: str | None, options: Mapping[str, Any]) -> None:
 
 def parse_backend_options(options: Mapping[str, Any] | None, mode: str | None) -> BackendOptions:
     """Return the options, each checked by itself, with `torch.compile(mode=...)` for the inner backend. Raises
-    `OptionError` for anything but a mapping, and for an unknown key."""
+    `OptionError` for options that are not a mapping, and for an unknown key."""
     if options is not None and not isinstance(options, Mapping):
         raise OptionError(f"options is a {type(options).__name__}, not a mapping", 'write options={"plan": "solved"}')
     given = dict(options or {})

@@ -129,7 +129,7 @@ def test_each_graph_is_analysed_under_its_own_inner_compiler(monkeypatch: pytest
     assert report.advice.environment.inner == "eager, aot_eager"
 
 
-def test_the_report_of_several_graphs_says_that_calls_are_not_counted() -> None:
+def test_report_of_several_graphs_mentions_uncounted_calls() -> None:
     _compiled(nn.Linear(3, 3))(torch.randn(2, 3))
     assert not any(refusal.subject == "calls per step" for refusal in frx_graph.report(measure=False).refusals)
     _compiled(nn.Conv1d(3, 3, 1))(torch.randn(2, 3, 4))
@@ -181,12 +181,12 @@ def test_both_modes_together_are_forwarded_to_inductor() -> None:
         ({"inner": "eager", "inner_mode": "max-autotune"}, "takes neither"),
     ],
 )
-def test_a_wrong_option_is_an_error_that_says_what_to_do(options: dict[str, Any], said: str) -> None:
+def test_wrong_option_error_gives_a_hint(options: dict[str, Any], said: str) -> None:
     with pytest.raises(Exception, match=said):
         torch.compile(Net(), backend="frx", options=options)(torch.randn(2, 4, 6, 6))
 
 
-def test_a_failure_of_ours_falls_back_with_one_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_internal_failure_falls_back_with_one_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("planted")
 
@@ -202,7 +202,7 @@ def test_a_failure_of_ours_falls_back_with_one_warning(monkeypatch: pytest.Monke
     assert "planted" in str(ours[0].message)
 
 
-def test_a_graph_that_cannot_be_traced_is_said_and_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_untraceable_graph_is_reported_and_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("planted")
 
@@ -271,9 +271,7 @@ def test_apply_mode_prints_nothing() -> None:
 @pytest.mark.parametrize("inner", ["eager", "inductor"])
 @pytest.mark.parametrize("plan", [None, "all"])
 @pytest.mark.parametrize("compiling", ["torch", "frx"])
-def test_a_checkpoint_counts_what_the_program_saves_and_nothing_of_ours(
-    inner: str, plan: str | None, compiling: str
-) -> None:
+def test_checkpoint_counts_only_tensors_the_program_saves(inner: str, plan: str | None, compiling: str) -> None:
     """The program is compiled in the first forward, and only there."""
     options = {"inner": inner} if plan is None else {"inner": inner, "plan": plan}
     model = nn.Sequential(nn.Conv2d(4, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 4, 3))

@@ -119,7 +119,7 @@ def test_flags_of_the_published_reference_are_all_listed() -> None:
 
 
 @pytest.mark.parametrize(("command", "flag", "here", "why"), FLAGS)
-def test_a_flag_is_taken_as_the_table_says(command: str, flag: str, here: str, why: str) -> None:
+def test_flag_is_accepted_as_the_table_states(command: str, flag: str, here: str, why: str) -> None:
     options = [option for option in load_command(command).params if isinstance(option, TyperOption)]
     taken = {name: option.name for option in options for name in (*option.opts, *option.secondary_opts)}
     if here == "refused":

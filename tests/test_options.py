@@ -107,7 +107,7 @@ def test_every_mode_of_inductor_is_one(mode: str | None) -> None:
     check_together(parse_backend_options({"inner_options": {"triton.cudagraphs": False, "max-autotune": True}}, mode))
 
 
-def test_options_that_are_no_mapping_are_refused() -> None:
+def test_non_mapping_options_are_refused() -> None:
     with pytest.raises(OptionError, match="options is a list, not a mapping"):
         frx_graph.compile(nn.Linear(2, 2), options=["plan"])  # type: ignore[arg-type]
 

@@ -42,7 +42,7 @@ def test_another_plan_has_another_hash(change: str) -> None:
     assert CHANGES[change].hash != PLAN.hash
 
 
-def test_how_a_process_numbers_and_predicts_is_no_part_of_a_plan() -> None:
+def test_graph_ids_and_predictions_are_not_part_of_a_plan() -> None:
     same = replace(FIRST, graph_id="7/1", predicted_seconds=2e-3)
     assert replace(PLAN, candidates=(same, SECOND)).hash == PLAN.hash
 
@@ -54,7 +54,7 @@ def test_the_hash_is_the_same_in_every_process() -> None:
     assert found.stdout.strip() == PLAN.hash
 
 
-def test_what_is_compiled_under_another_plan_is_not_found_in_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_graph_compiled_under_another_plan_is_not_found_in_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     def uuid(policy: str = "all", own_choice: bool = True) -> object:
         plan = plans.make_current_plan(policy)
         return inductor.InductorPlan(plan, own_choice, lambda _done: None, lambda _error: None).uuid()
@@ -82,7 +82,7 @@ print(json.dumps([name for name, file in ours.items() if file and os.path.realpa
 
 
 @pytest.mark.integration
-def test_what_rewrites_a_graph_is_part_of_the_codes_hash() -> None:
+def test_modules_that_rewrite_graphs_are_part_of_the_code_hash() -> None:
     """Trials compare, and reports tell: both change nothing of a graph."""
     found = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, check=True, timeout=240)
     (*_, answer) = found.stdout.splitlines()

@@ -38,33 +38,33 @@ def test_rewritten_programs_are_the_same_programs(part: int, data: st.DataObject
 @pytest.mark.parametrize("part", range(2))
 @settings(FEW_EXAMPLES, **_SETTINGS)
 @given(data=st.data())
-def test_so_are_those_whose_weights_are_frozen(part: int, data: st.DataObject) -> None:
+def test_rewritten_programs_with_frozen_weights_are_the_same(part: int, data: st.DataObject) -> None:
     _check(data.draw(programs(max_lines=8, part=7 + part)), FROZEN)
 
 
 @pytest.mark.integration
 @settings(FEW_EXAMPLES, **_SETTINGS)
 @given(program=programs(max_lines=8, part=10))
-def test_so_are_those_that_were_chosen_to_be_frozen(program: RandomProgram) -> None:
+def test_rewritten_programs_with_weights_chosen_to_be_frozen_are_the_same(program: RandomProgram) -> None:
     _check(program, CHOSEN)
 
 
 @pytest.mark.integration
 @settings(FEW_EXAMPLES, **_SETTINGS)
 @given(program=programs(max_lines=8, part=9))
-def test_so_are_those_whose_weights_are_stored_anew(program: RandomProgram) -> None:
+def test_rewritten_programs_with_prepacked_weights_are_the_same(program: RandomProgram) -> None:
     _check(program, STORED)
 
 
 @pytest.mark.integration
 @settings(FEW_EXAMPLES, **_SETTINGS)
 @given(program=programs(max_lines=8, part=11))
-def test_so_are_those_that_aot_eager_runs(program: RandomProgram) -> None:
+def test_rewritten_programs_under_aot_eager_are_the_same(program: RandomProgram) -> None:
     _check(program, "aot_eager")
 
 
 @pytest.mark.integration
 @settings(FEW_EXAMPLES, **_SETTINGS)
 @given(program=programs(max_lines=16, part=6))
-def test_so_are_those_that_inductor_compiles(program: RandomProgram) -> None:
+def test_rewritten_programs_under_inductor_are_the_same(program: RandomProgram) -> None:
     _check(program, "inductor")

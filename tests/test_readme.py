@@ -58,7 +58,7 @@ def test_files_that_are_mentioned_exist() -> None:
     list(zip(blocks("python"), [r"FRX\d{3}", r"FRX\d{3}", "no trial has proved"], strict=True)),
     ids=["backend", "advise", "compile"],
 )
-def test_program_runs_and_says_what_it_found(program: str, says: str, tmp_path: Path) -> None:
+def test_program_runs_and_reports_its_findings(program: str, says: str, tmp_path: Path) -> None:
     script = tmp_path / "program.py"
     script.write_text(program)
     ran = subprocess.run([sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True)

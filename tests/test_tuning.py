@@ -17,7 +17,7 @@ def without_variables(monkeypatch):
         monkeypatch.delenv(name)
 
 
-def test_without_variables_all_is_as_the_script_says():
+def test_without_variables_the_script_values_are_used():
     model = torch.nn.Conv2d(1, 1, 1)
     assert tuning.max_steps() is None
     assert tuning.batch_size(32) == 32
@@ -50,7 +50,7 @@ def test_without_workers_what_needs_them_is_left_out(monkeypatch):
 
 
 @pytest.mark.parametrize("given", ["", "-1", "x", "1.5", "²", "9" * 30])
-def test_what_is_no_number_counts_as_not_there(monkeypatch, given):
+def test_non_numeric_variables_are_ignored(monkeypatch, given):
     monkeypatch.setenv("FRX_BATCH_SIZE", given)
     monkeypatch.setenv("FRX_TUNE_MAX_STEPS", given)
     assert tuning.batch_size(32) == 32

@@ -238,7 +238,7 @@ def test_a_place_where_no_ledger_can_be_made(file: Path, no_trial: None) -> None
 
 
 @TROUBLES
-def test_frx_trial_says_so_before_it_tries(
+def test_frx_trial_reports_it_before_trying(
     file: Path, trouble: Trouble, said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("frx_graph.autopilot.target_trial.try_target", pytest.fail)

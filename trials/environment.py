@@ -44,7 +44,7 @@ def read_trial_setup(device: torch.device, variables: Mapping[str, str] | None =
         ),
         interop_threads=torch.get_num_interop_threads(),
         triton=_get_version("triton"),
-        driver=nvidia.driver() if nvidia is not None else None,
+        driver=nvidia.read_driver() if nvidia is not None else None,
         cuda=torch.version.cuda if on_gpu else None,
         cudnn=torch.backends.cudnn.version() if on_gpu else None,
         capability="{}.{}".format(*major_minor) if major_minor is not None else None,

@@ -216,14 +216,13 @@ def use_eager_paths() -> Iterator[None]:
     """
     with dynamo_config.patch(allow_rnn=True):
         table = getattr(dynamo_torch, "tracing_state_functions", None)
-        question = is_make_fx_tracing
         answers = table() if table is not None else {}
-        if question not in answers:
+        if is_make_fx_tracing not in answers:
             yield
             return
-        answer = answers[question]
-        answers[question] = False
+        answer = answers[is_make_fx_tracing]
+        answers[is_make_fx_tracing] = False
         try:
             yield
         finally:
-            answers[question] = answer
+            answers[is_make_fx_tracing] = answer

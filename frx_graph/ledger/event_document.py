@@ -134,7 +134,7 @@ def make_event_row(event: RecordedEvent) -> dict[str, object]:
 
 
 def export_lines(rows: Iterable[Mapping[str, object]]) -> Iterator[str]:
-    """Yield a JSON line for each row, oldest first. Raises LedgerError, with the number, for a row without an event."""
+    """Yield a JSON line for each row, oldest first. Raises LedgerError, with the number, for an invalid row."""
     for row in rows:
         try:
             event = read_event(str(row["document"]), str(row["hash"]))

@@ -70,7 +70,7 @@ def encode_value(value: Any) -> Any:
 
 
 def decode_value(written: Any, nodes: Mapping[str, fx.Node]) -> Any:
-    """Return the value that `encode_value` wrote; `nodes` are the graph's. Raises `SerializationError` otherwise."""
+    """Return the value that `encode_value` wrote; `nodes` are the graph's. Raises `SerializationError` for others."""
     if isinstance(written, list):
         return [decode_value(part, nodes) for part in written]
     if not isinstance(written, dict):

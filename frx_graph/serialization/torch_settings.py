@@ -112,7 +112,7 @@ def restore_configuration(then: Configuration) -> Iterator[None]:
         for name, changes in then.items():
             module = importlib.import_module(name)
             defaults = get_config_defaults(module)
-            restored = {name: copy.deepcopy(defaults[name]) for name in _find_changes(module)}
+            restored = {key: copy.deepcopy(defaults[key]) for key in _find_changes(module)}
             stack.enter_context(module.patch({**restored, **changes}))
         yield
 

@@ -179,7 +179,7 @@ def get_compile_stance() -> str:
 
 
 def get_storage_id(storage: torch.UntypedStorage) -> int:
-    """Return what identifies a storage while it lives."""
+    """Return an identifier of a storage, unique while it lives."""
     return int(storage._cdata)
 
 
@@ -260,9 +260,12 @@ def get_dynamo_source(node: fx.Node) -> Any:
 
 
 def copy_dynamo_source(node: fx.Node, copied: fx.Node) -> None:
-    """Give the copy of a node its source, by which Inductor finds weights."""
-    if (source := get_dynamo_source(node)) is not None:
-        copied._dynamo_source = source
+    """Give the copy of a node its source, by which AOTAutograd finds weights.
+
+    `DDPOptimizer` sets None for inputs, and AOTAutograd requires the attribute.
+    """
+    if hasattr(node, "_dynamo_source"):
+        copied._dynamo_source = node._dynamo_source
 
 
 def get_parameter_sources(module: fx.GraphModule) -> dict[str, Any] | None:
@@ -293,7 +296,7 @@ def get_metrics_log() -> Any:
 
 
 def get_frame_metrics(context: object) -> Mapping[str, Any] | None:
-    """Return what Dynamo has noted of the frame that it compiles, or None."""
+    """Return Dynamo's metrics of the frame that it compiles, or None."""
     return getattr(context, "_metrics", None)
 
 

@@ -88,12 +88,12 @@ def test_savings_are_shares_of_the_whole_step() -> None:
             assert found.bytes_per_step / whole == pytest.approx(found.saving.predicted_pct_max / 100.0)
 
 
-def test_a_graph_break_is_said() -> None:
+def test_graph_break_is_reported() -> None:
     report = frx_graph.advise(Block(4).eval(), (torch.randn(2, 6, 4),))
     assert any(refusal.subject == "graph break" for refusal in report.refusals)
 
 
-def test_what_a_higher_order_operator_does_inside_is_said_to_be_unknown() -> None:
+def test_contents_of_a_higher_order_operator_are_reported_as_unknown() -> None:
     def choose(x: Tensor) -> Tensor:
         return torch.cond(x.sum() > 0, lambda y: y.t().contiguous(), lambda y: y.t().contiguous() * 2, (x,))
 
@@ -151,7 +151,7 @@ def test_recurrent_layers_copy_what_eager_shows(kind: type[nn.RNNBase], train: b
 
 
 @pytest.mark.integration
-def test_the_backward_of_a_fused_recurrent_layer_is_said_to_be_unknown() -> None:
+def test_fused_recurrent_backward_is_reported_as_unknown() -> None:
     advice = frx_graph.advise(Recurrent(nn.LSTM), (torch.randn(12, 4, 16),), train=True, observe=True).advice
     assert advice.observed is not None
     forward = [_places(c for c in copies if c.phase is Phase.FORWARD) for copies in (advice.copies, advice.observed)]
@@ -250,7 +250,7 @@ class Checkpointed(nn.Module):
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
-def test_what_a_checkpoint_computes_again_is_observed_at_its_line_and_said_not_to_be_predicted(reentrant: bool) -> None:
+def test_checkpoint_recompute_is_observed_at_its_line_but_not_predicted(reentrant: bool) -> None:
     model = Checkpointed(reentrant=reentrant)
     advice = frx_graph.advise(model, (torch.randn(4, 8, 8),), train=True, observe=True).advice
     assert advice.observed is not None

@@ -163,7 +163,7 @@ def gpu_trace(path: Path, *, converts: bool) -> Path:
     return trace.write(path)
 
 
-def test_kernels_of_another_device_are_told_as_such(tmp_path: Path) -> None:
+def test_kernels_of_another_device_are_marked_as_such(tmp_path: Path) -> None:
     """On a processor whose oneDNN converts nothing there is no finding that they could belong to, which is said."""
     report = advise(Images(), IMAGES, evidence=[gpu_trace(tmp_path / "gpu.json", converts=True)])
     told = [text for finding in report.findings for text in observed(finding, "gpu.json") if "seen:" in text]
@@ -214,7 +214,7 @@ def test_a_file_is_read_once_however_its_path_is_spelled(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("content", [b"", b"hello"])
-def test_what_is_expected_is_what_is_read_here(tmp_path: Path, content: bytes) -> None:
+def test_error_names_the_supported_evidence(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "notes.txt"
     path.write_bytes(content)
     with pytest.raises(EvidenceError, match="oneDNN verbose log, or code that Inductor has written") as refused:
@@ -261,7 +261,7 @@ def test_the_log_of_a_run_confirms_what_onednn_converts(onednn_log: Path) -> Non
     assert ",reorder," in text.splitlines()[line - 1]
 
 
-def test_a_log_without_reorders_speaks_against_them(onednn_log: Path, tmp_path: Path) -> None:
+def test_log_without_reorders_contradicts_the_findings(onednn_log: Path, tmp_path: Path) -> None:
     """A run in which the convolution took plain operands as they are."""
     if ",reorder," not in onednn_log.read_text():
         pytest.skip("oneDNN converts nothing for this convolution on this processor")
@@ -346,7 +346,7 @@ def write(name: str, content: bytes) -> Callable[[Path], Path]:
         (write("notes.txt", b"hello"), "neither its name nor its content tells what it is"),
     ],
 )
-def test_what_cannot_be_read_is_an_error_before_the_model_runs(
+def test_unreadable_evidence_is_an_error_before_the_model_runs(
     tmp_path: Path, make: Callable[[Path], Path], message: str
 ) -> None:
     def never(x: Tensor) -> Tensor:

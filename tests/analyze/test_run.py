@@ -69,7 +69,7 @@ def test_a_run_that_waits(tmp_path: Path) -> None:
     assert {finding.layout_after for finding in found.run.layout_findings} == {"plain", "channels_last"}
 
 
-def test_documents_are_what_the_published_schema_says(tmp_path: Path) -> None:
+def test_document_matches_the_published_schema(tmp_path: Path) -> None:
     published = resources.files("frx_graph.reports").joinpath("frx_run_v1.schema.json").read_text(encoding="utf-8")
     validator = jsonschema.Draft202012Validator(json.loads(published))
     jsonschema.Draft202012Validator.check_schema(json.loads(published))
@@ -119,7 +119,7 @@ def test_a_bare_trace_gets_the_verdict_that_it_gets_alone(tmp_path: Path, waitin
     ]
 
 
-def test_events_come_before_a_trace_which_tells_of_devices(tmp_path: Path, waiting: Path) -> None:
+def test_events_precede_the_trace_and_the_trace_adds_device_data(tmp_path: Path, waiting: Path) -> None:
     run = WrittenRun()
     for _ in range(20):
         run.step(100, wait=1)
@@ -144,7 +144,7 @@ def with_three_traces(folder: Path) -> Path:
     return folder
 
 
-def test_of_several_traces_the_first_that_can_be_read_is(tmp_path: Path) -> None:
+def test_first_readable_trace_is_used(tmp_path: Path) -> None:
     folder = with_three_traces(waiting_run().write(tmp_path / "run"))
     found = result(folder)
     assert [source.path for source in found.sources if source.role == "trace"] == ["profiler/rank1.pt.trace.json.gz"]
@@ -236,7 +236,7 @@ def test_one_file_that_cannot_be_read_leaves_the_others(tmp_path: Path) -> None:
         analyze_bundle(folder)
 
 
-def test_what_the_record_lacks_is_told(tmp_path: Path) -> None:
+def test_gaps_in_the_record_are_reported(tmp_path: Path) -> None:
     run = waiting_run(5)
     run.event("warning_annotation", run.now, message="\x1b[31mfull\n", dropped=12)
     run.event("step_start", run.now)

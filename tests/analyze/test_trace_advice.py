@@ -135,7 +135,7 @@ def test_a_trace_of_kernels_only(tmp_path: Path) -> None:
     assert advice.totals.ops_scanned == 1
 
 
-def test_what_was_lost_is_said(tmp_path: Path) -> None:
+def test_lost_events_are_reported(tmp_path: Path) -> None:
     unlaunched = {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 1, "dur": 30}
     unfinished = operator("aten::mul", 1) | {"dur": -1}
     advice = analyze_trace(write(tmp_path / "t.json", operator("aten::add", 1), unlaunched, unfinished))

@@ -112,7 +112,7 @@ def trials_of(ledger: Ledger) -> list[Rewrites]:
 @pytest.mark.integration
 @pytest.mark.parametrize("ratios", RATIOS.values(), ids=RATIOS)
 @pytest.mark.parametrize(("end", "how"), [(interrupted, raising), (killed, kill)], ids=["raises", "SIGKILL"])
-def test_wherever_a_search_ends_what_is_proved_stands_and_the_rest_is_tried(
+def test_interrupted_search_keeps_proven_plans_and_tries_the_rest(
     tmp_path: Path,
     ratios: dict[Rewrites, float],
     end: Callable[[PretendedSearch, Subject], bool],
@@ -169,7 +169,7 @@ def test_a_ledger_that_fails_in_the_middle_leaves_the_rest_to_the_next_process(t
     assert following.tried == [("hoist_copy",), ("onednn_products",)]
 
 
-def test_a_search_whose_time_ended_is_not_taken_for_an_interrupted_one(tmp_path: Path) -> None:
+def test_search_that_timed_out_is_not_treated_as_interrupted(tmp_path: Path) -> None:
     place = parse_location(str(tmp_path / "ledger.sqlite3"))
     subject = Subject(place, SIGNATURE, HERE, POLICY)
     search = searching(RATIOS["none"])

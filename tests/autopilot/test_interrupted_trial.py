@@ -174,7 +174,7 @@ def test_a_program_goes_on_after_ctrl_c(started: Callable[..., subprocess.Popen[
     nothing_is_left(tmp_path)
 
 
-def test_an_interrupt_that_pydantic_makes_an_error_of_its_own_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupt_wrapped_by_pydantic_is_still_an_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object) -> None:
         raise SchemaError("Error building `literal` serializer:\n  KeyboardInterrupt: ")
 
@@ -218,7 +218,7 @@ except BaseException:
 """
 
 
-def test_who_handles_sigterm_goes_on_doing_so_and_others_end_by_it() -> None:
+def test_sigterm_handler_stays_and_the_default_still_ends_the_program() -> None:
     environment = {**os.environ, **extend_pythonpath()}
     ran = subprocess.run([sys.executable, "-c", HANDLED], capture_output=True, text=True, env=environment)
     assert (ran.returncode, ran.stdout) == (-signal.SIGTERM, "cleaned up\n"), ran.stderr

@@ -51,7 +51,7 @@ def test_nothing_is_promoted_after_a_decision_was_refused(world: PretendedSearch
     assert {one.candidates for one in world.recorded} == {(LAYOUT,)}
 
 
-def test_what_is_known_already_is_not_asked_for_again(world: PretendedSearch) -> None:
+def test_known_proposals_are_not_requested_again(world: PretendedSearch) -> None:
     world.ratios = {("hoist_copy",): 1.2, ("propagate_layout",): 1.3, ("hoist_copy", "propagate_layout"): 1.5}
     assert world.try_graph() == (HOIST, LAYOUT)
     # Hoisting comes first, and both together are all.
@@ -109,7 +109,7 @@ def test_a_way_to_compile_is_not_tried_together_with_rewrites(world: PretendedSe
     assert world.promoted == [("propagate_layout",), ("inner_choice",)]
 
 
-def test_what_was_proved_stays_proved_where_a_later_trial_cannot_be_run(world: PretendedSearch) -> None:
+def test_proven_plan_stays_if_a_later_trial_fails(world: PretendedSearch) -> None:
     world.ratios = {("propagate_layout",): 1.3}
     world.fails = ("hoist_copy",)
     with pytest.raises(TrialError, match="the baseline does not run"):
@@ -117,7 +117,7 @@ def test_what_was_proved_stays_proved_where_a_later_trial_cannot_be_run(world: P
     assert world.promoted == [("propagate_layout",)]
 
 
-def test_what_was_rejected_is_not_tried_again(world: PretendedSearch) -> None:
+def test_rejected_plan_is_not_tried_again(world: PretendedSearch) -> None:
     world.ratios = {("propagate_layout",): 1.3, ("hoist_copy",): 1.1}
     together = make_recorded_plan((HOIST, LAYOUT)).hash
     assert world.try_graph(rejected=frozenset({make_recorded_plan((LAYOUT,)).hash, together})) == (HOIST,)
@@ -152,7 +152,7 @@ def test_what_there_was_no_time_for_is_not_rejected_with_what_there_was(world: P
     assert last == {make_recorded_plan((LAYOUT,)).hash: Kind.REJECTED, make_recorded_plan(()).hash: Kind.INCONCLUSIVE}
 
 
-def test_a_program_that_does_not_run_is_no_matter_of_time(world: PretendedSearch) -> None:
+def test_failing_program_raises_and_is_not_recorded(world: PretendedSearch) -> None:
     world.ratios = {("propagate_layout",): 1.3}
     world.fails = ("propagate_layout",)
     with pytest.raises(TrialError, match="does not run"):

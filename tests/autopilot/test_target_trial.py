@@ -64,7 +64,7 @@ def test_the_one_graph_gets_its_decision_and_a_ledger_takes_it(tmp_path: Path, o
 
 
 @pytest.mark.parametrize("outcome", Outcome)
-def test_a_trial_of_several_graphs_decides_about_none_of_them(tmp_path: Path, outcome: Outcome) -> None:
+def test_trial_of_several_graphs_decides_none_of_them(tmp_path: Path, outcome: Outcome) -> None:
     several = tried(outcome, GRAPHS)
     assert not several.promotes
     found = make_decisions(several, TrialPolicy(), DOCUMENT, make_process_author("frx trial"))
@@ -116,7 +116,7 @@ def test_a_layout_is_one_decision_forward_and_backward(asked) -> None:
     assert asked == [("propagate_layout", "backward_layout"), ("onednn_products",)]
 
 
-def test_what_is_known_already_is_not_asked_for(asked) -> None:
+def test_known_proposals_are_not_requested(asked) -> None:
     only = (MadeGraph("1" * 16, (FORWARD, BACKWARD)),)
     assert alone("propagate_layout", only) == only
     assert asked == []
@@ -139,13 +139,13 @@ def test_a_way_to_compile_is_about_all_graphs(asked) -> None:
         ("hoist_copy", (), "measured times favour no rewrite"),
     ],
 )
-def test_a_rewrite_that_nothing_speaks_for(name: str, graphs: tuple[MadeGraph, ...], hint: str) -> None:
+def test_rewrite_without_a_candidate_is_refused(name: str, graphs: tuple[MadeGraph, ...], hint: str) -> None:
     with pytest.raises(OptionError, match=hint):
         alone(name, graphs)
 
 
 @pytest.mark.parametrize("name", ["freezing", "onednn_products"])
-def test_what_the_policy_does_not_allow_is_not_tried_alone_either(asked, name: str) -> None:
+def test_candidate_above_the_allowed_risk_is_not_tried_alone(asked, name: str) -> None:
     freezing = Candidate("inner_choice", "", (), ("freezing",))
     graphs = (replace(GRAPHS[0], untried=(freezing,)), GRAPHS[1])
     with pytest.raises(OptionError, match=rf"candidate '{name}' is of a higher risk .*risk is LOW: raise it"):

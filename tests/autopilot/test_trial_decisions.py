@@ -80,7 +80,7 @@ def test_the_first_line_of_an_error_ends_at_any_break() -> None:
         assert summarize_error(ValueError(f"first{line_break}second")) == "ValueError: first"
 
 
-def test_a_trial_of_several_plans_together_decides_about_none_of_them() -> None:
+def test_trial_of_several_plans_decides_none_of_them() -> None:
     faster = Verdict(Outcome.PROMOTE, "10 % faster", None, early=False)
     assert [one.kind for one in decided(faster, here())] == [Kind.PROPOSED, Kind.TRIED, Kind.PROMOTED]
     found = decided(faster, here(), others=1)

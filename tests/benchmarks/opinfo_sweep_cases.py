@@ -48,16 +48,14 @@ def test_a_sample_keeps_the_strides_of_its_operands() -> None:
     assert result.shape == (2, 2, 5, 4)
 
 
-def test_what_is_wrong_fails_and_is_printed(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wrong_result_fails_and_is_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     wrong = Verdict(Outcome.WRONG, ("value of output 0 in step 0",))
     monkeypatch.setattr(opinfo_sweep, "check_sample", lambda *_: wrong)
     assert main(["--only", "nn.functional.softplus", "--samples", "1"]) == 1
     assert "WRONG: nn.functional.softplus: value of output 0 in step 0" in capsys.readouterr().out
 
 
-def test_samples_that_cannot_be_drawn_are_said() -> None:
+def test_samples_that_cannot_be_drawn_are_reported() -> None:
     def broken() -> list[OperatorSample]:
         raise RuntimeError("no library")
 

@@ -141,7 +141,7 @@ def test_a_step_that_copies_otherwise_unwatched_breaks_the_bounds() -> None:
         ([finding("FRX003"), finding("FRX002", COPY), finding("FRX007", WEIGHT)], 0),
     ],
 )
-def test_every_predicted_copy_stands_in_one_finding_of_its_rule(findings: list[Finding], count: int) -> None:
+def test_every_predicted_copy_is_in_one_finding_of_its_rule(findings: list[Finding], count: int) -> None:
     assert unlisted([COPY, WEIGHT], findings) == count
 
 

@@ -68,7 +68,7 @@ def test_each_graph_is_kept_under_the_signature_that_the_autopilot_has_for_it(
     assert [value.shape[0] for value in graph.args if value.dim() == 4] == [2]
 
 
-def test_what_does_not_run_says_so(fresh: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failing_case_reports_its_error(fresh: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: Any, **__: Any) -> None:
         raise SerializationError("an operator of the script")
 
@@ -102,7 +102,7 @@ def job(limit_seconds: float = 600.0) -> Job:
     return Job("resnet18", False, 1, "cpu", Inner.EAGER, TrialPolicy(), limit_seconds)
 
 
-def test_what_the_process_has_found_is_read(program: Callable[[str], None]) -> None:
+def test_results_of_the_process_are_read(program: Callable[[str], None]) -> None:
     program(f"found.write_text({Found(graphs=GRAPH, warned=('frx: no',), error=None).model_dump_json()!r})")
     case = measure(job(), lambda _: None)
     assert (case.title, case.problems, case.failed) == ("resnet18, batch 1", ("frx: no",), False)

@@ -133,7 +133,7 @@ def test_a_trial_that_was_cut_short_is_not_complete() -> None:
     assert not measured(document_of(verdict="inconclusive", quads=0, stats=False)).complete
 
 
-def test_what_a_gate_has_ended_has_failed() -> None:
+def test_trial_ended_by_a_gate_has_failed() -> None:
     assert measured(document_of(verdict="reject", quads=0, stats=False)).failed
     assert not measured(document_of(verdict="reject", ratio=0.9)).failed
 
@@ -168,7 +168,7 @@ def test_a_promotion_that_is_not_applied_is_a_problem() -> None:
     assert found.problem is None
 
 
-def test_a_graph_that_nothing_speaks_for_says_so() -> None:
+def test_graph_without_a_proposed_rewrite_reports_why() -> None:
     (found,) = read_graphs([decided(Kind.PROPOSED, FIRST), decided(Kind.REJECTED, FIRST)], {SIGNATURE: None})
     assert found.problem == "measured times speak for no rewrite"
 
@@ -216,7 +216,7 @@ def test_a_candidate_like_the_baseline_needs_no_further_trial() -> None:
     assert graph(tried(FIRST, seen(1.021, Outcome.INCONCLUSIVE))).needs_duel
 
 
-def test_it_is_broken_only_where_the_whole_interval_says_so() -> None:
+def test_promise_is_broken_only_if_the_whole_interval_contradicts_it() -> None:
     slower = graph(tried(FIRST, seen(1.3, Outcome.INCONCLUSIVE)))
     assert replace(slower, duel=seen(1.3, low=1.1)).holds is False
     assert replace(slower, duel=seen(1.3, low=1.0)).holds is None
@@ -225,7 +225,7 @@ def test_it_is_broken_only_where_the_whole_interval_says_so() -> None:
     assert replace(slower, duel=seen(1.3, Outcome.INCONCLUSIVE, complete=False)).over_best is None
 
 
-def test_a_graph_of_which_no_candidate_was_measured_says_nothing() -> None:
+def test_graph_without_measured_candidates_is_not_compared() -> None:
     cut = tried(FIRST, seen(1.3, Outcome.INCONCLUSIVE, complete=False))
     failed = tried(SECOND, seen(None, Outcome.REJECT))
     assert graph(cut, failed).over_best is None
@@ -250,7 +250,7 @@ def test_replicated_is_what_is_again_above_the_minimum(again: Measured | None, e
     assert tried(FIRST, seen(1.3), again=again).replicated(0.03) is expected
 
 
-def test_what_was_not_promoted_is_not_replicated() -> None:
+def test_unpromoted_trial_is_not_replicated() -> None:
     assert tried(FIRST, seen(1.3, Outcome.INCONCLUSIVE), again=seen(1.3)).replicated(0.03) is None
 
 
@@ -294,7 +294,7 @@ def test_nineteen_of_twenty_promotions_have_to_hold(good: int, holds: bool) -> N
     assert verdicts(cases, figures)[0].holds is holds
 
 
-def test_what_could_not_be_measured_again_counts_neither_way() -> None:
+def test_failed_remeasurement_counts_neither_way() -> None:
     cut = seen(1.0, Outcome.INCONCLUSIVE, complete=False)
     trials = [tried(FIRST, seen(1.3), again=seen(1.3)), tried(SECOND, seen(1.3), again=cut)]
     cases = [CaseResult("x", (graph(*trials, final=FIRST),), 1.0)]
@@ -350,7 +350,7 @@ def test_a_run_goes_on_where_it_ended(tmp_path: Path, how: dict[str, object]) ->
         measured_before(file, {**how, "inner": "eager"})
 
 
-def test_what_is_known_is_not_run_again() -> None:
+def test_known_results_are_not_run_again() -> None:
     given = parsed(["--models", "resnet18,unet_plain", "--train"])[1]
     planned = jobs(given, POLICY)
     assert [job.title for job in planned] == [
@@ -376,7 +376,7 @@ def test_what_is_known_is_not_run_again() -> None:
 @pytest.mark.parametrize(
     "arguments", [["--models", "resnet19"], ["--resume"], ["--policy", "/nowhere.yaml"]], ids=lambda given: given[0]
 )
-def test_what_cannot_be_run_is_said_at_once(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_arguments_are_refused_before_measuring(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(autopilot, "measure", _must_not_run)
     with pytest.raises(SystemExit) as stopped:
         autopilot.main(arguments)

@@ -59,7 +59,7 @@ def _not_json(_path: Path) -> Report:
         (_not_json, "ValueError in "),
     ],
 )
-def test_what_fails_is_found(monkeypatch: pytest.MonkeyPatch, report: Callable[[Path], Report], what: str) -> None:
+def test_failures_are_found(monkeypatch: pytest.MonkeyPatch, report: Callable[[Path], Report], what: str) -> None:
     monkeypatch.setattr(fuzz_parsers, "PARSERS", {"planted": _planted(report)})
     outcome = fuzzed("planted", [b"{ a }", b"b { }"], 3, 5, (0.3, 60.0))
     (found, numbers), *others = outcome.failures.items()

@@ -71,7 +71,7 @@ def test_a_wrong_program_is_printed_cut_down(
     assert len(printed.splitlines()) < len(random_program(3).source.splitlines()) + 4
 
 
-def test_a_run_that_is_ended_early_says_what_it_found(
+def test_terminated_run_reports_what_it_found(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A worker that never ends has told of one wrong program when the run gets SIGTERM."""
@@ -119,5 +119,5 @@ def test_a_process_that_dies_costs_one_program(monkeypatch: pytest.MonkeyPatch, 
     assert document["outcomes"] == {"ok": 3}
 
 
-def test_the_kind_of_what_raises_is_what_it_says() -> None:
+def test_kind_of_a_raised_fault_is_its_message() -> None:
     assert kind_of_fault(Verdict(Outcome.WRONG, ("raises", "RuntimeError: boom\nmore"))) == "RuntimeError: boom"

@@ -10,7 +10,7 @@ def test_rows_that_hold_are_counted_and_the_exit_status_is_good(capsys: pytest.C
     assert "of 2 rows that claim to hold here 0 are contradicted; of 0 others 0 hold too" in capsys.readouterr().out
 
 
-def test_a_row_that_does_not_hold_is_told_apart_by_what_it_claims() -> None:
+def test_contradicted_rows_are_split_by_whether_they_claim_the_device() -> None:
     right = load_layout_operators()["aten.roll"]
     wrong = right.model_copy(update={"keeps": "any"})
     elsewhere = wrong.model_copy(update={"devices": frozenset({"cuda"})})

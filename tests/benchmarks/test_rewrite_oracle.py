@@ -111,7 +111,7 @@ def test_a_rewrite_that_changes_nothing_passes(program: RandomProgram, monkeypat
         (PROGRAM, _fails, "a rewrite failed: RuntimeError: planted"),
     ],
 )
-def test_what_is_planted_is_caught(
+def test_planted_fault_is_caught(
     program: RandomProgram, change: Change, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant(monkeypatch, change)
@@ -194,7 +194,7 @@ def test_a_weight_that_was_kept_from_the_first_step_is_caught(monkeypatch: pytes
     assert all("step 1" in problem for problem in verdict.problems)
 
 
-def test_what_the_baseline_gets_wrong_is_not_ours() -> None:
+def test_fault_of_the_baseline_is_not_attributed_to_frx() -> None:
     program = RandomProgram(
         ("torch.randn(n, 1, 4, 5, dtype=torch.float32).requires_grad_()",),
         (),
@@ -205,7 +205,7 @@ def test_what_the_baseline_gets_wrong_is_not_ours() -> None:
     assert check_program(program).outcome in (Outcome.BASELINE, Outcome.IDLE, Outcome.OK)
 
 
-def test_a_fake_that_predicts_other_strides_is_no_excuse() -> None:
+def test_fake_with_wrong_strides_is_refused_and_the_program_still_passes() -> None:
     """Beside a dropout that nobody reads."""
     padded = RandomProgram(
         inputs=("torch.randn(1, 4, 6, 6).to(memory_format=torch.channels_last)",),
@@ -220,7 +220,7 @@ def test_a_fake_that_predicts_other_strides_is_no_excuse() -> None:
     assert any("has other strides" in refusal for refusal in verdict.refusals)
 
 
-def test_what_rounding_alone_can_do_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_differences_from_rounding_prove_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """A step function of sums that are zero but for rounding: another order of summation decides."""
     program = RandomProgram(
         ("torch.randn(n, 8, dtype=torch.float32)",),
@@ -291,7 +291,7 @@ def _other_sums(graph: fx.Graph) -> None:
         node.replace_input_with(node.args[0], turned)
 
 
-def test_a_program_that_eager_cannot_run_says_nothing() -> None:
+def test_program_that_fails_in_eager_has_outcome_eager() -> None:
     verdict = check_program(replace(PROGRAM, lines=("v1 = i0.view(7)", "v2 = i0")))
     assert verdict.outcome is Outcome.EAGER
 
@@ -333,13 +333,13 @@ WRONG_WEIGHT_GRADIENT = RandomProgram(
 """That of a grouped convolution in float64 whose image is one column wide."""
 
 
-def test_what_torch_computes_wrongly_by_strides_says_nothing() -> None:
+def test_stride_bug_in_torch_has_outcome_eager() -> None:
     verdict = check_program(WRONG_WEIGHT_GRADIENT)
     assert verdict.outcome is Outcome.EAGER
     assert "convolution_backward" in verdict.problems[0]
 
 
-def test_what_reads_by_strides_that_nobody_knows_is_as_wrong_as_in_eager() -> None:
+def test_reads_with_unknown_strides_match_eager_even_if_wrong() -> None:
     verdict = check_program(WRONG_IN_EAGER)
     assert verdict.outcome in (Outcome.OK, Outcome.REFUSED)
     assert any("strides were uncertain from the first" in refusal for refusal in verdict.refusals)
@@ -349,7 +349,7 @@ def test_only_the_strides_that_torch_computes_wrongly_by_do() -> None:
     assert check_program(replace(WRONG_IN_EAGER, model_channels_last=False)).outcome is Outcome.OK
 
 
-def test_a_fault_of_torch_hides_none_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torch_fault_does_not_hide_an_frx_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch, _other_values)
     assert check_program(WRONG_IN_EAGER).outcome is Outcome.WRONG
 
@@ -383,7 +383,7 @@ def test_prepacked_weights_without_visible_strides_pass() -> None:
         assert (verdict.outcome, verdict.applied["preconvert_weights"]) == (Outcome.OK, 2)
 
 
-def test_what_aotautograd_compiles_for_nobody_is_no_fault() -> None:
+def test_data_dependent_graph_is_refused_and_not_a_fault() -> None:
     cut_by_a_value = replace(
         PROGRAM,
         inputs=("torch.randn(n, 3, dtype=torch.float32)", "torch.tensor(1)"),
@@ -397,7 +397,7 @@ def test_what_aotautograd_compiles_for_nobody_is_no_fault() -> None:
     assert "DataDependentOutputException" in reason
 
 
-def test_what_fails_beside_a_graph_that_compiles_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failure_beside_a_compiled_graph_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def breaks(_graph: fx.Graph) -> None:
         raise ValueError("planted")
 

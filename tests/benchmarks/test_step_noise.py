@@ -47,7 +47,7 @@ def test_the_committed_recording_is_of_a_noisy_machine() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"seconds": 3}', '{"seconds": ["a"]}', '{"seconds": [1, 2]}'])
-def test_what_is_no_recording_is_refused(tmp_path: Path, text: str) -> None:
+def test_file_without_a_recording_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "trace.json"
     path.write_text(text)
     with pytest.raises(EvidenceError, match="--record FILE"):

@@ -62,7 +62,7 @@ def test_a_ratio_is_of_what_ran_in_the_same_round():
     assert found.low < 2 < found.high
 
 
-def test_the_interval_of_a_ratio_holds_the_truth_as_often_as_it_says():
+def test_ratio_interval_covers_the_truth_at_its_nominal_rate():
     made = np.random.default_rng(0)
     held = 0
     for _ in range(2000):

@@ -64,7 +64,7 @@ def test_arms_that_are_wrong_or_fail_are_reported_and_the_others_measured() -> N
     assert failed.error == "NotImplementedError: not here"
 
 
-def test_a_wrong_reference_is_no_reference() -> None:
+def test_wrong_reference_is_not_used() -> None:
     result = measure(CASE, (Arm("wrong", Kind.REFERENCE, doubling), EAGER_ARMS[1]), SETTINGS)
     assert [(arm.arm, arm.error, arm.seconds) for arm in result.arms] == [("wrong", "wrong output 0", ())]
 
@@ -104,7 +104,7 @@ def test_a_network_that_cannot_be_checked_is_reported() -> None:
     assert only.error.startswith("ValueError: two equal steps in plain eager differ")
 
 
-def test_what_does_not_train_is_left_out_of_training() -> None:
+def test_inference_only_arm_is_left_out_of_training() -> None:
     arms = (EAGER_ARMS[0], Arm("frozen", Kind.VARIANT, EAGER_ARMS[0].compile, frozen=True))
     assert [arm.arm for arm in measure(CASE, arms, SETTINGS).arms] == ["eager"]
 

@@ -85,7 +85,7 @@ class Wrong(nn.Module):
         ("new gradient", "gradient of unused: not expected"),
     ],
 )
-def test_what_an_arm_does_wrong_is_named(what: str, said: str) -> None:
+def test_difference_of_an_arm_is_named(what: str, said: str) -> None:
     network = build(CASE, CPU)
     expected = Expected.of(network, True)
     made = outcome(Wrong(network[0], what), network, True)

@@ -53,7 +53,7 @@ def test_the_best_arm_counts() -> None:
     assert case().frx_over_variants == pytest.approx(1.2 / 1.1)
 
 
-def test_a_broken_arm_is_no_best_arm() -> None:
+def test_broken_arm_is_not_the_best_arm() -> None:
     broken = ArmResult("frx eager", Kind.FRX, error="wrong output 0")
     assert replace(case(frx=None), arms=(*case(frx=None).arms, broken)).frx_speed is None
 
@@ -152,7 +152,7 @@ def test_the_tables_fit_into_80_columns_and_hold_the_figures() -> None:
     assert "1 cases left out for lack of time, from vit_small, training" in text
 
 
-def test_a_broken_arm_says_why() -> None:
+def test_broken_arm_reports_why() -> None:
     broken = ArmResult("frx eager", Kind.FRX, error="wrong output 0")
     text = printed([replace(case(), arms=(*case().arms, broken))])
     assert "broken" in text

@@ -107,7 +107,7 @@ def test_every_round_runs_every_arm_once(count: int, number: int) -> None:
 
 
 @given(st.integers(1, 6))
-def test_every_arm_stands_everywhere_equally_often(count: int) -> None:
+def test_every_arm_takes_every_position_equally_often(count: int) -> None:
     arms = [str(index) for index in range(count)]
     places = Counter((arm, place) for n in range(2 * count) for place, arm in enumerate(round_order(arms, n)))
     assert set(places.values()) == {2}

@@ -160,7 +160,7 @@ def test_a_backend_that_raises_is_wrong() -> None:
 
 
 @pytest.mark.integration
-def test_what_the_inner_compiler_does_as_wrongly_is_not_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fault_shared_with_the_inner_compiler_is_not_attributed_to_frx(monkeypatch: pytest.MonkeyPatch) -> None:
     backend = stub(in_channels_last)
     monkeypatch.setattr(zoo_matrix_case, "backend_alone", lambda _inner: backend)
     assert check(CASE, Reference.of(CASE), backend=backend).outcome is Outcome.BASELINE
@@ -195,7 +195,7 @@ def test_every_combination_is_a_case_and_those_of_one_reference_follow_each_othe
     assert sum(a != b for a, b in itertools.pairwise(groups)) == 2 * 3 * 2 - 1
 
 
-def test_a_run_goes_on_where_it_ended_and_tells_what_it_died_on() -> None:
+def test_run_resumes_and_reports_the_case_it_died_on() -> None:
     planned, files = everything()[:4], list[dict[str, Result]]()
 
     def checked(case: MatrixCase) -> Verdict:

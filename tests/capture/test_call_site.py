@@ -48,7 +48,7 @@ def test_a_live_frame_gives_this_line() -> None:
     assert site.function == "test_a_live_frame_gives_this_line"
 
 
-def test_a_resumed_function_goes_by_its_own_name() -> None:
+def test_resumed_function_keeps_its_own_name() -> None:
     assert strip_resume_name("torch_dynamo_resume_in_forward_at_12") == "forward"
     assert strip_resume_name("forward") == "forward"
 
@@ -92,7 +92,7 @@ def test_frames_of_python_s_library_are_not_the_user_s_but_installed_packages_ar
     assert not is_foreign(__file__)
 
 
-def test_without_a_line_the_caller_stands_for_it_then_the_class() -> None:
+def test_site_without_a_line_falls_back_to_the_caller_then_the_class() -> None:
     known, lost = CallSite("net.py", 3, "forward", "model.0"), CallSite("<unknown>", 0, "<unknown>", "model.0")
     caller = CallSite("train.py", 9, "step")
     assert resolve_module_site(known, "Conv2d", caller) == known
@@ -102,5 +102,5 @@ def test_without_a_line_the_caller_stands_for_it_then_the_class() -> None:
 
 
 @pytest.mark.parametrize("kind", [torch.nn.Conv2d, "torch.nn.modules.conv.Conv2d", "Conv2d"])
-def test_a_class_goes_by_its_short_name(kind: object) -> None:
+def test_class_is_shown_by_its_short_name(kind: object) -> None:
     assert get_class_name(kind) == "Conv2d"

@@ -124,7 +124,7 @@ def test_another_process_has_the_same_guards() -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_graph_break_is_told_with_its_place(backend: str, nothing_compiled: None) -> None:
+def test_graph_break_is_reported_with_its_place(backend: str, nothing_compiled: None) -> None:
     whole, broken = captured(Net(), backend), captured(Net(broken=True), backend)
     assert broken.graphs == 2
     assert kinds(broken, whole) == [CaptureChange.GUARD]  # `self.broken` is another constant: that guard is all
@@ -134,7 +134,7 @@ def test_a_graph_break_is_told_with_its_place(backend: str, nothing_compiled: No
     assert found[CaptureChange.MORE_GRAPHS] == "2 instead of 1"
 
 
-def test_a_recompile_in_every_step_is_told_with_its_reason() -> None:
+def test_recompile_in_every_step_is_reported_with_its_reason() -> None:
     steady, restless = Counting(), Counting()
     baseline = captured(steady)
     candidate = captured(restless, before=lambda number: setattr(restless, "name", str(number)))
@@ -157,7 +157,7 @@ def test_the_reason_of_a_recompile_ends_before_the_users_stack() -> None:
     assert found.reason == "tensor 'x' size mismatch at index 0"
 
 
-def test_recompiles_that_the_baseline_has_too_are_no_change() -> None:
+def test_recompiles_shared_with_the_baseline_are_not_a_change() -> None:
     def growing(number: int) -> Tensor:
         return torch.ones(2 + number, 3, 8, 8)
 
@@ -189,7 +189,7 @@ def test_another_guard_is_worse() -> None:
 
 
 @pytest.mark.integration
-def test_a_backward_is_no_second_graph(nothing_compiled: None) -> None:
+def test_backward_is_not_a_second_graph(nothing_compiled: None) -> None:
     assert captured(Net(), "inductor", train=True).graphs == 1
 
 
@@ -233,7 +233,7 @@ def test_the_reason_of_a_skip_is_kept() -> None:
 
 
 @pytest.mark.parametrize("missing", ["graph breaks", "compilations", "guards"])
-def test_what_torch_does_not_tell_is_not_compared(missing: str) -> None:
+def test_facts_missing_from_torch_are_not_compared(missing: str) -> None:
     whole = captured(Net())
     broken = captured(Net(broken=True))
     quiet = dataclasses.replace(broken, untold=(missing,))

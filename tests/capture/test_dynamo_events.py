@@ -66,7 +66,7 @@ def test_a_program_without_breaks_has_none() -> None:
         ("get_metrics_context", "recompiles"),
     ],
 )
-def test_what_torch_does_not_tell_is_a_refusal(monkeypatch: pytest.MonkeyPatch, missing: str, subject: str) -> None:
+def test_missing_torch_internals_are_a_refusal(monkeypatch: pytest.MonkeyPatch, missing: str, subject: str) -> None:
     class Partial:
         """torch's module without one of its names: Dynamo itself goes on using the real one."""
 

@@ -14,7 +14,7 @@ FORMATS = [torch.contiguous_format, torch.channels_last]
 @pytest.mark.parametrize("weight_format", FORMATS, ids=str)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("transposed", [False, True])
-def test_fakes_say_what_the_kernel_does(
+def test_fake_gradient_strides_match_the_kernel(
     shape, kernel: int, image_format, weight_format, dtype: torch.dtype, transposed: bool
 ) -> None:
     make = nn.ConvTranspose2d if transposed else nn.Conv2d

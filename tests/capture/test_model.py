@@ -279,7 +279,7 @@ def test_train_inside_inference_mode_still_has_a_backward() -> None:
     assert graph.train
 
 
-def test_what_cannot_be_captured_says_why() -> None:
+def test_uncapturable_model_error_gives_the_reason() -> None:
     with pytest.raises(CaptureError, match="recurrent"):
         capture_model(torch.jit.script(nn.Linear(3, 3)), (torch.randn(2, 3),))
 

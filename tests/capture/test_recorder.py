@@ -66,7 +66,7 @@ def test_a_graph_that_cannot_be_traced_is_a_failure_with_its_line(monkeypatch: p
     assert (failure.site.file, failure.site.line) == (__file__, double.__code__.co_firstlineno + 1)
 
 
-def test_what_others_could_not_capture_is_kept() -> None:
+def test_reported_capture_failures_are_kept() -> None:
     recorder = GraphRecorder("test")
     recorder.fail("a part", "no reason", UNKNOWN_SITE)
     (failure,) = recorder.capture().failures
@@ -84,7 +84,7 @@ class Scale(nn.Module):
         return x * self.factor + self.shift
 
 
-def test_inputs_are_told_apart_by_what_holds_them() -> None:
+def test_inputs_are_classified_by_what_holds_them() -> None:
     model = Scale()
     recorder = GraphRecorder("test", {id(model.factor): "factor"})
     torch.compile(model, backend=backend_of(recorder))(torch.randn(3))

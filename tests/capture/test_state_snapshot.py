@@ -175,7 +175,7 @@ def test_gradients_are_none_inside_and_the_same_tensors_afterwards() -> None:
     assert (net.bias.grad, x.grad) == (None, None)
 
 
-def test_batch_norm_statistics_are_restored_although_their_version_tells_nothing() -> None:
+def test_batch_norm_statistics_are_restored_without_a_version_change() -> None:
     norm = nn.BatchNorm1d(2)
     mean, before = norm.running_mean, norm.running_mean.clone()
     with preserve_state(norm):

@@ -25,7 +25,7 @@ SWITCHES: dict[str, Callable[[], object]] = {
 
 @pytest.mark.parametrize("switch", SWITCHES)
 @pytest.mark.parametrize("autocast", [False, True])
-def test_what_was_switched_is_switched_back(switch: str, autocast: bool) -> None:
+def test_changed_modes_are_restored(switch: str, autocast: bool) -> None:
     with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
         before = modes()
         with pytest.raises(ZeroDivisionError), restore_modes():

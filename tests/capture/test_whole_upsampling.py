@@ -53,7 +53,7 @@ def test_sizes_that_change_stay_free() -> None:
         torch.testing.assert_close(compiled(x), program(x))
 
 
-def test_what_is_taken_away_is_put_back() -> None:
+def test_removed_kernels_are_restored() -> None:
     operator = torch.ops.aten.upsample_bilinear2d.vec
     before = dict(operator.py_kernels)
     with pytest.raises(ZeroDivisionError), keep_upsampling_whole():
@@ -174,13 +174,13 @@ def test_what_is_kept_whole(upsample: Callable[[Tensor], Tensor], whole: bool) -
     assert found == [whole]
 
 
-def test_a_module_may_upsample_where_nobody_sees_it() -> None:
+def test_opaque_module_call_prevents_whole_upsampling() -> None:
     graph = fx.Graph()
     graph.output(graph.call_module("0", (graph.placeholder("image"),)))
     assert not can_upsample_whole(fx.GraphModule(nn.Sequential(nn.Upsample(scale_factor=2)), graph))
 
 
-def test_nothing_is_said_that_the_program_does_not_say() -> None:
+def test_check_emits_no_extra_warnings() -> None:
     found: list[bool] = []
 
     def compiled(dynamo: fx.GraphModule, _inputs: object) -> Callable[..., object]:

@@ -121,7 +121,7 @@ def test_findings_exit_1_and_name_rule_and_line(frx: Frx) -> None:
 
 
 @pytest.mark.parametrize("options", [(), ("--observe",)])
-def test_what_the_model_and_its_child_processes_print_is_not_in_the_report(frx: Frx, options: tuple[str, ...]) -> None:
+def test_output_of_the_model_and_its_children_is_not_in_the_report(frx: Frx, options: tuple[str, ...]) -> None:
     _, out, err = frx("advise", "models.py:shouts", "--format", "json", *options)
     json.loads(out)
     assert "from a child process" in err
@@ -147,7 +147,7 @@ def test_json_is_the_published_document(frx: Frx) -> None:
     assert {f["rule"] for f in document["findings"]} >= {"FRX002"}
 
 
-def test_observed_stands_beside_predicted(frx: Frx) -> None:
+def test_observed_copies_are_reported_beside_predicted_ones(frx: Frx) -> None:
     _, out, _ = frx("advise", "models.py:churn", "--observe", "--format", "json")
     document = json.loads(out)
     assert [c["bytes"] for c in document["observed"]] == [2 * 4 * 256 * 256 * 4] * 2

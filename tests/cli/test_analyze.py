@@ -49,7 +49,7 @@ def test_the_model_names_the_report_and_rules_are_selected(tmp_path: Path, capsy
     assert run("--trace", RESNET, "--ignore", "FRX00") == 0
 
 
-def test_what_cannot_be_read_is_an_error(tmp_path: Path) -> None:
+def test_unreadable_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(EvidenceError, match="no such file"):
         run("--trace", str(tmp_path / "none.json"))
 
@@ -74,7 +74,9 @@ def export(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_file_is_what_its_content_says(export: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_file_kind_is_detected_from_its_content(
+    export: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(RESNET, "--exit-zero") == 0
     shown = capsys.readouterr().out
     assert "RUN VERDICT" in shown
@@ -122,7 +124,7 @@ def test_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (b'{"a": ' + b"[" * 100_000, "nested too deeply"),
     ],
 )
-def test_traces_that_cannot_be_read_say_where_and_why(tmp_path: Path, content: bytes, said: str) -> None:
+def test_unreadable_trace_error_names_the_file_and_the_reason(tmp_path: Path, content: bytes, said: str) -> None:
     path = tmp_path / "trace.json"
     path.write_bytes(content)
     with pytest.raises(EvidenceError, match=re.escape(said)) as error:
@@ -246,7 +248,7 @@ def test_source_for_a_named_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[st
         (("EXPORT", "--output", "/nowhere/at/all.json"), "no such folder"),
     ],
 )
-def test_what_does_not_go_together(export: Path, arguments: tuple[str, ...], said: str) -> None:
+def test_conflicting_options_are_refused(export: Path, arguments: tuple[str, ...], said: str) -> None:
     with pytest.raises(OptionError, match=said):
         run(*(str(export) if argument == "EXPORT" else argument for argument in arguments))
 
@@ -259,14 +261,16 @@ def test_what_does_not_go_together(export: Path, arguments: tuple[str, ...], sai
         (b"hello\n", "neither its name nor its content tells"),
     ],
 )
-def test_what_is_no_evidence_is_an_error(tmp_path: Path, content: bytes, said: str) -> None:
+def test_unrecognized_evidence_is_an_error(tmp_path: Path, content: bytes, said: str) -> None:
     path = tmp_path / "evidence"
     path.write_bytes(content)
     with pytest.raises(EvidenceError, match=said):
         run(str(path))
 
 
-def test_metrics_that_tell_nothing_are_not_nothing_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_insufficient_metrics_are_not_reported_as_nothing_found(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "report.csv"
     path.write_text(long_export(metric(Launch(capability=""), SOL, "Duration", "us", "90.00")))
     assert run(str(path)) == run(str(path), "--exit-zero") == 2
@@ -287,7 +291,7 @@ def test_ptx_without_a_kernel_is_an_error(tmp_path: Path, rest: str) -> None:
         run(str(path))
 
 
-def test_source_of_which_no_kernel_can_be_read_is_an_error(tmp_path: Path) -> None:
+def test_source_without_a_readable_kernel_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "cut.cu"
     path.write_text("__global__ void k(float* a")
     with pytest.raises(EvidenceError, match=r"cut\.cu: no kernel in it can be read \(k\)"):

@@ -97,7 +97,7 @@ def test_without_a_gpu_it_exits_with_2(no_gpu: None, tmp_path: Path, capsys: pyt
 
 
 @needs_nvcc
-def test_what_is_not_compiled_exits_with_2(gpu: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_compile_failure_exits_with_2(gpu: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(source(tmp_path / "a.cu", NO_MAIN), source(tmp_path / "b.cu", "int main() { return x; }")) == 2
     out = capsys.readouterr().out
     assert "it needs a main" in out
@@ -165,7 +165,7 @@ def terminate(process: subprocess.Popen[str]) -> None:
     [(to_one, 130, "a program"), (to_all, 130, "the compiler"), (terminate, -15, "a program")],
     ids=["Ctrl-C", "Ctrl-C of the group, while it compiles", "SIGTERM"],
 )
-def test_what_is_ended_leaves_nothing(
+def test_terminated_bench_leaves_nothing(
     tmp_path: Path, end: Callable[[subprocess.Popen[str]], None], code: int, at: str
 ) -> None:
     for name in ("a.cu", "b.cu"):
@@ -233,7 +233,7 @@ FEW = ("--runs", 4, "--warmup", 0, "--gpu-model", "sm_90")
 
 @pytest.mark.integration
 @needs_nvcc
-def test_what_ncu_says_stands_beside_the_times(
+def test_ncu_results_are_shown_beside_the_times(
     profiler: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = source(tmp_path / "a.cu", PRINTS.format("1.5"))
@@ -251,7 +251,7 @@ def test_what_ncu_says_stands_beside_the_times(
 
 @pytest.mark.integration
 @needs_nvcc
-def test_times_are_told_though_ncu_fails(
+def test_times_are_reported_even_if_ncu_fails(
     profiler: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     profiler("stream", wrong="permission")

@@ -277,7 +277,7 @@ for name in ("profiler/profiler_trace.json", "profiler_trace.json", "host_1.pt.t
         assert sorted(path.name for path in opened.find_traces()) == sorted(names)
 
 
-def test_arguments_and_names_that_are_no_text(capfd: pytest.CaptureFixture[str]) -> None:
+def test_non_utf8_arguments_and_file_names_are_accepted(capfd: pytest.CaptureFixture[str]) -> None:
     program = f"""
 import os
 folder = os.environb[b"FRX_OUTPUT_DIR"]
@@ -325,7 +325,7 @@ def test_interval_out_of_range_is_refused(milliseconds: str, capfd: pytest.Captu
 
 
 @pytest.mark.integration
-def test_profiled_kernels_are_in_the_zip_where_their_event_says() -> None:
+def test_profiled_kernels_are_in_the_zip_at_the_path_in_their_event() -> None:
     program = """
 import os, torch, frx_graph
 with frx_graph.profile_kernels(output_dir=os.environ["FRX_OUTPUT_DIR"], steps=1):
@@ -442,7 +442,7 @@ def test_a_configuration_that_is_none_is_refused(
     refused(capfd, ["--config", "mine.yaml", *python("pass")], "--config mine.yaml")
 
 
-def test_a_configuration_that_is_no_file_or_too_long_is_refused(
+def test_configuration_that_is_not_a_file_or_too_long_is_refused(
     capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -464,7 +464,7 @@ def refused(capfd: pytest.CaptureFixture[str], arguments: list[str], why: str) -
 
 
 @pytest.mark.parametrize("name", ["../x", "a/b", "/etc", "", ".", "..", ".hidden", "-x", "a\nb", "\x1b[31m", "x" * 101])
-def test_a_run_id_that_is_no_name_of_a_folder_is_refused(name: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_run_id_that_is_not_a_valid_folder_name_is_refused(name: str, capfd: pytest.CaptureFixture[str]) -> None:
     refused(capfd, [f"--run-id={name}", *python("pass")], "cannot be the name of a run")
     assert list(Path().iterdir()) == []
 
@@ -482,7 +482,7 @@ def test_a_run_id_that_is_no_name_of_a_folder_is_refused(name: str, capfd: pytes
         (["--out", "/dev/null", "--", "true"], "choose another --out"),
     ],
 )
-def test_what_cannot_be_done_is_refused_before_anything_runs(
+def test_impossible_options_are_refused_before_anything_runs(
     arguments: list[str], why: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     refused(capfd, arguments, why)

@@ -23,7 +23,7 @@ NOT_QUIET = {"rules", "ledger list", "ledger show", "ncu-command"}
 
 
 @pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["ncu-command", "--list"], ["init", "--help"]])
-def test_what_needs_no_torch_does_not_wait_for_it(arguments: list[str]) -> None:
+def test_commands_that_need_no_torch_do_not_import_it(arguments: list[str]) -> None:
     program = (
         f"import sys; from frx_graph.cli.main import run; code = run({arguments!r});"
         "heavy = {'torch', 'numpy', 'sqlalchemy', 'scipy'} & sys.modules.keys(); sys.exit(code or sorted(heavy) or 0)"

@@ -51,7 +51,7 @@ def export(path: Path, us: float, dram: float, kernel: str = "void scale(float *
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_what_is_mended_in_the_source_is_resolved(rule: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_defect_fixed_in_the_source_is_resolved(rule: str, capsys: pytest.CaptureFixture[str]) -> None:
     bad, good = zoo(rule)
     assert run(["compare", bad, good, "--json"]) == 0
     found = result(capsys)
@@ -148,7 +148,7 @@ def test_both_are_compiled_and_measured(
 
 @needs_nvcc
 @pytest.mark.usefixtures("profiler")
-def test_what_has_no_main_cannot_be_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_source_without_main_cannot_be_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = str(source(tmp_path / "a.cu", NO_MAIN))
     assert run(["compare", path, path, "--with-ncu"]) == 2
     err = capsys.readouterr().err
@@ -156,7 +156,7 @@ def test_what_has_no_main_cannot_be_measured(tmp_path: Path, capsys: pytest.Capt
     assert "--ncu-a" in err
 
 
-def test_without_ncu_or_a_gpu_it_is_said_what_to_do(
+def test_error_without_ncu_or_a_gpu_gives_a_hint(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sources = zoo("uncoalesced_access")
@@ -185,9 +185,7 @@ def test_without_ncu_or_a_gpu_it_is_said_what_to_do(
         ((*zoo("warp_divergence"), "--gpu-model", "H1000"), "no GPU is known by the name 'H1000'"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_line(
-    arguments: tuple[str, ...], says: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_errors_take_one_line(arguments: tuple[str, ...], says: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["compare", *arguments]) == 2
     out, err = capsys.readouterr()
     assert out == ""

@@ -33,7 +33,7 @@ def test_text_shows_values_as_they_are_and_hints(monkeypatch: pytest.MonkeyPatch
     assert "\x1b" not in output
 
 
-def test_what_was_found_cannot_reach_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_findings_cannot_inject_escape_sequences(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         command, "check_installation", lambda: (Check("cache", "/a\x1b[31m", Status.WARNING, "\x1b[1m"),)
     )

@@ -57,9 +57,7 @@ def test_ours_are_replaced(export: str) -> None:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_what_others_wrote_is_replaced_by_force_alone(
-    export: str, name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_foreign_file_is_replaced_only_with_force(export: str, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     Path(name).write_text("mine")
     assert run(["explain", export]) == 2
     assert f"{name} was not written by frx explain (move it, or let --force replace it)" in capsys.readouterr().err
@@ -109,7 +107,7 @@ def test_errors_leave_nothing(export: str, capsys: pytest.CaptureFixture[str], a
     assert names() == ["report.csv"]
 
 
-def test_source_that_is_no_cuda_is_quoted(export: str) -> None:
+def test_non_cuda_source_is_quoted(export: str) -> None:
     Path("kernel.py").write_text("@triton.jit\ndef copy(x): ...\n")
     assert run(["explain", export, "--source", "kernel.py"]) == 0
     document = json.loads(Path("frx_evidence.json").read_text())

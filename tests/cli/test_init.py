@@ -76,7 +76,7 @@ def test_where_no_script_trains_a_model_is_what_is_left(
     assert "frx collect" not in out
 
 
-def test_nothing_is_written_where_nobody_can_be_asked(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_written_if_no_one_can_confirm(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["init", "--patch", "train.py"]) == 2
     out, err = capsys.readouterr()
     assert f"+{WITH}" in out
@@ -151,7 +151,7 @@ def test_on_a_terminal_it_is_asked_for(script: Path, answer: str, written: bool)
         (["--patch", "empty.py", "--yes"], "no loop in it trains"),
     ],
 )
-def test_what_is_wrong_is_one_line(
+def test_init_errors_take_one_line(
     arguments: list[str], said: str, script: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (script.parent / "link.py").symlink_to(script)
@@ -162,7 +162,7 @@ def test_what_is_wrong_is_one_line(
     assert said in err
 
 
-def test_what_a_script_holds_does_not_reach_the_terminal(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_script_contents_cannot_inject_escape_sequences(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
     script.write_text(TRAINS.replace("torch.ones(3, 2)", "'\x1b]0;title\x07\x1b[31m'"))
     assert run(["init"]) == 0
     assert run(["init", "--patch", "train.py"]) == 2
@@ -170,9 +170,7 @@ def test_what_a_script_holds_does_not_reach_the_terminal(script: Path, capsys: p
     assert not {"\x1b", "\x07"} & set(out + err)
 
 
-def test_what_a_script_is_called_does_not_reach_the_terminal_either(
-    script: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_script_names_cannot_inject_escape_sequences(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
     name = "\x1b[31mred\x07.py"
     script.rename(script.with_name(name))
     for arguments in (["--patch", name, "--yes"], ["--patch", name, "--yes"], ["--unpatch", name, "--yes"]):

@@ -229,7 +229,7 @@ def test_verify(frx: Frx, ledger: Ledger) -> None:
     assert out == f"{file}: event 5: it was changed: its hash does not match its content (4 events before it sound)\n"
 
 
-def test_a_file_that_is_no_ledger(frx: Frx, home: Path) -> None:
+def test_non_ledger_file_is_refused(frx: Frx, home: Path) -> None:
     (home / "thesis").write_text("words " * 1000)
     for command in (["list"], ["verify"], ["export"], ["show", "1"], ["rollback", GRAPH]):
         code, out, err = frx(*command, "--ledger", "thesis")
@@ -272,7 +272,7 @@ def test_a_kind_of_two_words(frx: Frx, ledger: Ledger, kind: str) -> None:
     assert open_to_read(ledger.location).count_events() == 7
 
 
-def test_upgrade_says_what_it_did(frx: Frx, home: Path) -> None:
+def test_upgrade_reports_what_it_did(frx: Frx, home: Path) -> None:
     file = home / "data" / "frx-graph" / "ledger.sqlite3"
     assert frx("upgrade") == (0, f"{file}: no decisions yet\n", "")
     assert not file.parent.exists()

@@ -32,7 +32,7 @@ def test_with_help_it_goes_to_standard_output(capsys: pytest.CaptureFixture[str]
     assert err == ""
 
 
-def test_what_an_error_quotes_cannot_reach_the_terminal(
+def test_text_quoted_in_errors_cannot_inject_escape_sequences(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(**_: object) -> None:
@@ -56,7 +56,7 @@ def test_a_broken_pipe_ends_quietly(arguments: list[str]) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="not every system has a disk that is always full")
-def test_a_full_disk_is_no_defect_of_ours() -> None:
+def test_full_disk_is_not_reported_as_an_internal_error() -> None:
     with Path("/dev/full").open("w") as full:
         ran = subprocess.run(
             [sys.executable, "-m", "frx_graph", "rules", "--json"],
@@ -66,10 +66,7 @@ def test_a_full_disk_is_no_defect_of_ours() -> None:
             check=False,
         )
     assert ran.returncode == 2
-    assert (
-        ran.stderr
-        == "frx: what was to be written: No space left on device (free some space, or write to another disk)\n"
-    )
+    assert ran.stderr == "frx: the output: No space left on device (free some space, or write to another disk)\n"
 
 
 def test_an_exit_that_is_nobodys_broken_pipe_is_let_through(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,7 +105,9 @@ def test_the_help_that_an_error_names_is_that_of_the_command(
         (["--trian"], "No such option: --trian (did you mean --train?)"),
     ],
 )
-def test_what_cannot_be_read_is_one_line(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unreadable_input_error_takes_one_line(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(["advise", "examples/convnet.py:build", *arguments]) == 2
     out, err = capsys.readouterr()
     assert out == ""
@@ -165,7 +164,7 @@ def test_an_interrupt_is_one_whatever_is_made_of_it(
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_a_handler_of_somebody_elses_stays() -> None:
+def test_foreign_signal_handler_stays_in_place() -> None:
     came = []
     before = signal.signal(signal.SIGINT, lambda *_: came.append(1))
     try:

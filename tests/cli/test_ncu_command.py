@@ -34,6 +34,6 @@ def test_the_list(capsys: pytest.CaptureFixture[str]) -> None:
     ("arguments", "said"),
     [((), "which preset?"), (("memry",), "did you mean memory?"), (("memory", "--launch-count", "0"), "launch-count")],
 )
-def test_errors_say_what_to_do(capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], said: str) -> None:
+def test_errors_give_a_hint(capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], said: str) -> None:
     assert run(["ncu-command", *arguments]) == 2
     assert said in capsys.readouterr().err

@@ -100,7 +100,7 @@ def test_names_of_operators() -> None:
         select_cases(["zzzzzz"])
 
 
-def test_no_progress_bar_where_nobody_looks() -> None:
+def test_no_progress_bar_without_a_terminal() -> None:
     result = CliRunner().invoke(app, ["--only", "flip", "--format", "json"])
     assert "measuring" not in result.stderr
     assert yaml.safe_load(result.stdout)

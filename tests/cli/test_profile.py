@@ -172,7 +172,7 @@ def test_nothing_that_holds_kernels_back_is_exit_0(launching: Callable[..., None
         (["a"], "", ["--launch-skip", "9"], "no kernels were profiled: these options leave nothing of a"),
     ],
 )
-def test_what_keeps_ncu_from_measuring_is_said(
+def test_reason_ncu_cannot_measure_is_reported(
     launching: Callable[..., None],
     capfd: pytest.CaptureFixture[str],
     kernels: list[str],
@@ -205,7 +205,7 @@ def test_a_program_that_fails_is_reported_with_its_code(
     assert "the program ended with exit code 3" in err
 
 
-def test_without_ncu_the_command_for_elsewhere_is_said(
+def test_missing_ncu_prints_the_command_for_another_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -265,7 +265,7 @@ def test_an_explanation_is_written_beside_the_export(tmp_path: Path, capfd: pyte
 
 
 @pytest.mark.usefixtures("launching")
-def test_somebody_elses_file_is_in_the_way_before_anything_runs(capfd: pytest.CaptureFixture[str]) -> None:
+def test_foreign_file_is_refused_before_anything_runs(capfd: pytest.CaptureFixture[str]) -> None:
     Path("frx_summary.txt").write_text("my notes")
     assert run(["profile", "--explain", "--", *GREETING]) == 2
     out, err = capfd.readouterr()
@@ -286,7 +286,7 @@ def test_files_are_explained_too(export: Path, monkeypatch: pytest.MonkeyPatch) 
     ("number", "wrong"),
     [(signal.SIGINT, ""), (signal.SIGTERM, ""), (signal.SIGHUP, ""), (signal.SIGINT, "stubborn")],
 )
-def test_what_ends_frx_ends_the_program(tmp_path: Path, number: signal.Signals, wrong: str) -> None:
+def test_ending_frx_ends_the_program(tmp_path: Path, number: signal.Signals, wrong: str) -> None:
     # The program goes on when ncu has gone, and has to be killed.
     ignored = "signal.signal(2, signal.SIG_IGN)" if wrong else ""
     program = f"import signal, time; {ignored}; print('runs', flush=True); time.sleep(600)".replace("; ;", ";")

@@ -20,7 +20,7 @@ from frx_graph.cli.main import run
         (["--ledger", "sqlite:///:memory:"], "a ledger in memory would be lost at exit"),
     ],
 )
-def test_what_cannot_be_served_is_said_in_a_line(tmp_path, capsys, monkeypatch, arguments, said):
+def test_unusable_serve_options_are_reported_in_one_line(tmp_path, capsys, monkeypatch, arguments, said):
     monkeypatch.delenv("FRX_SERVE_TOKEN", raising=False)
     (tmp_path / "short").write_text("short\n")
     places = {"{short}": str(tmp_path / "short"), "{missing}": str(tmp_path / "missing")}
@@ -39,7 +39,7 @@ def test_a_port_that_is_taken_is_an_error(capsys):
     assert "frx serve cannot listen on" in capsys.readouterr().err
 
 
-def test_without_its_packages_it_says_what_to_install(capsys, monkeypatch):
+def test_missing_packages_error_names_the_extra(capsys, monkeypatch):
     real = builtins.__import__
 
     def without(name, *arguments, **options):
@@ -55,7 +55,7 @@ def test_without_its_packages_it_says_what_to_install(capsys, monkeypatch):
 
 @pytest.mark.integration
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_it_serves_with_a_token_until_it_is_told_to_stop(tmp_path, number):
+def test_serves_with_a_token_until_stopped_by_a_signal(tmp_path, number):
     token = "a-token-of-some-length"
     (tmp_path / "token").write_text(f"{token}\n")
     process = subprocess.Popen(

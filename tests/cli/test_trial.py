@@ -61,7 +61,7 @@ def test_the_baseline_does_not_win_against_itself(workplace: Path, capsys: pytes
 
 
 @pytest.mark.integration
-def test_what_is_tried_is_recorded(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_trials_are_recorded(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code = run(["trial", "model.py:build", "--train", "--inner", "eager", "--policy", "policy.yaml"])
     captured = capsys.readouterr()
     if "nothing was tried" in captured.err:
@@ -92,7 +92,7 @@ def test_what_is_tried_is_recorded(workplace: Path, capsys: pytest.CaptureFixtur
         (["\x1b[31m\u202e.py:build", "--aa"], "no such file: [31m.py"),
     ],
 )
-def test_errors_say_what_to_do(
+def test_errors_give_a_hint(
     workplace: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
 ) -> None:
     assert run(["trial", *arguments]) == 2
@@ -123,7 +123,7 @@ def test_that_nothing_was_tried_is_a_document(
     assert capsys.readouterr().out == ""
 
 
-def test_what_ended_before_anything_was_known_is_not_recorded(
+def test_trial_that_ended_early_is_not_recorded(
     workplace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = (MadeGraph("1" * 16, (Candidate("hoist_copy", "a" * 16, ("clone",)),)),)
@@ -137,7 +137,7 @@ def test_what_ended_before_anything_was_known_is_not_recorded(
 
 
 @pytest.mark.parametrize(("count", "code"), [(1, 0), (2, 1)])
-def test_the_gain_of_several_graphs_is_no_promotion(
+def test_gain_of_several_graphs_is_not_promoted(
     workplace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, count: int, code: int
 ) -> None:
     candidate = Candidate("hoist_copy", "a" * 16, ("clone",))

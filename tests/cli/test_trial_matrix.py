@@ -165,7 +165,7 @@ def test_one_trial_is_printed_as_ever_with_where_it_ran(
 
 @pytest.mark.parametrize("placed", [False, True])
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
-def test_of_several_promoted_candidates_the_fastest_stands_whatever_ended_last(
+def test_fastest_promoted_candidate_is_active_whatever_finished_last(
     workplace: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -193,7 +193,7 @@ def test_of_several_promoted_candidates_the_fastest_stands_whatever_ended_last(
 
 
 @pytest.mark.parametrize("rewrite", ["hoist_copy", "propagate_layout"])
-def test_the_fastest_so_far_stands_also_where_somebody_ends_it(
+def test_fastest_so_far_stays_active_after_an_interrupt(
     workplace: Path, monkeypatch: pytest.MonkeyPatch, rewrite: str
 ) -> None:
     ratios = {"hoist_copy": 1.2, "propagate_layout": 1.3 if rewrite == "propagate_layout" else 1.1}
@@ -245,14 +245,14 @@ def test_a_void_trial_is_an_error_and_in_no_ledger(
         (["--engine", "ray", "--device", "cuda:1"], "Ray chooses the GPU of a node"),
     ],
 )
-def test_what_cannot_be_is_said_before_anything_is_begun(
+def test_invalid_arguments_are_refused_before_anything_starts(
     workplace: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
 ) -> None:
     assert run(["trial", "a.py:build", *arguments]) == 2
     assert said in capsys.readouterr().err
 
 
-def test_without_ray_it_is_said_what_to_install(
+def test_missing_ray_error_names_the_extra(
     workplace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, "ray", None)
@@ -260,7 +260,7 @@ def test_without_ray_it_is_said_what_to_install(
     assert "pip install 'frx-graph[ray]'" in capsys.readouterr().err
 
 
-def test_a_cluster_that_nobody_answers_at_is_an_error(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unreachable_cluster_is_an_error(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("ray")
     assert run(["trial", "a.py:build", "--engine", "ray", "--address", "127.0.0.1:1"]) == 2
     assert "Ray at 127.0.0.1:1: ConnectionRefusedError" in capsys.readouterr().err
@@ -283,7 +283,7 @@ def test_alpha_is_divided_among_the_candidates_of_one_program() -> None:
     assert jobs[0].label == "a.py:build batch=8 float32 hoist_copy"
 
 
-def test_each_shape_is_a_trial_of_its_own(
+def test_each_shape_is_a_separate_trial(
     workplace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     use(monkeypatch, Scripted([tried(Outcome.PROMOTE, "1"), None], placed=False))

@@ -61,7 +61,7 @@ def test_the_fastest_is_promoted_once_more_by_the_same_rules(place: Location) ->
     assert not list(promote_fastest_again(those, place)), "once is enough"
 
 
-def test_of_two_that_are_as_fast_the_first_that_was_asked_for_stands(place: Location) -> None:
+def test_of_two_equally_fast_candidates_the_first_requested_wins(place: Location) -> None:
     those = [promoted(place, 1, SLOW, 1.2), promoted(place, 0, FAST, 1.2)]
     assert not list(promote_fastest_again(those, place))
     assert stands(place) == FAST
@@ -74,14 +74,14 @@ def test_a_plan_that_was_promoted_by_two_trials_is_one(place: Location) -> None:
     assert not list(promote_fastest_again(those, place))
 
 
-def test_what_was_rejected_since_is_not_promoted_again(place: Location) -> None:
+def test_plan_rejected_since_is_not_promoted_again(place: Location) -> None:
     those = [promoted(place, 0, FAST, 1.3), promoted(place, 1, SLOW, 1.1)]
     decided(place, FAST, Kind.TRIED, Kind.REJECTED)
     assert not list(promote_fastest_again(those, place))
     assert stands(place) == SLOW
 
 
-def test_what_somebody_else_has_decided_since_holds(place: Location) -> None:
+def test_decisions_made_meanwhile_are_kept(place: Location) -> None:
     those = [promoted(place, 0, FAST, 1.3), promoted(place, 1, SLOW, 1.1)]
     promoted(place, 0, OTHERS, 1.0)
     assert not list(promote_fastest_again(those, place))

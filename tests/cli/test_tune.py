@@ -32,7 +32,7 @@ def report_of(out: Path) -> dict:
 
 
 @pytest.mark.integration
-def test_what_is_faster_is_found_proved_and_recommended(tmp_path, capsys, processes_of):
+def test_faster_configuration_is_found_proved_and_recommended(tmp_path, capsys, processes_of):
     command = (sys.executable, "-S", TINY, "--api-key", "k1")
     code = tune(tmp_path, *FAST, "--candidate", "TINY_OTHER=1", "--json", command=command)
     printed = capsys.readouterr()

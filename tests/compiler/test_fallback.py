@@ -100,7 +100,7 @@ class Drops(Net):
 
 
 @pytest.mark.gives_way
-def test_what_was_drawn_before_the_failure_is_drawn_again(
+def test_random_numbers_drawn_before_a_failure_are_drawn_again(
     plant: Callable[[Phase, Callable[[Tensor], Tensor]], None],
 ) -> None:
     plant(Phase.FORWARD, fail)
@@ -116,7 +116,7 @@ def test_what_was_drawn_before_the_failure_is_drawn_again(
 
 @pytest.mark.gives_way
 @pytest.mark.parametrize("phase", Phase)
-def test_a_rewritten_graph_that_fails_gives_way_to_the_graph_as_it_was(
+def test_failing_rewritten_graph_falls_back_to_the_original(
     plant: Callable[[Phase, Callable[[Tensor], Tensor]], None], phase: Phase
 ) -> None:
     plant(phase, fail)
@@ -197,7 +197,7 @@ def unseen(_arguments: list[int]) -> int:
     return -1
 
 
-def test_what_fails_as_traced_too_is_the_programs_own_error() -> None:
+def test_failure_of_the_original_graph_is_the_programs_error() -> None:
     def own(_arguments: list[int]) -> int:
         raise IndexError("the program's")
 
@@ -210,7 +210,7 @@ def test_what_fails_as_traced_too_is_the_programs_own_error() -> None:
     assert not failed
 
 
-def test_what_has_succeeded_once_with_its_sizes_is_not_watched() -> None:
+def test_graph_that_succeeded_with_its_sizes_is_not_guarded() -> None:
     calls: list[list[int]] = []
 
     def ours(arguments: list[int]) -> int:
@@ -247,7 +247,7 @@ def test_arguments_that_were_taken_from_the_list_are_given_again() -> None:
     assert run_of(ours, sum)([2, 3]) == 5
 
 
-def test_what_failed_holds_no_memory_while_the_other_runs() -> None:
+def test_failed_graph_holds_no_memory_while_the_fallback_runs() -> None:
     held: list[weakref.ref[Tensor]] = []
 
     def ours(_arguments: list[int]) -> int:
@@ -324,7 +324,7 @@ def test_a_constant_that_is_written_into_stays_written() -> None:
     assert not can_rerun(graph)
 
 
-def test_memory_that_the_watch_itself_may_have_taken_says_nothing_against_the_graph() -> None:
+def test_out_of_memory_possibly_caused_by_the_monitor_does_not_blame_the_graph() -> None:
     calls: list[int] = []
 
     def ours(arguments: list[int]) -> int:
@@ -350,7 +350,7 @@ def run_out(value: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("phase", Phase)
-def test_a_step_without_enough_memory_is_made_as_traced_and_nothing_is_said(
+def test_out_of_memory_step_runs_as_traced_without_a_warning(
     plant: Callable[[Phase, Callable[[Tensor], Tensor]], None], phase: Phase
 ) -> None:
     plant(phase, run_out)
@@ -407,7 +407,7 @@ class Program:
         return self.run(arguments)
 
 
-def test_nothing_is_kept_of_what_has_given_way() -> None:
+def test_failed_graph_is_released() -> None:
     ours, partner = Program(raising), Program(unseen)
     kept = [weakref.ref(ours), weakref.ref(partner)]
     fallback_state = FallbackState(lambda _error: None)
@@ -419,7 +419,7 @@ def test_nothing_is_kept_of_what_has_given_way() -> None:
 
 
 @pytest.mark.parametrize("alone", [True, False])
-def test_what_nobody_goes_back_to_is_not_kept(alone: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unneeded_fallback_program_is_released(alone: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fallback, "_MAX_GUARDED_SIZES", 1)
     traced = Program(sum)
     kept = weakref.ref(traced)
@@ -434,7 +434,7 @@ def test_what_nobody_goes_back_to_is_not_kept(alone: bool, monkeypatch: pytest.M
     assert run([2, 3]) == 5
 
 
-def test_a_graph_with_the_number_of_one_that_gave_way_has_a_way_back_of_its_own(
+def test_graph_reusing_the_id_of_a_failed_one_has_its_own_fallback(
     plant: Callable[[Phase, Callable[[Tensor], Tensor]], None],
 ) -> None:
     plant(Phase.FORWARD, fail)

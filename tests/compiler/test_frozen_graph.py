@@ -91,7 +91,7 @@ def same(compiled: Any, program: nn.Module, x: Tensor = X) -> None:
 
 
 @torch.no_grad()
-def test_the_constants_are_the_weights_and_that_is_told(compiler: Compiler) -> None:
+def test_weights_become_constants_and_are_reported(compiler: Compiler) -> None:
     program = model()
     compiled = torch.compile(program, backend=compiler)
     for _ in range(3):
@@ -200,7 +200,7 @@ def test_a_weight_that_is_returned_is_the_users(compiler: Compiler) -> None:
         assert weight.stride() == (1, 3)
 
 
-def test_weights_whose_writes_nobody_counts_are_not_frozen(compiler: Compiler) -> None:
+def test_weights_without_a_version_counter_are_not_frozen(compiler: Compiler) -> None:
     with torch.inference_mode():
         program = model()
         compiled = torch.compile(program, backend=compiler)

@@ -63,7 +63,7 @@ def run(program, x: Tensor, *, train: bool) -> tuple[list[Tensor], Tensor]:
 @pytest.mark.filterwarnings("ignore:frx applies rewrites")
 @pytest.mark.parametrize("train", [False, True])
 @pytest.mark.parametrize("inner", INNERS)
-def test_nobody_can_tell_the_rewritten_program_from_the_program(inner: str, train: bool) -> None:
+def test_rewritten_program_is_indistinguishable_from_the_original(inner: str, train: bool) -> None:
     torch.manual_seed(0)
     model, twin = Branches().train(train), Branches().train(train)
     twin.load_state_dict(model.state_dict())
@@ -117,7 +117,7 @@ def test_looking_for_constants_fixes_no_size() -> None:
 @pytest.mark.integration
 @pytest.mark.gives_way
 @pytest.mark.parametrize("inner", ["eager", "inductor"])
-def test_a_failure_of_ours_is_said_once_and_changes_nothing(inner: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_internal_failure_warns_once_and_changes_nothing(inner: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_args: object, **_how: object) -> None:
         raise ZeroDivisionError("a bug")
 
@@ -147,7 +147,7 @@ def spoil(phase: Phase, target: OpOverload) -> Callable[..., RewrittenGraph]:
 @pytest.mark.integration
 @pytest.mark.gives_way
 @pytest.mark.parametrize(("inner", "freeze"), [("eager", False), ("eager", True), ("inductor", False)])
-def test_a_graph_that_cannot_be_compiled_rewritten_is_compiled_as_it_was(
+def test_graph_that_fails_to_compile_rewritten_is_compiled_unchanged(
     inner: str, freeze: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in (inductor, eager):
@@ -165,7 +165,7 @@ def test_a_graph_that_cannot_be_compiled_rewritten_is_compiled_as_it_was(
 @pytest.mark.integration
 @pytest.mark.gives_way
 @pytest.mark.parametrize("dynamic", [False, True])
-def test_a_backward_that_cannot_be_compiled_rewritten_is_compiled_as_it_was(
+def test_backward_that_fails_to_compile_rewritten_is_compiled_unchanged(
     dynamic: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spoilt = spoil(Phase.BACKWARD, torch.ops.aten.convolution_backward.default)
@@ -182,7 +182,7 @@ def test_a_backward_that_cannot_be_compiled_rewritten_is_compiled_as_it_was(
     assert [done.phase for done in backend.rewritten()] == [Phase.FORWARD]
 
 
-def test_what_cannot_be_compiled_at_all_is_the_programs_own_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_uncompilable_program_raises_its_own_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_args: object) -> None:
         raise RuntimeError("ours")
 

@@ -38,7 +38,7 @@ def compiled(log: RewriteLog, done: RewrittenGraph) -> dict[str, int]:
     return counters["inductor"] - before
 
 
-def test_what_this_process_did_is_told_once() -> None:
+def test_rewrites_of_this_process_are_reported_once() -> None:
     log = RewriteLog()
     compiled(log, DONE)
     log.collect("0/0")
@@ -46,14 +46,14 @@ def test_what_this_process_did_is_told_once() -> None:
     assert log.read_all() == (DONE,)
 
 
-def test_what_comes_from_a_cache_is_told_as_it_was_first() -> None:
+def test_cached_rewrites_are_reported_as_first_recorded() -> None:
     kept = compiled(RewriteLog(), DONE)
     log = RewriteLog()
     counters["inductor"] += kept
     assert log.read_all() == (DONE,)
 
 
-def test_it_is_told_under_the_number_that_it_has_here_and_as_often_as_it_came() -> None:
+def test_cached_rewrites_use_the_local_graph_id_and_repeat_per_hit() -> None:
     kept = compiled(RewriteLog(), DONE)
     log = RewriteLog()
     for graph_id in ("3/0", "4/0"):
@@ -64,7 +64,7 @@ def test_it_is_told_under_the_number_that_it_has_here_and_as_often_as_it_came() 
     assert replace(log.read_all()[0], graph_id="0/0", applied=DONE.applied) == DONE
 
 
-def test_counters_that_somebody_sets_back_tell_nothing_twice() -> None:
+def test_reset_counters_do_not_duplicate_reports() -> None:
     log = RewriteLog()
     kept = compiled(log, DONE)
     counters.clear()
@@ -74,7 +74,7 @@ def test_counters_that_somebody_sets_back_tell_nothing_twice() -> None:
     assert log.read_all() == (DONE, DONE)
 
 
-def test_other_counters_are_nobody_s_report() -> None:
+def test_unrelated_counters_are_ignored() -> None:
     log = RewriteLog()
     counters["inductor"]["fxgraph_cache_hit"] += 1
     counters["inductor"]["frx_rewritten not ours"] += 1

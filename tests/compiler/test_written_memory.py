@@ -117,7 +117,7 @@ class OfValues(Writing):
 @pytest.mark.integration
 @torch._dynamo.config.patch(capture_scalar_outputs=True, capture_dynamic_output_shape_ops=True)
 @pytest.mark.parametrize("returns", [False, True])
-def test_graphs_with_sizes_that_values_tell_lie_as_before(returns: bool) -> None:
+def test_graphs_with_data_dependent_sizes_keep_their_strides(returns: bool) -> None:
     model = OfValues(SEEN["reshape"])
     twin = copy.deepcopy(prepared(model))
     compiled = torch.compile(model, backend="frx", options={"plan": "all", "inner": "eager"})

@@ -152,7 +152,7 @@ def test_a_plan_arrives_as_it_is_after_all_that(turns: list[Seen]) -> None:
     assert the_one(said(turns, "at last")) == agreed("".join(map(chr, range(256))), len(turns))
 
 
-def test_a_process_group_that_was_made_anew_begins_anew(launch: Launch) -> None:
+def test_recreated_process_group_starts_afresh(launch: Launch) -> None:
     seen = launch("set_up_again", 2, "tcp")
     assert the_one([rank["first"] for rank in seen]) == agreed("plan", 2)
     assert the_one([rank["second"] for rank in seen]) == agreed("plan", 2)
@@ -208,7 +208,7 @@ def test_the_first_takes_the_store_with_it(launch: Launch, scenario: str) -> Non
         assert found["silent"]
 
 
-def test_the_store_is_lost_after_acknowledging_and_nobody_claims_to_know(launch: Launch) -> None:
+def test_store_lost_after_acknowledging_leaves_all_ranks_uncertain(launch: Launch) -> None:
     for found in survivors(launch("first_killed_acknowledging", 4, "tcp"), 0, 8.0):
         assert "has lost the others" in found["reason"]
         assert not found["certain"]
@@ -236,7 +236,7 @@ MOMENTS = st.floats(0.0, 0.06)
     needs=st.lists(MOMENTS, min_size=4, max_size=4),
     limits=st.lists(st.floats(0.02, 0.1), min_size=4, max_size=4),
 )
-def test_ranks_whose_time_is_up_at_different_moments_are_told_the_same(
+def test_ranks_with_different_timeouts_get_the_same_answer(
     starts: list[float], needs: list[float], limits: list[float]
 ) -> None:
     store = dist.HashStore()
@@ -334,7 +334,7 @@ def lived(
     last=lives(3, immortal=True),
     same_plan=st.booleans(),
 )
-def test_what_an_earlier_life_has_left_in_the_store_is_no_consent(
+def test_leftovers_of_an_earlier_life_are_not_consent(
     earlier: list[list[OneOfALife]], last: list[OneOfALife], same_plan: bool
 ) -> None:
     """Whatever clocks say: who applies a plan has the plan of all, and all have found it valid in this life."""
@@ -350,7 +350,7 @@ def test_what_an_earlier_life_has_left_in_the_store_is_no_consent(
         assert said[0].plan == plan, said
 
 
-def test_who_answers_while_the_time_is_up_has_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answer_at_the_deadline_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody is named who has said yes when it is looked who has not."""
     store = dist.HashStore()
     voter = Voter(range(3), 0, 0.001, lambda: store)
@@ -406,7 +406,7 @@ def test_where_nothing_is_proposed_each_rank_sends_two() -> None:
 
 
 @pytest.mark.parametrize("silent", [{0}, {5}, {99}, {3, 4, 50}, set(range(1, 100))])
-def test_who_has_not_answered_is_named(silent: set[int]) -> None:
+def test_silent_ranks_are_named(silent: set[int]) -> None:
     store = dist.HashStore()
     voter = Voter(range(100), 0, 0.001, lambda: store)
     for rank in set(range(100)) - silent:
@@ -414,7 +414,7 @@ def test_who_has_not_answered_is_named(silent: set[int]) -> None:
     assert voter.await_verdict("validated").ranks == tuple(sorted(silent)[:16])
 
 
-def test_who_has_given_up_does_not_vote_any_more() -> None:
+def test_rank_that_gave_up_does_not_vote() -> None:
     store = dist.HashStore()
     voter = Voter(range(2), 0, 60.0, lambda: store)
     assert leave(voter, TimeoutError("silent")).certain
@@ -430,7 +430,7 @@ def test_without_a_process_group_a_plan_needs_to_be_valid() -> None:
     assert agree(lambda: b"plan", lambda _: "old", about="graph", seconds=0.0) == Agreement(None, "old", (0,))
 
 
-def test_a_single_rank_asks_nobody() -> None:
+def test_single_rank_does_not_use_the_store() -> None:
     store = dist.HashStore()
     dist.init_process_group("gloo", store=store, rank=0, world_size=1)
     try:

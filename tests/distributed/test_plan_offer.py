@@ -47,20 +47,20 @@ def test_an_offer_arrives_as_the_plan_that_it_is() -> None:
         ({"options": {}}, "its option 'inner' is None, not 'eager'"),
     ],
 )
-def test_a_rank_that_is_otherwise_says_in_what(changes: dict[str, Any], objection: str) -> None:
+def test_differing_rank_names_the_difference(changes: dict[str, Any], objection: str) -> None:
     found = offered().find_objection(offered(**changes))
     assert found is not None
     assert found.startswith(objection)
 
 
 @pytest.mark.parametrize("changes", [{"plan": "5" * 16}, {"candidates": CANDIDATES[:1]}])
-def test_a_plan_that_is_not_what_its_hash_says(changes: dict[str, Any]) -> None:
+def test_plan_that_does_not_match_its_hash_is_refused(changes: dict[str, Any]) -> None:
     found = offered(**changes).find_objection(offered())
     assert found is not None
     assert found.startswith("it makes plan ")
 
 
-def test_what_is_about_to_be_tried_has_no_plan_yet() -> None:
+def test_offer_about_to_be_tried_has_no_plan_yet() -> None:
     about_to_try = PlanOffer.make(
         None, options=BackendOptions(**OPTIONS), policy=POLICY, signature="0" * 16, environment="1" * 16
     )

@@ -99,7 +99,7 @@ def test_training_steps_are_right_while_the_plan_is_watched(launch: Launch, tmp_
         assert all(seen["compared"])
 
 
-def test_where_nobody_has_a_ledger_that_is_asked_once(otherwise: list[Seen]) -> None:
+def test_ranks_without_a_ledger_ask_once(otherwise: list[Seen]) -> None:
     ranks = of(otherwise, "nothing")
     assert made(ranks) == nothing(ranks)
     assert [rank["asked"] for rank in ranks] == [[1, 0]] * 2
@@ -115,14 +115,14 @@ def test_where_nobody_has_a_ledger_that_is_asked_once(otherwise: list[Seen]) -> 
         ("not proved", "rank 0: SerializationError: an operator of the script;"),
     ],
 )
-def test_one_rank_that_says_why_not_leaves_all_the_baseline(otherwise: list[Seen], name: str, reason: str) -> None:
+def test_one_objecting_rank_leaves_all_on_the_baseline(otherwise: list[Seen], name: str, reason: str) -> None:
     ranks = of(otherwise, name)
     assert made(ranks) == nothing(ranks)
     for said in warned(ranks):
         assert re.search(reason, said)
 
 
-def test_a_rank_that_goes_back_alone_says_what_is_recorded_and_is_heeded(otherwise: list[Seen]) -> None:
+def test_rank_that_rolls_back_alone_reports_it_and_the_others_follow(otherwise: list[Seen]) -> None:
     ranks = of(otherwise, "harmed")
     # The last makes no backward of the plan.
     assert all(one and not other for one, other in made(ranks))

@@ -48,7 +48,7 @@ def test_it_uses_its_part_of_the_processors_and_its_children_do() -> None:
     assert surroundings()[0] == usable
 
 
-def test_whoever_has_no_gpu_sees_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_attempt_without_gpus_sees_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
     assert surroundings()[1] == ""
     assert surroundings(gpus=True)[1] == "3"
@@ -69,7 +69,7 @@ def test_a_node_that_is_not_like_the_others_is_unfit(given: dict[str, str], said
     assert answer.hint
 
 
-def test_what_a_job_says_is_its_answer() -> None:
+def test_job_error_message_is_its_answer() -> None:
     answer = run_attempt(task(Failing()))
     assert (answer.ending, answer.text) == (Ending.FAILED, "the program does not run")
 
@@ -86,7 +86,7 @@ def test_an_answer_that_is_not_whole_is_lost(piece: bytes) -> None:
     assert answer.text == "its process ended with exit code 0"
 
 
-def test_who_has_answered_and_does_not_end_has_answered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_answered_attempt_that_does_not_exit_still_returns(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(attempts, "_UNWINDING_SECONDS", 0.5)
     answer = run_attempt(task(Staying(str(tmp_path))))
     assert (answer.ending, pickle.loads(answer.value)) == (Ending.RETURNED, "said")
@@ -138,5 +138,5 @@ def test_processors_of_one_core_stay_together() -> None:
     assert ProcessorPart(1, 2).select_processors(range(8), core) == {2, 3, 6, 7}
 
 
-def test_where_nobody_tells_of_cores_neighbours_are_taken() -> None:
+def test_neighbouring_processors_are_taken_if_the_cores_are_unknown() -> None:
     assert ProcessorPart(1, 2).select_processors({0, 1, 6, 7}, alone) == {6, 7}

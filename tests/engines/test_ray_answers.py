@@ -50,6 +50,6 @@ def test_a_node_that_cannot_run_it_is_unfit(cause: Exception) -> None:
     assert answer.text.startswith(f"it cannot run it: {type(cause).__name__}")
 
 
-def test_what_was_cancelled_or_has_died_is_lost() -> None:
+def test_cancelled_or_crashed_task_is_lost() -> None:
     for error in ray.exceptions.TaskCancelledError(), ray.exceptions.WorkerCrashedError():
         assert cluster(error).get_answer(Running(PLACE, None, "a1")).ending is Ending.LOST

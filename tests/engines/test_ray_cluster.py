@@ -109,7 +109,7 @@ def own_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("own_threads")
-def test_what_jobs_return_is_what_they_return_here(
+def test_jobs_return_the_same_on_the_cluster_as_locally(
     cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -287,7 +287,7 @@ def test_candidates_of_a_tune_run_beside_each_other_and_bring_their_files(
     assert (folder / "custom-TINY_FAST1" / "metrics.json").stat().st_mtime_ns == before
 
 
-def test_a_tune_whose_program_fails_says_where_to_look(
+def test_failing_tune_program_error_names_the_log(
     cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -159,7 +159,7 @@ def places_of(cluster: FakeCluster) -> MeasuringSlots:
     return slots
 
 
-def test_whoever_avoids_a_node_waits_for_another_and_takes_it_where_there_is_none() -> None:
+def test_avoided_node_is_used_only_as_a_last_resort() -> None:
     cluster = FakeCluster([A, B])
     slots = places_of(cluster)
     on_a, on_b = slots.take(frozenset()), slots.take(frozenset())
@@ -215,7 +215,7 @@ class Departing(FakeCluster):
 
 
 @pytest.mark.parametrize("jobs", [JOBS, JOBS[:1]])
-def test_what_runs_on_a_node_that_has_gone_is_lost_though_nobody_tells(jobs: Sequence[Double]) -> None:
+def test_job_on_a_departed_node_is_lost_without_notification(jobs: Sequence[Double]) -> None:
     cluster = Departing([A, B])
     cluster.clock, cluster.between = Clock(), (2.0, 1e9)
     found = ran(cluster, jobs, clock=cluster.clock)
@@ -260,7 +260,7 @@ def test_what_is_lost_every_time_is_void_after_a_bounded_number_of_attempts() ->
 
 
 @pytest.mark.parametrize("ending", [Ending.FAILED, Ending.BROKEN])
-def test_what_a_job_says_itself_is_not_tried_again(ending: Ending) -> None:
+def test_error_raised_by_the_job_is_not_retried(ending: Ending) -> None:
     cluster = FakeCluster([A, B], lambda _number, _node: ending)
     found = ran(cluster)
     assert len(cluster.started) == len(JOBS)
@@ -275,7 +275,7 @@ def test_a_node_that_is_unfit_is_left_out_and_costs_no_attempt() -> None:
     assert [node.id for node, _ in cluster.started].count("a") == 1
 
 
-def test_where_no_node_is_fit_the_jobs_say_so() -> None:
+def test_jobs_report_that_no_node_is_fit() -> None:
     found = ran(FakeCluster([A, B], lambda _number, _node: Ending.UNFIT))
     for one in found:
         assert str(one.result) == "no node may run it: 10.0.0.1: said so (do so); 10.0.0.2: said so (do so)"
@@ -315,7 +315,7 @@ def test_one_node_that_is_unfit_does_not_end_the_wait_for_those_that_have_gone()
     assert [one.result for one in ran(cluster, clock=cluster.clock)] == [0, 2, 4, 6]
 
 
-def test_after_the_wait_both_reasons_are_told() -> None:
+def test_both_reasons_are_reported_after_the_wait() -> None:
     cluster = shrinking([HEAD, A, B], 1e9)
     found = ran(cluster, clock=cluster.clock)
     assert 70 <= cluster.clock.seconds < 75
@@ -327,7 +327,7 @@ def test_after_the_wait_both_reasons_are_told() -> None:
         )
 
 
-def test_where_all_nodes_that_are_left_are_unfit_nobody_waits() -> None:
+def test_no_wait_if_all_remaining_nodes_are_unfit() -> None:
     cluster = shrinking([A, B], 1e9)
     found = ran(cluster, clock=cluster.clock)
     assert 10 <= cluster.clock.seconds < 15
@@ -373,13 +373,13 @@ def test_a_cluster_whose_nodes_have_all_gone_is_waited_for_but_not_for_ever() ->
     assert 70 <= seconds < 75
 
 
-def test_a_node_that_others_hold_keeps_nobody_waiting() -> None:
+def test_node_held_by_others_blocks_no_jobs() -> None:
     cluster = FakeCluster([A, B], others=frozenset({"a"}))
     assert [one.result for one in ran(cluster)] == [0, 2, 4, 6]
     assert {node.id for node, _ in cluster.started} == {"b"}
 
 
-def test_whoever_stops_listening_ends_all() -> None:
+def test_closing_the_results_cancels_all_jobs() -> None:
     class Endless(FakeCluster):
         def wait(
             self, reservations: Collection[Reservation], running: Collection[Running], seconds: float
@@ -422,7 +422,7 @@ def test_a_place_is_all_processors_or_a_gpu_with_its_share_of_them() -> None:
     assert sum(share.slot for share in three) <= 1
 
 
-def test_each_gpu_of_a_node_has_processors_of_its_own_and_a_lost_place_is_asked_for_anew() -> None:
+def test_each_gpu_gets_its_own_processors_and_a_lost_place_is_requested_again() -> None:
     cluster = FakeCluster([B], lambda number, _: Ending.LOST if number == 0 else Ending.RETURNED)
     assert [one.result for one in ran(cluster, holding=Holding.GPU)] == [0, 2, 4, 6]
     first, second = divide_node(B, Holding.GPU)

@@ -25,5 +25,5 @@ def test_every_ordinary_type_of_torch_is_known() -> None:
 
 
 @pytest.mark.parametrize("name", ["strange", "", "torch.", "quint8", "FLOAT32"])
-def test_another_name_is_no_type(name: str) -> None:
+def test_unknown_name_is_not_a_dtype(name: str) -> None:
     assert DType.from_name(name) is None

@@ -34,14 +34,14 @@ PTX = ".version 8.0\n.target sm_80\n"
     ],
 )
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
-def test_what_it_is(tmp_path: Path, name: str, content: str, kind: FileKind, encoding: str) -> None:
+def test_file_kind_is_detected(tmp_path: Path, name: str, content: str, kind: FileKind, encoding: str) -> None:
     path = tmp_path / name
     path.write_text(content, encoding=encoding)
     assert detect_file_kind(path) is kind
 
 
 @pytest.mark.parametrize("content", ["[1, 2]\n", "{no json}", "hello"])
-def test_what_it_is_not(tmp_path: Path, content: str) -> None:
+def test_unknown_file_kind_is_refused(tmp_path: Path, content: str) -> None:
     path = tmp_path / "a"
     path.write_text(content)
     with pytest.raises(EvidenceError, match="neither its name nor its content"):

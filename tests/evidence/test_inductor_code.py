@@ -27,7 +27,7 @@ def read(code: str) -> GeneratedCode:
     return read_inductor_code(code.splitlines(keepends=True))
 
 
-def test_a_loop_that_only_copies_is_told_with_what_it_writes() -> None:
+def test_copy_loop_is_reported_with_its_target() -> None:
     code = read(CODE)
     assert (code.graphs, code.calls) == (1, 3)
     first, second = code.copies
@@ -46,7 +46,7 @@ def test_a_copy_is_a_measurement_with_its_line() -> None:
     )
 
 
-def test_the_prefix_of_a_log_is_no_part_of_the_code() -> None:
+def test_log_prefix_is_not_part_of_the_code() -> None:
     logged = "".join(f"V1124 10:00:00.1 1 a.py:3] [0/0] [__output_code] {line}\n" for line in CODE.splitlines())
     assert read(logged).copies == read(CODE).copies
 
@@ -62,7 +62,7 @@ def test_symbolic_sizes_are_not_known() -> None:
     assert read(CODE.replace("(4, 32, 16), (512, 16, 1)", "(s0, 32, 16), (512, 16, 1)")).copies == ()
 
 
-def test_sizes_that_no_memory_holds_are_no_bytes() -> None:
+def test_impossibly_large_sizes_give_no_byte_count() -> None:
     size = "9" * 18
     code = CODE.replace("(4, 32, 16), (512, 16, 1)", f"({size}, {size}, {size}), (1, 1, 1)")
     assert [list(copy.list_measurements("code.py")) for copy in read(code).copies[:1]] == [[]]

@@ -94,7 +94,7 @@ def test_function_and_namespaces(name: str, function: str, scope: tuple[str, ...
     assert (found.function, found.scope) == (function, scope)
 
 
-def test_what_is_not_read_is_not_told() -> None:
+def test_unreadable_parts_of_a_signature_are_omitted() -> None:
     assert parse_kernel_signature("_Z4copyIXsr3FooE5valueEEvPf") == KernelSignature("copy", ())
     assert parse_kernel_signature("_Z4copyIJifEEvPfDpT_") == KernelSignature("copy", (), ("int", "float"))
     assert read_mangled("_ZTV4copy") is None

@@ -37,11 +37,11 @@ POINT, COMMA = NumberFormat.POINT, NumberFormat.COMMA
         ("9" * 200, None),
     ],
 )
-def test_what_a_number_tells(text: str, told: NumberFormat | None) -> None:
+def test_number_format_is_detected(text: str, told: NumberFormat | None) -> None:
     assert detect_format(text) is told
 
 
-def test_the_first_number_that_tells_decides() -> None:
+def test_first_unambiguous_number_decides_the_format() -> None:
     assert detect_common_format(["1,234", "128", "65,77", "19.66"]) is COMMA
     assert detect_common_format(["1,234", "128"]) is POINT
 
@@ -75,13 +75,13 @@ def test_numbers(text: str, written: NumberFormat, number: float) -> None:
         ("", POINT),
     ],
 )
-def test_what_is_no_number_in_this_format_is_refused(text: str, written: NumberFormat) -> None:
+def test_non_number_in_this_format_is_refused(text: str, written: NumberFormat) -> None:
     with pytest.raises(ValueError, match=r".*"):
         parse_number(text, written)
 
 
 @pytest.mark.parametrize("text", ["n/a", "N/A", "nan", "-nan", "", "  ", "inf"])
-def test_what_says_that_there_is_none(text: str) -> None:
+def test_missing_value_markers_are_recognized(text: str) -> None:
     assert is_missing(text)
 
 
@@ -91,7 +91,7 @@ def test_zero_is_a_number() -> None:
 
 
 @given(st.floats(min_value=-1e15, max_value=1e15).map(lambda value: round(value, 2)), st.sampled_from(NumberFormat))
-def test_what_is_written_is_read(value: float, written: NumberFormat) -> None:
+def test_written_number_is_read_back(value: float, written: NumberFormat) -> None:
     text = f"{value:,.2f}"
     if written is COMMA:
         text = text.translate(str.maketrans(",.", ".,"))

@@ -34,7 +34,7 @@ def test_a_real_log_names_the_implementation_of_each_convolution() -> None:
     assert list_implementations(parse_log(section("onednn-3.12.0.log", "first layer"))) == ("jit:avx512_core",)
 
 
-def test_header_creation_and_graph_lines_are_no_primitives() -> None:
+def test_header_creation_and_graph_lines_are_not_primitives() -> None:
     log = (LOGS / "onednn-3.13.3.log").read_text()
     executed = [line for line in log.splitlines() if ",primitive,exec," in line]
     assert len(parse_log(log)) == len(executed)
@@ -80,7 +80,7 @@ def test_the_graph_api_header_does_not_move_columns() -> None:
     assert len(parse_log(f"{header}\n{LINE}")) == 1
 
 
-def test_time_stamps_stand_before_the_component() -> None:
+def test_timestamp_before_the_component_is_accepted() -> None:
     header = (
         "onednn_verbose,v1,primitive,info,template:timestamp,operation,engine,primitive,implementation,prop_kind,"
         "memory_descriptors,attributes,auxiliary,problem_desc,exec_time"

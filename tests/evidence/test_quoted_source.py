@@ -59,6 +59,6 @@ def test_long_lines_count(tmp_path: Path) -> None:
     ("content", "said"),
     [(b"", "is empty"), (b"\x7fELF\0", "a compiled program"), (b"a\n" * (LARGEST // 2 + 1), "larger than 8,000,000")],
 )
-def test_what_is_no_source_is_an_error(tmp_path: Path, content: bytes, said: str) -> None:
+def test_non_source_is_an_error(tmp_path: Path, content: bytes, said: str) -> None:
     with pytest.raises(EvidenceError, match=said):
         quote_source(write(tmp_path, content))

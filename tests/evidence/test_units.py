@@ -33,7 +33,7 @@ from frx_graph.evidence.units import Unit, parse_unit
         ("sector/request", Unit("sector/request", 1.0)),
     ],
 )
-def test_what_profilers_write(text: str, unit: Unit) -> None:
+def test_units_written_by_profilers_are_parsed(text: str, unit: Unit) -> None:
     found = parse_unit(text)
     assert found is not None
     assert found.name == unit.name
@@ -43,5 +43,5 @@ def test_what_profilers_write(text: str, unit: Unit) -> None:
 @pytest.mark.parametrize(
     "text", ["furlong", "Mpercent", "M%", "mbyte", "Ks", "byte/", "/s", "byte/s/s", "x" * 100, "Mib"]
 )
-def test_what_is_not_known_is_refused(text: str) -> None:
+def test_unknown_unit_is_none(text: str) -> None:
     assert parse_unit(text) is None

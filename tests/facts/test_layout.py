@@ -66,7 +66,7 @@ def test_density_agrees_with_torch(tensor: torch.Tensor) -> None:
 
 
 @given(views())
-def test_every_layout_is_what_its_predicate_says(tensor: torch.Tensor) -> None:
+def test_every_layout_matches_its_predicate(tensor: torch.Tensor) -> None:
     shape, strides = tuple(tensor.shape), tensor.stride()
     layout = classify_layout(shape, strides)
     assert (layout is Layout.PLAIN) == is_contiguous(shape, strides)

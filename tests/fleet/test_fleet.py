@@ -149,7 +149,7 @@ def test_a_store_that_is_elsewhere(
     assert summarised("memory://bucket/z.zip").runs.runs == 1
 
 
-def test_a_store_whose_files_lie(recorded: Path, memory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_store_with_changed_files_is_refused(recorded: Path, memory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     put(recorded, "/bucket")
     real = type(memory).find
 
@@ -290,7 +290,7 @@ def test_a_file_url_is_a_path(recorded: Path) -> None:
         ("bad.zip", "no run can be read: bad.zip: is not a zip archive"),
     ],
 )
-def test_where_there_is_no_run(
+def test_source_without_a_run_is_refused(
     source: str, said: str, memory: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -46,7 +46,7 @@ def test_a_cluster_finds_what_is_found_here(
     assert found == here
 
 
-def test_what_a_lost_node_has_not_told_is_read_elsewhere(
+def test_unreported_runs_of_a_lost_node_are_read_elsewhere(
     cluster: Any, ray_node: Callable[..., dict[str, Any]], runs: Path
 ) -> None:
     from frx_graph.engines.ray_cluster import connect_ray

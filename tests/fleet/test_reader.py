@@ -95,7 +95,7 @@ def test_a_reader_that_is_killed(recorded: Path, readers: Readers) -> None:
     assert isinstance(next(iter(reader.read_task(folder(recorded)))), ReadRun)
 
 
-def test_an_archive_whose_reader_ends_is_told_where(
+def test_archive_whose_reader_dies_is_reported_as_a_failure(
     recorded: Path, tmp_path: Path, readers: Readers, zipped: Callable[..., Path]
 ) -> None:
     reader = readers()
@@ -122,7 +122,7 @@ def test_readers_end_where_no_more_answers_are_wanted(recorded: Path) -> None:
     assert children() == []
 
 
-def test_what_the_search_raises_ends_all(recorded: Path) -> None:
+def test_error_of_the_search_ends_all_readers(recorded: Path) -> None:
     def places() -> Iterator[ReadingTask]:
         yield folder(recorded)
         raise OSError("gone")
@@ -133,7 +133,7 @@ def test_what_the_search_raises_ends_all(recorded: Path) -> None:
     assert children() == []
 
 
-def test_readers_go_with_who_has_started_them(recorded: Path, tmp_path: Path) -> None:
+def test_readers_end_with_their_parent(recorded: Path, tmp_path: Path) -> None:
     pid = os.fork()
     if pid == 0:
         reader = Reader()

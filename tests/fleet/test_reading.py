@@ -42,7 +42,7 @@ def test_a_summary_of_these_files_is_taken(recorded: Path, zipped: Callable[...,
 
 @pytest.mark.parametrize("what", ["none", "events", "damaged", "version"])
 @pytest.mark.parametrize("kind", ["folder", "zip"])
-def test_others_are_analysed_anew(
+def test_runs_with_an_unusable_summary_are_analysed_again(
     recorded: Path, zipped: Callable[..., Path], tmp_path: Path, kind: str, what: str
 ) -> None:
     folder = tmp_path / "run-1"
@@ -80,7 +80,7 @@ def test_an_archive_of_many(recorded: Path, traced: Path, zipped: Callable[..., 
 
 
 @pytest.mark.parametrize("what", ["no archive", "no run"])
-def test_what_is_wrong_with_all_of_an_archive_is_told_by_its_first_part(tmp_path: Path, what: str) -> None:
+def test_archive_wide_problem_is_reported_by_the_first_part(tmp_path: Path, what: str) -> None:
     path = tmp_path / "bad.zip"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("read.me", "")
@@ -92,7 +92,7 @@ def test_what_is_wrong_with_all_of_an_archive_is_told_by_its_first_part(tmp_path
     assert [len(each) for each in told] == [1, 0, 0]
 
 
-def test_what_is_wrong_with_one_part_is_told_by_it(
+def test_problem_of_one_part_is_reported_by_that_part(
     recorded: Path, traced: Path, zipped: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = zipped(tmp_path / "many.zip", recorded, traced)
@@ -126,7 +126,7 @@ def test_archives_are_not_looked_into_without_end(recorded: Path, zipped: Callab
 
 
 @pytest.mark.parametrize("kind", ["nothing", "text", "escape", "bomb", "link"])
-def test_hostile_archives_are_told(recorded: Path, tmp_path: Path, kind: str) -> None:
+def test_hostile_archives_are_reported(recorded: Path, tmp_path: Path, kind: str) -> None:
     path = tmp_path / "bad.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         match kind:
@@ -149,7 +149,9 @@ def test_hostile_archives_are_told(recorded: Path, tmp_path: Path, kind: str) ->
     assert str(tmp_path) not in problem(path)
 
 
-def test_a_summary_that_is_longer_than_it_says(recorded: Path, zipped: Callable[..., Path], tmp_path: Path) -> None:
+def test_summary_with_a_wrong_checksum_is_reported_as_damaged(
+    recorded: Path, zipped: Callable[..., Path], tmp_path: Path
+) -> None:
     path = zipped(tmp_path / "run.zip", recorded)
     content = bytearray(path.read_bytes())
     # A wrong checksum in the directory: seen when the member was read to its end.

@@ -48,7 +48,7 @@ def test_a_run_with_a_trace(traced: Path) -> None:
     )
 
 
-def test_what_is_not_known_is_null(traced: Path) -> None:
+def test_unknown_values_are_null(traced: Path) -> None:
     document = summary(traced)
     document["trace"]["window"].update(steps=[], span_ms=0.0)
     document["trace"]["layout"][0].update(bytes=None, site=None)

@@ -192,7 +192,7 @@ def test_nothing_but_problems(tmp_path: Path) -> None:
     assert listed == [("a", "no run"), ("b", "broken[31m")]
 
 
-def test_what_is_not_listed_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unlisted_entries_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("frx_graph.fleet.totals.LISTED", 2)
     finding = FindingRow(rule="", site="a", subject="", title="", share=0.5)
     card = AdviceRow("", "A card", "high", "local", "LOW", 0.5)

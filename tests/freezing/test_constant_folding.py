@@ -133,7 +133,7 @@ class Unregistered(nn.Module):
         return self.convolution(x) + self.offset
 
 
-def test_what_nobody_watches_is_no_constant() -> None:
+def test_unwatched_tensor_is_not_a_constant() -> None:
     model = Unregistered()
     compiled = frozen(model)
     same(compiled, model, IMAGE)
@@ -178,7 +178,7 @@ class Doubling(nn.Module):
         return self.linear(x), self.linear.weight * 2, (self.linear.weight + 1)[1:]
 
 
-def test_what_is_returned_is_computed_in_each_call() -> None:
+def test_returned_value_is_computed_in_each_call() -> None:
     model = Doubling()
     compiled = frozen(model)
     x = torch.randn(3, 4)
@@ -218,7 +218,7 @@ class Noisy(nn.Module):
         return self.convolution(x) + torch.rand_like(self.convolution.bias).view(1, 8, 1, 1)
 
 
-def test_random_numbers_are_no_constants() -> None:
+def test_random_numbers_are_not_constants() -> None:
     compiled = frozen(Noisy())
     with torch.no_grad():
         compiled(IMAGE)
@@ -372,7 +372,7 @@ def test_nor_are_programs_that_an_operator_compiles(options: dict[str, str], mon
 
 
 @FREEZING
-def test_a_changed_weight_is_no_recompilation_of_the_program(options: dict[str, str]) -> None:
+def test_changed_weight_does_not_recompile_the_program(options: dict[str, str]) -> None:
     model = nn.Linear(8, 8).eval()
     compiled = frx_graph.compile(model, options={"freeze": True, **options})
     x = torch.randn(2, 8)
@@ -413,7 +413,7 @@ def test_what_is_called_with_the_model_may_change(monkeypatch: pytest.MonkeyPatc
     same(compiled, model, IMAGE)
 
 
-def test_what_the_program_raises_does_not_end_the_freezing() -> None:
+def test_program_error_does_not_end_the_freezing() -> None:
     compiled = frozen(Middle(broken=False))
     with torch.no_grad(), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

@@ -69,7 +69,7 @@ def test_memory_that_was_given_back_is_not_read() -> None:
     assert not watch.is_unchanged()
 
 
-def test_what_only_reads_is_not_taken_for_a_change() -> None:
+def test_read_only_access_is_not_treated_as_a_change() -> None:
     model = network().eval()
     watch = WeightGuard(model)
     model[1](model[0](torch.randn(1, 3, 8, 8))).sum().backward()

@@ -300,7 +300,7 @@ def test_a_step_that_the_script_counts_needs_no_other() -> None:
         ("for step in range(4):", "for step in range(4):"),
     ],
 )
-def test_what_yields_batches_is_timed(header: str, timed: str | None) -> None:
+def test_batch_iterators_are_timed(header: str, timed: str | None) -> None:
     text = f"{header}\n    model(x).backward()\n"
     new = patched(text)
     if timed is None:
@@ -366,7 +366,7 @@ for i, x in enumerate([torch.ones(2, 4)] * 5):
 """
 
 
-def test_what_ends_a_turn_before_it_begins_is_no_step() -> None:
+def test_iteration_skipped_by_a_guard_is_not_a_step() -> None:
     new = patched(GUARDED)
     assert "\n    if i == 1: continue\n    with frx_graph.step_context(step=i, batch=x):" in new
     assert "\n        optimizer.zero_grad()\n        if i == 7:\n" in new
@@ -396,7 +396,7 @@ def test_what_ends_a_turn_before_it_begins_is_no_step() -> None:
     ],
     ids=range(13),
 )
-def test_what_cannot_be_done_is_said_in_a_line(text: str, said: str) -> None:
+def test_impossible_patch_is_reported_in_one_line(text: str, said: str) -> None:
     with pytest.raises(ScriptError, match=r"train\.py") as raised:
         patch(script(text))
     assert said in str(raised.value)
@@ -409,7 +409,7 @@ def test_the_byte_order_mark_stays() -> None:
     assert marked.encode(patched(text)).startswith(codecs.BOM_UTF8)
 
 
-def test_what_python_warns_of_is_not_said_of_a_script_that_is_only_read(tmp_path: Path) -> None:
+def test_patching_does_not_emit_the_syntax_warnings_of_the_script(tmp_path: Path) -> None:
     text = PLAIN.replace('print("done"', 'print("\\d" is "done"')
     script = Script(tmp_path / "train.py", text.encode(), text)
     with pytest.warns((SyntaxWarning, DeprecationWarning)):

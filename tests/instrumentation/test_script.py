@@ -38,7 +38,7 @@ def test_one_that_has_changed_in_between_is_not_replaced(tmp_path: Path) -> None
     assert path.read_text() == "a = 2\n"
 
 
-def test_what_is_refused(tmp_path: Path) -> None:
+def test_unreadable_scripts_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "train.py"
     path.write_text(TRAINS)
     (tmp_path / "link.py").symlink_to(path)
@@ -71,7 +71,7 @@ def write(folder: Path, name: str, text: str = TRAINS) -> None:
     path.write_text(text)
 
 
-def test_scripts_are_found_by_what_they_do(tmp_path: Path) -> None:
+def test_scripts_are_found_by_their_contents(tmp_path: Path) -> None:
     write(tmp_path, "zzz.py")
     write(tmp_path, "deep/er/train.py")
     write(tmp_path, "done.py", f"import frx_graph\n{TRAINS}")

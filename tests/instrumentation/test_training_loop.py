@@ -158,7 +158,7 @@ def test_a_model_that_the_turn_itself_names_is_not_there_when_it_begins(body: st
     assert only(f"for x in loader:\n{body}    loss.backward()\n    optimizer.step()\n").model is None
 
 
-def test_a_function_that_is_called_for_batches_is_no_loader() -> None:
+def test_callable_iterator_is_not_a_loader() -> None:
     loop = only(f"for x in iter(get, None):\n    if True:\n{STEP}")
     assert get_wrapping_call(loop.node.iter) is None
     assert get_wrapping_call(cst.parse_expression("iter(loader)")) is not None

@@ -48,7 +48,7 @@ def state_of(kinds: tuple[Kind, ...]) -> Kind:
 
 
 @given(moves, st.data())
-def test_what_stands_was_promoted_and_not_withdrawn_since(chosen, data):
+def test_active_plans_were_promoted_and_not_withdrawn_since(chosen, data):
     standing, taken = NOTHING, []
     for position, (kind, plan) in enumerate(chosen, start=1):
         step = Step(position, kind, plan, data.draw(deciders), AT)
@@ -76,7 +76,7 @@ def test_what_stands_was_promoted_and_not_withdrawn_since(chosen, data):
 
 
 @given(moves)
-def test_the_autopilot_alone_never_promotes_again_what_was_rolled_back(chosen):
+def test_autopilot_never_promotes_a_rolled_back_plan_again(chosen):
     standing = NOTHING
     gone: set[str] = set()
     for position, (kind, plan) in enumerate(chosen, start=1):
@@ -87,7 +87,7 @@ def test_the_autopilot_alone_never_promotes_again_what_was_rolled_back(chosen):
 
 
 @given(moves)
-def test_of_applications_only_the_last_decides_what_stands(chosen):
+def test_only_the_last_application_decides_the_active_plans(chosen):
     every = [Step(position, kind, plan, "ada", AT) for position, (kind, plan) in enumerate(chosen, start=1)]
     legal = [step for step in every if step not in fold_steps(every).illegal]
     last = {step.plan: step for step in legal if step.kind is Kind.APPLIED}
@@ -96,7 +96,7 @@ def test_of_applications_only_the_last_decides_what_stands(chosen):
 
 
 @given(moves)
-def test_a_rollback_of_what_stands_leaves_the_baseline(chosen):
+def test_rolling_back_the_active_plan_leaves_the_baseline(chosen):
     standing = fold_steps(
         Step(position, kind, plan, "ada", AT) for position, (kind, plan) in enumerate(chosen, start=1)
     )
@@ -130,7 +130,7 @@ def test_a_rollback_of_what_stands_leaves_the_baseline(chosen):
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else value,
 )
-def test_what_may_be_decided(kinds, state):
+def test_legal_decisions_change_the_state(kinds, state):
     assert state_of(kinds) is state
 
 
@@ -149,14 +149,14 @@ def test_what_may_be_decided(kinds, state):
     ],
     ids=lambda value: (" ".join(value) or "nothing") if isinstance(value, tuple) else value,
 )
-def test_what_must_not_be_decided(before, kind):
+def test_illegal_decision_does_not_change_the_state(before, kind):
     standing = fold_steps(steps(*before))
     assert standing.illegal == ()
     wrong = Step(9, kind, "1", AUTOPILOT, AT)
     assert standing.apply_step(wrong) == PlanStates(standing.plans, (wrong,))
 
 
-def test_once_somebody_asks_for_it_what_was_rolled_back_is_tried_again():
+def test_rolled_back_plan_is_tried_again_on_request():
     standing = fold_steps(steps(P, T, M, B))
     assert rolled_back(standing) == {"1"}
     asked = standing.apply_step(Step(5, P, "1", "frx trial", AT))
@@ -165,7 +165,7 @@ def test_once_somebody_asks_for_it_what_was_rolled_back_is_tried_again():
     assert [state.plan for state in tried.promoted] == ["1"]
 
 
-def test_the_last_promotion_is_applied_and_the_one_before_it_stands_behind():
+def test_last_promotion_is_applied_and_the_previous_one_is_next():
     both = fold_steps([*steps(P, T, M), *steps(P, T, M, plan="2", start=4)])
     assert [state.plan for state in both.promoted] == ["2", "1"]
     assert both.apply_step(Step(7, R, "2", AUTOPILOT, AT)).current.plan == "1"
@@ -173,12 +173,12 @@ def test_the_last_promotion_is_applied_and_the_one_before_it_stands_behind():
     assert again.current.plan == "1"
 
 
-def test_a_rollback_of_what_stands_no_more_withdraws_nothing_else():
+def test_rollback_of_an_inactive_plan_withdraws_nothing_else():
     events = [*steps(P, T, M, E), *steps(P, T, M, plan="2", start=5), *steps(B, start=8)]
     assert fold_steps(events).current.plan == "2"
 
 
-def test_other_environments_are_told_of_and_never_stand_here():
+def test_plans_of_other_environments_are_reported_but_not_active_here():
     events = {"here": steps(P, T, R), "there": steps(P, T, M), "gone": steps(P, T, M, B)}
     found = find_active_elsewhere(events, "here")
     assert {name: [state.plan for state in states] for name, states in found.items()} == {"there": ["1"]}
@@ -193,7 +193,7 @@ def test_every_state_has_a_row_and_only_a_trial_leads_to_promotion():
     assert applying == STANDING
 
 
-def test_only_what_was_promoted_can_be_rolled_back():
+def test_only_a_promoted_plan_can_be_rolled_back():
     tried = Step(1, T, "1", "ada", AT)
     assert get_next_state(PlanState("1", T, tried, None), B, "ada") is None
     assert get_next_state(PlanState("1", T, tried, tried), B, "ada") is B

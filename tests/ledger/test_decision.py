@@ -31,7 +31,7 @@ from frx_graph.records import Candidate
         ({"candidates": (Candidate("r", "0", ("n",), (), float("nan")),)}, "finite"),
     ],
 )
-def test_what_is_no_decision(decide, fields, message):
+def test_invalid_decision_is_refused(decide, fields, message):
     with pytest.raises(ValueError, match=message):
         decide(Kind.PROPOSED, **fields)
 
@@ -43,7 +43,7 @@ def test_times_are_kept_in_utc(decide):
     assert made.recorded_at.tzinfo is UTC
 
 
-def test_trials_that_say_the_same_are_equal(decide):
+def test_equivalent_trial_documents_are_equal(decide):
     first = decide(Kind.TRIED, trial='{"schema":"frx_trial_v1","x":[1,2.50]}')
     second = dataclasses.replace(first, trial='{ "x": [1, 2.5], "schema": "frx_trial_v1" }')
     assert first == second
@@ -51,7 +51,7 @@ def test_trials_that_say_the_same_are_equal(decide):
     assert first != dataclasses.replace(first, trial='{"schema":"frx_trial_v1","x":[2.5,1]}')
 
 
-def test_what_follows_has_no_evidence_of_its_own(decide):
+def test_follow_up_carries_no_evidence(decide):
     tried = decide(Kind.TRIED)
     at = tried.recorded_at + timedelta(days=1)
     after = tried.make_follow_up(Kind.ROLLED_BACK, reason="slower", by=Author("ada", "there", 3), at=at)
@@ -68,7 +68,7 @@ def test_what_follows_has_no_evidence_of_its_own(decide):
     )
 
 
-def test_somebody_decides_also_where_users_have_no_name(monkeypatch):
+def test_author_is_set_even_if_the_user_has_no_name(monkeypatch):
     def nobody() -> str:
         raise KeyError("uid not found")
 

@@ -115,7 +115,7 @@ def closed_folder() -> Iterator[Path]:
         folder.chmod(0o755)
 
 
-def test_a_folder_that_cannot_be_written_is_read_and_said_to_be_read_only(closed_folder, decide):
+def test_unwritable_folder_is_read_and_reported_as_read_only(closed_folder, decide):
     (event,) = open_ledger(parse_location(str(closed_folder / "ledger.sqlite3"))).append([decide(Kind.PROPOSED)])
     closed_folder.chmod(0o555)
     errors, events, names = run(READ_ONLY, closed_folder)

@@ -49,7 +49,7 @@ decisions = st.builds(
 
 
 @given(decisions, st.integers(1, 10**9))
-def test_what_is_written_is_read(decision, position):
+def test_written_event_is_read_back(decision, position):
     event = record_event(decision, position, NO_EVENT)
     assert event.document.isascii()
     assert read_event(event.document, event.hash) == event
@@ -109,13 +109,13 @@ def test_fields_of_a_later_version_are_passed_over_and_kept(decide):
         ({"candidates": [{}]}, r"candidates\.0\.rewrite"),
     ],
 )
-def test_what_is_no_event(decide, change, message):
+def test_invalid_event_is_refused(decide, change, message):
     event = record_event(decide(Kind.PROPOSED), 1, NO_EVENT)
     with pytest.raises(LedgerError, match=message):
         read_event(dump_canonical({**json.loads(event.document), **change}), event.hash)
 
 
 @pytest.mark.parametrize("document", ["", "null", "[]", "{", '{"schema": NaN}', "[" * 100_000])
-def test_what_is_no_document(document):
+def test_malformed_document_is_refused(document):
     with pytest.raises(LedgerError, match="is malformed"):
         read_event(document, NO_EVENT)

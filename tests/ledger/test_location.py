@@ -71,7 +71,7 @@ def test_no_password_is_ever_shown(url):
         ("nosuch://host/x", "does not support this database"),
     ],
 )
-def test_what_cannot_be_a_ledger(text, message):
+def test_invalid_location_is_refused(text, message):
     with pytest.raises(LedgerError, match=message):
         open_to_read(parse_location(text))
 

@@ -185,7 +185,7 @@ def test_a_server_that_does_not_come_back(ledger, linked, place, decide):
     assert ledger.count_events() == 1
 
 
-def test_a_backend_that_is_ended_amid_an_append(ledger, postgres, decide, monkeypatch):
+def test_append_survives_a_backend_terminated_midway(ledger, postgres, decide, monkeypatch):
     record, ended = active_plans.record_event, []
 
     def end_it_once(*given):

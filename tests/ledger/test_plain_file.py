@@ -79,7 +79,7 @@ def test_all_of_an_append_or_none(location, decide, promoted) -> None:
     assert open_to_read(location).count_events() == 0
 
 
-def test_what_somebody_has_rolled_back_meanwhile_cannot_be_applied(location, decide, promoted) -> None:
+def test_plan_rolled_back_meanwhile_cannot_be_applied(location, decide, promoted) -> None:
     append_decisions(location, promoted())
     assert len(read_promotions(location, GRAPH, HERE)) == 1
     open_ledger(location).append([decide(Kind.ROLLED_BACK)])
@@ -118,14 +118,14 @@ def test_a_locked_one_too(location, decide, monkeypatch) -> None:
     assert open_to_read(location).count_events() == 0
 
 
-def test_a_damaged_one_says_so_in_the_ledgers_words(tmp_path: Path) -> None:
+def test_damaged_file_gives_the_ledgers_error(tmp_path: Path) -> None:
     file = tmp_path / "ledger"
     file.write_bytes(b"no database at all" * 100)
     with pytest.raises(LedgerError, match="is not a SQLite database"):
         read_promotions(parse_location(str(file)), GRAPH, HERE)
 
 
-def test_what_stands_elsewhere_is_told_where_nothing_was_decided_here(location, decide, promoted) -> None:
+def test_plan_active_elsewhere_is_reported_if_nothing_was_decided_here(location, decide, promoted) -> None:
     append_decisions(location, promoted(environment=THERE))
     assert is_active_only_elsewhere(location, GRAPH, HERE)
     assert not is_active_only_elsewhere(location, GRAPH, THERE)

@@ -57,7 +57,7 @@ def test_without_the_driver_the_extra_is_named(monkeypatch):
 
 
 @pytest.mark.parametrize("user_and_database", [("nobody_here", "postgres"), ("postgres", "nothing_here")])
-def test_what_the_server_refuses_is_said_at_once(postgres, user_and_database, without_waiting):
+def test_server_refusal_is_reported_at_once(postgres, user_and_database, without_waiting):
     user, database = user_and_database
     url = postgres.url(user=user).replace("/postgres?", f"/{database}?")
     for opened in (open_ledger, open_to_read):

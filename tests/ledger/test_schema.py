@@ -25,7 +25,7 @@ def test_every_field_of_a_record_is_published():
     assert set(CandidateModel.model_fields) == {field.name for field in dataclasses.fields(Candidate)}
 
 
-def test_documents_and_exported_lines_are_what_the_schema_says(location, promoted):
+def test_documents_and_exported_lines_match_the_schema(location, promoted):
     events = open_ledger(location).append(promoted())
     standings = {"b" * 16: fold_steps(Step.from_event(event) for event in events)}
     published = json.loads(PUBLISHED)

@@ -84,7 +84,7 @@ def test_an_arm_that_is_left_would_be_seen(monkeypatch):
 
 
 @pytest.mark.in_a_file
-def test_what_is_lost_or_broken_would_be_seen(location):
+def test_lost_or_broken_events_are_detected(location):
     write(1, 3, location)
     figures = ledger_kills.Figures()
     events = open_to_read(location).read_events()

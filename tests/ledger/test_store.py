@@ -52,7 +52,7 @@ def test_all_of_an_append_or_none(ledger, decide, promoted):
     assert ledger.count_events() == 0
 
 
-def test_only_what_may_follow_is_appended(ledger, decide, promoted):
+def test_only_legal_decisions_are_appended(ledger, decide, promoted):
     with pytest.raises(LedgerError, match="was never proposed"):
         ledger.append([decide(Kind.APPLIED)])
     ledger.append(promoted())
@@ -66,7 +66,7 @@ def test_only_what_may_follow_is_appended(ledger, decide, promoted):
     assert ledger.count_events() == 6
 
 
-def test_what_stands_is_of_this_graph_in_this_environment(ledger, decide, promoted):
+def test_active_plans_are_those_of_this_graph_and_environment(ledger, decide, promoted):
     first = ledger.append(promoted())
     second = ledger.append(promoted("2"))
     other = ledger.append(promoted("3", environment=THERE))
@@ -89,7 +89,7 @@ def test_a_plan_that_many_processes_applied(ledger, decide, promoted):
     assert ledger.read_standing(GRAPH, HERE) == fold_steps(Step.from_event(event) for event in ledger.read_events())
 
 
-def test_rolling_back_all_that_stands(ledger, promoted):
+def test_rolling_back_all_active_plans(ledger, promoted):
     ledger.append([*promoted(), *promoted("2")])
     by = Author("ada", "here", 1)
     standing = ledger.read_promotions(GRAPH, HERE)
@@ -172,7 +172,7 @@ def interrupted_by(monkeypatch, other, decisions):
     monkeypatch.setattr(active_plans, "record_event", late)
 
 
-def test_who_comes_second_reads_again(without_locks, ledger, decide, monkeypatch):
+def test_second_writer_reads_again(without_locks, ledger, decide, monkeypatch):
     first, second = [decide(Kind.PROPOSED, plan) for plan in "12"], decide(Kind.PROPOSED, "3")
     interrupted_by(monkeypatch, ledger, first)
     (event,) = without_locks().append([second])
@@ -181,7 +181,7 @@ def test_who_comes_second_reads_again(without_locks, ledger, decide, monkeypatch
     assert verify(ledger).problem is None
 
 
-def test_who_comes_second_may_find_that_it_must_not_any_more(without_locks, ledger, decide, promoted, monkeypatch):
+def test_second_writer_may_find_its_decision_illegal(without_locks, ledger, decide, promoted, monkeypatch):
     ledger.append(promoted())
     interrupted_by(monkeypatch, ledger, [decide(Kind.ROLLED_BACK)])
     with pytest.raises(LedgerError, match=r"cannot be applied .* rolled back since event 4"):
@@ -189,7 +189,7 @@ def test_who_comes_second_may_find_that_it_must_not_any_more(without_locks, ledg
     assert ledger.count_events() == 4
 
 
-def test_who_always_comes_second_gives_up(without_locks, ledger, decide, monkeypatch):
+def test_writer_that_is_always_second_gives_up(without_locks, ledger, decide, monkeypatch):
     interrupted_by(monkeypatch, ledger, [decide(Kind.PROPOSED, "1")])
     with pytest.raises(LedgerError, match="busy with other writers"):
         without_locks(patience_seconds=0).append([decide(Kind.PROPOSED, "2")])

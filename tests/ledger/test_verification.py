@@ -47,7 +47,7 @@ def chained(documents):
     return made
 
 
-def test_what_was_appended_is_sound(rows):
+def test_appended_rows_verify(rows):
     assert verify_rows(rows) == Verification(5, None)
     assert verify_rows([]) == Verification(0, None)
     assert verify_rows(chained([json.loads(row["document"]) for row in rows])) == Verification(5, None)
@@ -144,7 +144,7 @@ def test_a_ledger_that_was_changed_by_hand(location, promoted, changed_by_hand):
 
 
 @pytest.mark.in_a_file
-def test_bytes_that_are_no_text(location, promoted):
+def test_non_utf8_bytes_are_found_at_their_position(location, promoted):
     open_ledger(location).append(promoted())
     content = location.file.read_bytes()
     assert content.count(b"reason 2") == 1
@@ -166,7 +166,7 @@ def test_sqlites_own_check(location, decide):
 
 
 @pytest.mark.in_a_file
-def test_an_index_that_lies_is_found(location, promoted):
+def test_inconsistent_index_is_found(location, promoted):
     """All rows are right, and a query by their signature would not find them."""
     open_ledger(location).append(promoted())
     with sqlite3.connect(location.file) as connection:

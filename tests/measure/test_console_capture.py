@@ -80,7 +80,7 @@ def test_no_standard_streams_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
     assert log.text == "ours\n"
 
 
-def test_bytes_that_are_no_text() -> None:
+def test_non_utf8_bytes_are_captured() -> None:
     with capture_output(STDOUT, kept) as log:
         os.write(STDOUT, b"\xff\xfe ours\n")
     assert log.text.endswith(" ours\n")

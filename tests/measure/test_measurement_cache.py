@@ -70,7 +70,7 @@ def only_file(directory: Path) -> Path:
     return file
 
 
-def test_what_was_measured_is_not_measured_again(tmp_path: Path, measured: list[OperatorSignature]) -> None:
+def test_measured_operators_are_not_measured_again(tmp_path: Path, measured: list[OperatorSignature]) -> None:
     first = MeasuredOperators("cpu", directory=tmp_path)
     first.measure([relu(1), relu(2)], [relu(3)])
     assert measured == [relu(1), relu(2), relu(3)]
@@ -184,13 +184,13 @@ def test_other_settings_are_another_environment(tmp_path: Path, measured: list[O
     assert get_measurement_environment("cpu").fingerprint == before
 
 
-def test_the_environment_names_what_it_stands_for() -> None:
+def test_environment_names_the_torch_and_onednn_versions() -> None:
     environment = get_measurement_environment("cpu")
     assert environment.torch == torch.__version__
     assert environment.onednn in torch.__config__.show() or environment.onednn == "none"
 
 
-def test_groups_are_told_on_the_scale_of_what_was_known() -> None:
+def test_groups_are_scaled_to_known_times() -> None:
     a, b, c, d, e = map(relu, range(1, 6))
     taken = {a: 2.0, b: 6.0, c: 4.0, d: 5.0}
     # The machine is half as fast as when `a` was timed.
@@ -198,7 +198,7 @@ def test_groups_are_told_on_the_scale_of_what_was_known() -> None:
     assert scale_to_known([(a, b, c)], taken, {a: 1.0, b: 4.0}) == {a: 1.0, b: 4.0, c: 4.0 / 1.75}
 
 
-def test_what_was_timed_stays_when_more_is_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_known_times_stay_when_more_is_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     slowness = [1.0]
 
     def time_variants(groups: Iterable[Sequence[OperatorSignature]], **_how: object) -> dict[OperatorSignature, float]:
@@ -214,7 +214,7 @@ def test_what_was_timed_stays_when_more_is_timed(tmp_path: Path, monkeypatch: py
     assert [later.seconds(relu(size)) for size in (1, 2, 5)] == [1.0, None, 5.0]
 
 
-def test_keys_tell_signatures_apart() -> None:
+def test_keys_are_unique_per_signature() -> None:
     def call(*args: object, **kwargs: object) -> OperatorSignature:
         return OperatorSignature("aten.op.default", args, tuple(sorted(kwargs.items())))
 

@@ -123,7 +123,7 @@ def test_compiled_code_allocates_what_is_recorded(nothing_compiled: None) -> Non
     assert steps[-1] == StepMemory(2 * 4 * 256 * 256, 0)
 
 
-def test_a_leak_in_every_step_is_told() -> None:
+def test_leak_in_every_step_is_reported() -> None:
     kept: list[Tensor] = []
     baseline = observe_memory(lambda: block(8))
     candidate = observe_memory(lambda: kept.append(block(1)))
@@ -134,7 +134,7 @@ def test_a_leak_in_every_step_is_told() -> None:
     assert faults(candidate, candidate) == []
 
 
-def test_a_leak_in_the_first_steps_is_told_by_the_peak() -> None:
+def test_leak_in_the_first_steps_is_reported_as_a_peak() -> None:
     kept: list[Tensor] = []
 
     def leaking() -> Tensor:
@@ -152,7 +152,7 @@ def test_a_leak_in_the_first_steps_is_told_by_the_peak() -> None:
 
 
 @pytest.mark.integration
-def test_double_memory_is_told_and_headroom_is_left() -> None:
+def test_doubled_memory_is_reported_and_headroom_is_allowed() -> None:
     def record(megabytes: int) -> MemoryRecord:
         return MemoryRecord(MemoryUse(0, observe_memory(lambda: block(megabytes)).host.steps), None, (1, 1, 1, 1, 1))
 
@@ -163,7 +163,7 @@ def test_double_memory_is_told_and_headroom_is_left() -> None:
     assert faults(twenty, ten) == []
 
 
-def test_a_cache_that_fills_and_a_buffer_that_is_replaced_are_no_leaks() -> None:
+def test_filling_cache_and_replaced_buffer_are_not_leaks() -> None:
     cache: dict[int, Tensor] = {}
     state = [block(4)]
 

@@ -94,7 +94,7 @@ def test_objects_among_the_flags_are_linked(compiler: Nvcc, tmp_path: Path) -> N
 
 @pytest.mark.integration
 @needs_nvcc
-def test_no_main_is_told_apart_from_other_errors_and_its_kernels_are_known(compiler: Nvcc, tmp_path: Path) -> None:
+def test_missing_main_is_distinguished_from_other_errors_and_keeps_its_kernels(compiler: Nvcc, tmp_path: Path) -> None:
     found = compiled(compiler, source(tmp_path / "a.cu", NO_MAIN))
     assert found.program is None
     assert found.lacks_main
@@ -110,7 +110,7 @@ def test_no_main_is_told_apart_from_other_errors_and_its_kernels_are_known(compi
 
 @needs_nvcc
 @pytest.mark.parametrize("text", [b"", b"\0\1\2\xff\xfe", b"\xff\xfei\0n\0t\0", b'#include "none.h"\n'])
-def test_what_is_no_source_is_said(compiler: Nvcc, tmp_path: Path, text: bytes) -> None:
+def test_invalid_source_is_reported(compiler: Nvcc, tmp_path: Path, text: bytes) -> None:
     path = tmp_path / "a.cu"
     path.write_bytes(text)
     found = compiled(compiler, path)
@@ -164,7 +164,7 @@ def test_linkers_that_miss_a_main(said: str) -> None:
     assert not CompiledSource(Path("a"), {}, (), said).lacks_main
 
 
-def test_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nvcc_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("CUDA_PATH", raising=False)
     monkeypatch.delenv("CUDA_HOME", raising=False)
@@ -178,7 +178,7 @@ def test_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @needs_nvcc
-def test_where_its_runtime_is(compiler: Nvcc) -> None:
+def test_cuda_runtime_folders_are_found(compiler: Nvcc) -> None:
     folders: Sequence[str] = compiler.find_runtime_folders()
     assert any(list(Path(folder).glob("libcudart.so*")) for folder in folders)
     assert not any(folder.endswith("stubs") for folder in folders)

@@ -108,7 +108,7 @@ def test_one_quad_is_enough_where_it_was_only_due() -> None:
     assert steps.step == 3 + QUAD_STEPS - 1
 
 
-def test_disturbed_quads_say_nothing_about_time() -> None:
+def test_disturbed_quads_do_not_count_for_time() -> None:
     steps = Steps(noisy(1, 0.5))
     steps.disturbance = Disturbance(Cause.LOADED)
     assert steps.run(canary_of(steps)) is None
@@ -156,7 +156,7 @@ def test_checks_are_frequent_at_first() -> None:
     assert checks == [1, 2, 4, 8, 16, 32, 64, 96, 128]
 
 
-def test_steps_as_they_were_promised_are_no_sign() -> None:
+def test_steps_at_the_promised_time_raise_no_signal() -> None:
     signals = HealthSignals(POLICY, lambda: PromisedTimes(1.0, 0.5), whole_steps=False)
     assert raised(signals, lambda step: 0.9, 5_000) == []
 
@@ -193,7 +193,7 @@ def test_a_sign_that_was_nothing_waits_twice_as_long_each_time() -> None:
     assert gaps[-1] > 2 * gaps[0]
 
 
-def test_a_loss_that_is_not_finite_is_no_growth() -> None:
+def test_non_finite_loss_is_not_growth() -> None:
     signals = HealthSignals(POLICY, lambda: None, whole_steps=False)
     assert raised(signals, lambda step: 1.0, 500, loss=float("inf")) == []
 

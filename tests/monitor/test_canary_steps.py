@@ -12,7 +12,7 @@ class Program:
     is_measuring: bool = True
 
 
-def test_who_makes_steps_keeps_it() -> None:
+def test_program_that_makes_steps_keeps_the_lock() -> None:
     lock, one, other = MeasurementLock(), Program(), Program()
     assert lock.acquire(one)
     for _ in range(20):
@@ -28,7 +28,7 @@ def test_who_makes_none_loses_it_to_who_asks_four_times_in_a_row() -> None:
     assert lock.renew(other)
 
 
-def test_it_is_free_where_nobody_measures() -> None:
+def test_lock_is_free_if_no_program_measures() -> None:
     lock, one, other = MeasurementLock(), Program(), Program()
     assert lock.acquire(one)
     one.is_measuring = False

@@ -110,7 +110,7 @@ def test_what_is_given_up_does_not_run_for_ever_where_no_backward_comes(monkeypa
     assert watch.steps == {"planned": 2 + 10, "baseline": 5}
 
 
-def test_what_needs_no_gradient_awaits_no_backward() -> None:
+def test_call_without_gradients_awaits_no_backward() -> None:
     gone = [False]
     watch = Watch(taking(lambda step: 0.5), train=True, is_withdrawn=lambda: gone[0])
     compiled = torch.compile(lambda x: (x**2).sum(), backend=watch)

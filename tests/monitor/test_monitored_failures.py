@@ -84,7 +84,7 @@ def trained(backend: Any, steps: int, fails: Callable[[int], bool] = lambda step
     return [*model.buffers(), *(parameter.grad for parameter in model.parameters())]
 
 
-def test_that_memory_does_not_suffice_is_known_whoever_says_so() -> None:
+def test_out_of_memory_is_recognized_from_any_source() -> None:
     assert all(map(is_out_of_memory, NO_MEMORY))
     with pytest.raises(RuntimeError) as raised:
         torch.empty(1 << 47, dtype=torch.uint8)
@@ -138,7 +138,7 @@ def trained_without_input(backend: Any, steps: int) -> list[Tensor]:
     return [*model.buffers(), *(parameter.grad for parameter in model.parameters())]
 
 
-def test_where_there_is_no_memory_for_both_nothing_is_compared_and_that_is_said_once() -> None:
+def test_comparison_is_skipped_with_one_warning_if_memory_is_short() -> None:
     watch = Watch(taking(lambda step: 0.5), train=True)
     watch.machine.roomy = False
     compiled = torch.compile(lambda x: (x**2).sum(), backend=watch)
@@ -226,7 +226,7 @@ def test_a_failure_in_inference_mode(own: bool, gone: bool) -> None:
     assert watch.steps["planned"] == (3 if gone else 5)
 
 
-def test_what_nobody_else_may_compute_is_not_used_again_after_it_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unrepeatable_program_is_not_used_again_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     watch = Watch(failing(ValueError("a kernel refuses"), lambda step: step == 3), repeatable=False)
     compiled = torch.compile(lambda x: x * 2, backend=watch)
     for step in range(1, 6):
@@ -242,7 +242,7 @@ def test_what_nobody_else_may_compute_is_not_used_again_after_it_has_failed(monk
 
 
 @pytest.mark.parametrize("error", NO_MEMORY, ids=["device", "Python", "processor"])
-def test_that_memory_lacks_where_nobody_can_look_is_not_recorded(error: Exception) -> None:
+def test_possible_out_of_memory_in_an_unrepeatable_call_is_not_recorded(error: Exception) -> None:
     watch = Watch(failing(error, lambda step: step == 3), repeatable=False)
     compiled = torch.compile(lambda x: x * 2, backend=watch)
     for step in range(1, 6):
@@ -319,7 +319,7 @@ def test_inputs_that_memory_holds_once_are_not_copied(monkeypatch: pytest.Monkey
     assert watch.steps == {"planned": 2, "baseline": 3}
 
 
-def test_copies_that_memory_does_not_suffice_for_say_nothing_of_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_out_of_memory_while_copying_does_not_blame_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     def no_memory(arg: Any, **_: Any) -> Any:
         raise NO_MEMORY[0]
 

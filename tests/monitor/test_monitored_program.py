@@ -61,7 +61,7 @@ def test_what_keeps_its_promise_stays_and_the_baseline_is_never_compiled() -> No
     assert watch.steps == {"planned": 20 * CHECK_STEPS, "baseline": 0}
 
 
-def test_what_becomes_slower_than_the_baseline_is_gone() -> None:
+def test_plan_that_becomes_slower_than_the_baseline_is_rolled_back() -> None:
     watch = Watch(taking(lambda step: 0.5 if step < 10 * CHECK_STEPS else 1.2), promise=lambda: PromisedTimes(1.0, 0.5))
     run(watch, 30 * CHECK_STEPS)
     (reason,) = watch.reasons
@@ -71,7 +71,7 @@ def test_what_becomes_slower_than_the_baseline_is_gone() -> None:
     assert watch.steps["baseline"] > 15 * CHECK_STEPS
 
 
-def test_what_was_slow_from_the_beginning_is_gone() -> None:
+def test_plan_that_is_slow_from_the_start_is_rolled_back() -> None:
     watch = Watch(taking(lambda step: 1.2), promise=lambda: PromisedTimes(1.0, 0.5))
     run(watch, 12 * CHECK_STEPS)
     assert len(watch.reasons) == 1
@@ -97,7 +97,7 @@ def test_a_canary_when_it_is_due() -> None:
     assert 5 <= canaries <= 40 * CHECK_STEPS / 100
 
 
-def test_a_canary_finds_what_was_promised_and_is_not_so() -> None:
+def test_canary_detects_a_broken_promise() -> None:
     watch = Watch(taking(lambda step: 1.1), policy=TrialPolicy(steps_per_block=2, canary_interval_steps=100))
     run(watch, 20 * CHECK_STEPS)
     assert len(watch.reasons) == 1
@@ -140,7 +140,7 @@ def test_a_plan_that_was_given_up_never_comes_back() -> None:
     assert watch.steps == {"planned": 1, "baseline": 3}
 
 
-def test_what_is_not_finite_in_the_baseline_either_is_the_users() -> None:
+def test_non_finite_baseline_result_is_not_blamed_on_the_plan() -> None:
     watch = Watch(taking(lambda step: 0.5))
     compiled = torch.compile(doubled, backend=watch)
     for _ in range(40 * CHECK_STEPS):
@@ -243,7 +243,7 @@ def test_gradients_that_the_users_scaler_makes_infinite_are_the_users() -> None:
     assert watch.reasons == []
 
 
-def test_a_loss_that_grows_by_itself_is_the_users() -> None:
+def test_loss_that_grows_in_the_baseline_is_not_blamed_on_the_plan() -> None:
     watch = Watch(taking(lambda step: 0.5))
     compiled = torch.compile(lambda x: (x**2).sum(), backend=watch)
     for step in range(6 * CHECK_STEPS):
@@ -431,7 +431,7 @@ def test_a_failure_of_the_plans_in_its_turn_is_not_the_users() -> None:
     assert watch.reasons == ["it failed where the baseline does not: ValueError: a kernel refuses"]
 
 
-def test_a_call_that_has_no_values_is_no_step() -> None:
+def test_fake_tensor_call_is_not_a_step() -> None:
     programs: list[MonitoredProgram] = []
 
     def noting(dynamo: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -548,7 +548,7 @@ def test_a_baseline_with_sizes_that_depend_on_data_is_compiled_at_once() -> None
     assert compiled_for != [None]
 
 
-def test_a_baseline_that_cannot_be_compiled_later_is_run_by_eager_and_that_is_said() -> None:
+def test_baseline_that_fails_to_compile_runs_in_eager_with_a_warning() -> None:
     def inner(graph: fx.GraphModule, given: Sequence[Any]) -> Callable[..., Any]:
         raise ValueError("not now")
 
@@ -650,7 +650,7 @@ def test_programs_that_draw_nothing_leave_the_generators_alone(monkeypatch: pyte
         assert len(reads) == 2 * (find_next_check(step - 1) == step) or step == 1
 
 
-def test_what_a_baseline_draws_while_it_is_compiled_is_not_the_users() -> None:
+def test_random_numbers_drawn_while_compiling_are_not_taken_from_the_program() -> None:
     def inner(graph: fx.GraphModule, given: Sequence[Any]) -> Callable[..., Any]:
         torch.rand(3)
         random.random()
@@ -751,7 +751,7 @@ def test_only_forwards_with_a_backward_each_take_turns(inner: str, forwards: int
 
 @pytest.mark.integration
 @pytest.mark.parametrize("inner", INNER)
-def test_what_is_written_into_amid_a_backward_is_computed_once(inner: str) -> None:
+def test_mutated_autograd_input_is_computed_once(inner: str) -> None:
     def program(x: Tensor) -> Tensor:
         x.mul_(2)
         return x.sin().sum()

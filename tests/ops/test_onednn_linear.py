@@ -15,7 +15,7 @@ product = torch.ops.frx_graph.product
     [None, (1, 1), (9, 1), (1, 9), (0, 1), (1, 0), (0, 0), (2, 8), (3, 2), (2, 3)],
     ids=lambda strides: str(strides or "transposed"),
 )
-def test_weights_may_lie_in_any_way(shape: tuple[int, int, int], strides: tuple[int, int] | None) -> None:
+def test_weights_may_have_any_strides(shape: tuple[int, int, int], strides: tuple[int, int] | None) -> None:
     """Also where their rows share memory, as the windows of an image do."""
     m, k, n = shape
     x, memory = torch.randn(m, k), torch.randn(2000)
@@ -25,7 +25,7 @@ def test_weights_may_lie_in_any_way(shape: tuple[int, int, int], strides: tuple[
 
 @pytest.mark.skipif(not has_onednn(), reason="this torch has no oneDNN")
 @pytest.mark.parametrize("stride", [0, 1, 2])
-def test_a_bias_may_lie_in_any_way(stride: int) -> None:
+def test_bias_may_have_any_strides(stride: int) -> None:
     x, w, bias = torch.randn(3, 4), torch.randn(4, 5), torch.randn(10).as_strided((5,), (stride,))
     torch.testing.assert_close(product(x, w, bias), torch.addmm(bias, x, w), rtol=1e-4, atol=1e-5)
 

@@ -39,7 +39,7 @@ def attention(analyse: Any) -> Any:
     return find
 
 
-def test_products_operands_and_what_lies_between(attention: Any) -> None:
+def test_products_operands_and_operators_between_are_found(attention: Any) -> None:
     found = attention(Attend(lambda s: s / math.sqrt(8)), *QKV)
     assert (found.first.operator, found.second.operator) == ("aten.bmm", "aten.bmm")
     assert (found.between[0], found.softmax in found.between) == (found.first, True)
@@ -118,7 +118,7 @@ def test_biases_and_masks_that_are_one_mask_together(attention: Any, on_scores: 
     assert (len(found.biases), len(found.masks), found.scale, found.unsupported) == (biases, masks, 0.25, ())
 
 
-def test_causal_with_a_bias_is_more_than_is_causal_says(attention: Any) -> None:
+def test_causal_mask_with_a_bias_is_not_is_causal(attention: Any) -> None:
     def biased(scores: Tensor, bias: Tensor) -> Tensor:
         return (scores + bias).masked_fill(torch.ones(16, 16, dtype=torch.bool).triu(1), float("-inf"))
 

@@ -90,7 +90,7 @@ def test_masks_that_are_another(analyse: Any, on_scores: Any) -> None:
     assert not found.causal
 
 
-def test_more_keys_than_queries_are_no_square(analyse: Any) -> None:
+def test_mask_with_more_keys_than_queries_is_not_causal(analyse: Any) -> None:
     def causal(scores: Tensor, _: Tensor) -> Tensor:
         return scores.masked_fill(torch.ones(N // 2, N, dtype=torch.bool).triu(1), -INF)
 

@@ -46,7 +46,7 @@ def names(subject: RewriteSubject) -> list[str]:
     return [choice.choices[0] for choice in outcomes(subject) if isinstance(choice, Candidate)]
 
 
-def test_what_inductor_decides_by_itself_is_no_choice() -> None:
+def test_inductor_default_is_not_offered_as_a_choice() -> None:
     rest = ["freezing", "eager", "eager_freezing"]
     facts = subject_of(convolution, IMAGE, WEIGHT).facts
     for channels_last, other in ((True, "off"), (False, "forced")):
@@ -70,7 +70,7 @@ def test_inductor_lays_out_all_convolutions_on_a_cpu() -> None:
         pytest.param(lambda: subject_of(convolution, IMAGE, WEIGHT, inner="eager"), "", id="not Inductor's"),
     ],
 )
-def test_what_cannot_matter_is_refused(subject, refused: str) -> None:
+def test_irrelevant_choice_is_refused(subject, refused: str) -> None:
     refusals = [outcome for outcome in outcomes(subject()) if isinstance(outcome, Refusal)]
     assert any(refused in refusal.subject for refusal in refusals)
     assert all(refusal.reason for refusal in refusals)
@@ -91,7 +91,7 @@ def test_the_options_of_every_choice_compile_a_program(choice) -> None:
 
 
 @pytest.mark.integration
-def test_what_only_a_trial_can_tell_is_reported_with_the_graph() -> None:
+def test_choices_that_need_a_trial_are_reported_with_the_graph() -> None:
     torch._dynamo.reset()
     backend.clear()
     with torch.no_grad():

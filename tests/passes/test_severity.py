@@ -52,7 +52,7 @@ def test_bytes_are_judged_by_their_share(wasted: int, step: int) -> None:
 
 
 @pytest.mark.parametrize(("wasted", "step"), [(None, 100), (50, 0), (50, -1)])
-def test_what_is_unknown_is_not_severe(wasted: int | None, step: int) -> None:
+def test_unknown_saving_is_not_severe(wasted: int | None, step: int) -> None:
     assert grade_bytes(wasted, step) is Severity.INFO
 
 
@@ -102,7 +102,7 @@ def test_the_expected_saving(saving: Saving, confidence: float, expected: float)
     assert estimate_saving_pct(finding(saving=saving, confidence=confidence)) == expected
 
 
-def test_a_sure_saving_stands_before_a_larger_doubtful_one() -> None:
+def test_certain_saving_ranks_before_a_larger_uncertain_one() -> None:
     sure = finding(saving=Saving(predicted_pct_min=8.0, predicted_pct_max=8.0), confidence=0.95, line=2)
     doubtful = finding(saving=Saving(predicted_pct_min=0.0, predicted_pct_max=12.0), confidence=0.5, line=1)
     assert rank_findings([doubtful, sure]) == (sure, doubtful)

@@ -26,7 +26,7 @@ def reasons(monkeypatch: pytest.MonkeyPatch, **given: object) -> dict[str, str]:
     return {refusal.subject: refusal.reason for refusal in prepared.refused}
 
 
-def test_an_unknown_bandwidth_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_bandwidth_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def unknown(_device: str) -> None:
         raise EvidenceError("it cannot be measured")
 
@@ -35,13 +35,13 @@ def test_an_unknown_bandwidth_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "bandwidth is not known" in found["preconvert_weights"]
 
 
-def test_a_convolution_that_was_not_timed_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_untimed_convolution_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     found = reasons(monkeypatch, measure_bandwidth=lambda _facts: 1e10, time_anchors=lambda *_args, **_how: {})
     assert list(found) == ["model.0.weight"]
     assert "could not be measured" in found["model.0.weight"]
 
 
-def test_of_a_weight_that_lies_best_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weight_already_in_the_best_layout_is_not_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def plain_is_faster(subject, *, prepared):
         return {anchor.op.node: {(0, 1, 2, 3): 1.0, (0, 2, 3, 1): 2.0} for anchor in subject.anchors}
 
@@ -210,7 +210,7 @@ def test_what_cannot_follow_a_weight_is_an_error_and_nothing_is_changed(case: st
 
 
 @pytest.mark.usefixtures("channels_last_is_fastest")
-def test_an_optimizer_of_another_model_is_none_of_its() -> None:
+def test_optimizer_of_another_model_is_ignored() -> None:
     kept = with_optimizer(Network(), torch.optim.Adam)
     assert frx_graph.prepare(Network(), (IMAGE,), inner="eager").converted
     del kept

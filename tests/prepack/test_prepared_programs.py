@@ -205,7 +205,7 @@ def test_views_of_views_run_on_stored_weights(shuffled: bool, dynamic: bool | No
 
 
 @pytest.mark.parametrize("mend", ["convert_inputs_back", "pin_views"])
-def test_what_cannot_be_mended_runs_as_it_was_traced(mend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_program_that_cannot_be_repaired_runs_as_traced(mend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def breaks(name: str) -> None:
         def broken(*_args: Any, **_how: Any) -> Any:
             raise ZeroDivisionError(name)
@@ -359,7 +359,7 @@ class OneChannel(nn.Module):
     [*(("eager", [name]) for name in ONE_CHANNEL), ("inductor", list(ONE_CHANNEL))],
     ids=[*ONE_CHANNEL, "all, inductor"],
 )
-def test_one_channel_lies_as_it_did(
+def test_single_channel_output_keeps_its_strides(
     inner: str, behind: list[str], rank: int, train: bool, request: pytest.FixtureRequest
 ) -> None:
     if inner == "inductor" and rank == 4:

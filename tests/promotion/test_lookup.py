@@ -123,7 +123,7 @@ def kinds(ledger: Ledger) -> list[Kind]:
     return [event.decision.kind for event in ledger.read_events()]
 
 
-def test_what_was_promoted_is_applied_and_that_is_recorded_once(model, ledger: Ledger) -> None:
+def test_promoted_plan_is_applied_and_recorded_once(model, ledger: Ledger) -> None:
     decisions = promoted(*model)
     ledger.append(decisions)
     assert applied(*model) == [candidate.rewrite for candidate in decisions[0].candidates]
@@ -134,7 +134,7 @@ def test_what_was_promoted_is_applied_and_that_is_recorded_once(model, ledger: L
 
 
 @pytest.mark.parametrize("kind", [Kind.REJECTED, Kind.ROLLED_BACK, Kind.EXPIRED])
-def test_what_does_not_stand_any_more_is_not(model, ledger: Ledger, kind: Kind) -> None:
+def test_withdrawn_plan_is_not_applied(model, ledger: Ledger, kind: Kind) -> None:
     decisions = promoted(*model)
     author = make_process_author("somebody")
     ledger.append([*decisions, decisions[-1].make_follow_up(kind, reason="no", by=author, at=datetime.now(UTC))])
@@ -142,12 +142,12 @@ def test_what_does_not_stand_any_more_is_not(model, ledger: Ledger, kind: Kind) 
     assert kinds(ledger)[-1] is kind
 
 
-def test_what_was_only_proposed_or_tried_is_not(model, ledger: Ledger) -> None:
+def test_proposed_or_tried_plan_is_not_applied(model, ledger: Ledger) -> None:
     ledger.append(promoted(*model)[:2])
     assert applied(*model) == []
 
 
-def test_what_was_promoted_too_long_ago_expires(model, ledger: Ledger) -> None:
+def test_old_promotion_expires(model, ledger: Ledger) -> None:
     old = datetime.now(UTC) - timedelta(days=31)
     ledger.append(promoted(*model, recorded_at=old, policy=TrialPolicy().hash))
     assert applied(*model) == []
@@ -215,7 +215,7 @@ def test_what_is_of_a_higher_risk_than_a_policy_allows_is_not_applied_under_it(
     [{"environment": "0" * 16}, {"signature": "0" * 16}, {"plan": "0" * 16}],
     ids=["environment", "graph", "plan"],
 )
-def test_what_was_promoted_for_something_else_is_not(model, ledger: Ledger, change: dict[str, str]) -> None:
+def test_plan_promoted_for_something_else_is_not_applied(model, ledger: Ledger, change: dict[str, str]) -> None:
     ledger.append(promoted(*model, **change))
     assert applied(*model) == []
     assert Kind.APPLIED not in kinds(ledger)
@@ -229,7 +229,7 @@ SETTINGS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
 
 
 @pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS)
-def test_what_was_promoted_under_other_settings_is_not_and_that_is_said_once(
+def test_plan_promoted_under_other_settings_is_not_applied_and_warns_once(
     model, ledger: Ledger, monkeypatch: pytest.MonkeyPatch, setting: Callable[[], AbstractContextManager[Any]]
 ) -> None:
     monkeypatch.setattr(backend._session, "_promoted", None)
@@ -246,7 +246,7 @@ def test_what_was_promoted_under_other_settings_is_not_and_that_is_said_once(
 
 
 @pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS)
-def test_what_was_promoted_under_settings_is_applied_under_them_alone(
+def test_plan_promoted_under_settings_is_applied_only_under_them(
     model, ledger: Ledger, setting: Callable[[], AbstractContextManager[Any]]
 ) -> None:
     with setting():
@@ -303,7 +303,7 @@ def test_a_target_in_an_arm_and_the_same_model_in_a_program_have_one_signature(m
 
 
 @pytest.mark.integration
-def test_where_there_is_no_ledger_no_database_is_imported(tmp_path: Path) -> None:
+def test_database_is_not_imported_without_a_ledger(tmp_path: Path) -> None:
     script = (
         "import sys, torch\n"
         "torch.compile(torch.nn.ReLU(), backend='frx', options={'inner': 'eager'})(torch.ones(2))\n"
@@ -404,7 +404,7 @@ def rejected(
     ],
     ids=["the same", "a while ago", "too long ago", "less risk", "more asked for"],
 )
-def test_what_was_rejected_is_tried_again_under_another_policy(
+def test_rejected_plan_is_tried_again_under_another_policy(
     model, ledger: Ledger, monkeypatch: pytest.MonkeyPatch, under: TrialPolicy, days_ago: float, again: bool
 ) -> None:
     signature, candidates = proposed(*model)
@@ -417,7 +417,7 @@ def test_what_was_rejected_is_tried_again_under_another_policy(
     assert given == [frozenset()] * again
 
 
-def test_what_was_inconclusive_under_another_policy_is_tried_now(
+def test_plan_inconclusive_under_another_policy_is_tried_now(
     model, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     signature, candidates = proposed(*model)
@@ -429,7 +429,7 @@ def test_what_was_inconclusive_under_another_policy_is_tried_now(
     assert seen == [signature]
 
 
-def test_what_was_tried_with_other_graphs_alone_says_nothing_about_this_one(
+def test_trial_with_other_graphs_does_not_decide_this_graph(
     model, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decisions = promoted(*model)
@@ -445,9 +445,7 @@ def test_what_was_tried_with_other_graphs_alone_says_nothing_about_this_one(
     assert seen == [signature]
 
 
-def test_what_is_left_of_a_search_that_has_not_ended_is_tried(
-    model, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unfinished_search_is_continued(model, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     signature, candidates = proposed(*model)
     decisions = rejected(signature, candidates, TrialPolicy())
     ledger.append(decisions)
@@ -611,7 +609,7 @@ def missing_ledger(place: Any, *_: Any) -> Any:
     raise make_missing_error(place)
 
 
-def test_the_autopilot_does_not_try_again_what_was_rolled_back(
+def test_autopilot_does_not_retry_a_rolled_back_plan(
     model, ledger: Ledger, candidates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decisions = promoted(*model)
@@ -745,9 +743,7 @@ def harmful(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backend, "make_planned_backend", compiling)
 
 
-def test_what_does_harm_is_rolled_back_and_not_tried_again(
-    model, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_harmful_plan_is_rolled_back_and_not_retried(model, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     program, x = model
     ledger.append(promoted(*model))
     harmful(monkeypatch)
@@ -801,7 +797,7 @@ def test_a_rewrite_that_fails_is_rolled_back_with_its_reason(
     assert "failed where the baseline does not" in ledger.read_events()[-1].decision.reason
 
 
-def test_where_a_rollback_cannot_be_recorded_the_process_remembers_it(
+def test_process_remembers_a_rollback_that_cannot_be_recorded(
     model, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program, x = model
@@ -860,7 +856,7 @@ def test_a_rollback_that_another_writer_is_in_the_way_of_is_recorded_when_the_pr
     assert ledger.read_events()[-1].decision.reason == "its results are not finite where the baseline's are"
 
 
-def test_what_was_promised_is_read_from_the_trial(model, ledger: Ledger) -> None:
+def test_promised_times_are_read_from_the_trial(model, ledger: Ledger) -> None:
     program, x = model
     decisions = promoted(*model)
     blocks = [{"arm": arm, "seconds": [seconds]} for arm, seconds in (("baseline", 3.0), ("candidate", 2.0))]

@@ -38,14 +38,14 @@ def test_an_escape_in_a_stage_does_not_reach_the_terminal(monkeypatch: pytest.Mo
     assert "loading ]0;plantedm.py:f" in terminal.getvalue()
 
 
-def test_brackets_that_a_model_prints_meanwhile_are_no_styles(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_brackets_printed_by_a_model_are_not_styles(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = terminal_in_place(monkeypatch)
     with show_stages():
         print("[/bold]", end="", file=sys.stderr, flush=True)
     assert "[/bold]" in terminal.getvalue()
 
 
-def test_nothing_is_shown_where_there_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_shown_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.StringIO()
     monkeypatch.setattr(sys, "stderr", stream)
     with show_stages() as progress:

@@ -19,7 +19,7 @@ def test_every_detector_has_a_card_and_no_card_is_without_one() -> None:
     assert len(SOURCE_DETECTORS) + len(DEVICE_DETECTORS) >= 22
 
 
-def test_every_detector_stands_in_the_file_of_its_rule() -> None:
+def test_every_detector_is_in_the_file_of_its_rule() -> None:
     for rule, detect in {**SOURCE_DETECTORS, **DEVICE_DETECTORS}.items():
         assert detect.__module__ == f"frx_graph.analyzers.cuda.{rule}"
 

@@ -135,7 +135,7 @@ def test_each_name_is_that_of_its_product_alone(name: str, product: str) -> None
 
 
 @given(st.sampled_from(NAMES), st.text("0123456789ABGHLSTXi ", min_size=1, max_size=4), st.booleans())
-def test_no_longer_name_is_taken_for_a_shorter_one(known: tuple[str, str], more: str, before: bool) -> None:
+def test_longer_gpu_name_is_not_mistaken_for_a_shorter_one(known: tuple[str, str], more: str, before: bool) -> None:
     name, product = known
     found = find_gpu(more + name if before else name + more)
     bare = {"".join(re.findall(r"[^\s_-]+", other.casefold())): owner for other, owner in NAMES}
@@ -161,7 +161,7 @@ def test_units_and_what_a_roofline_needs() -> None:
     assert "H100 data sheet" in found.peaks.source
 
 
-def test_what_is_not_known_of_a_product_is_no_number() -> None:
+def test_unknown_peaks_of_a_product_are_none() -> None:
     for name in ("RTX 5060", "sm_90", "GB10", "RTX PRO 6000 Blackwell Server Edition"):
         found = find_gpu(name)
         assert found is not None
@@ -254,7 +254,7 @@ PTX = """.version 9.0
 
 @pytest.mark.skipif(find_ptxas() is None, reason="needs ptxas")
 @pytest.mark.parametrize("name", [name for name in NVIDIAS if name != "sm_70"])  # which ptxas 13 has no more
-def test_features_are_what_the_assembler_takes(name: str, tmp_path: Path) -> None:
+def test_features_match_the_assembler(name: str, tmp_path: Path) -> None:
     ptxas = find_ptxas()
     assert ptxas is not None
     suffixes = ("", "a") if int(name[3:]) >= 90 else ("",)

@@ -54,7 +54,7 @@ def test_a_malformed_row_is_refused_by_file_and_place(change: dict[str, Any]) ->
 
 
 @pytest.mark.parametrize("text", ["", "[1, 2", "- a list", "family: joining"])
-def test_a_file_that_is_no_table_is_refused(text: str) -> None:
+def test_non_table_file_is_refused(text: str) -> None:
     with pytest.raises(ContractError, match=r"joining\.yaml"):
         parse_rows(text, "joining.yaml")
 
@@ -87,17 +87,17 @@ def test_inductor_keeps_what_the_kernel_keeps_that_it_calls() -> None:
     ],
 )
 @pytest.mark.parametrize("inner", ["eager", "inductor"])
-def test_what_joins_no_region_of_images(operator: str, inner: str) -> None:
+def test_operators_outside_image_regions(operator: str, inner: str) -> None:
     assert not load_layout_operators()[operator].is_region_member("cpu", inner)
 
 
 @pytest.mark.parametrize("operator", ["aten.convolution", "aten.max_pool2d_with_indices", "aten.cat", "aten.slice"])
-def test_what_joins_a_region_of_images(operator: str) -> None:
+def test_operators_inside_image_regions(operator: str) -> None:
     assert load_layout_operators()[operator].is_region_member("cuda", "eager")
     assert POINTWISE.is_region_member("cuda", "eager")
     assert not UNKNOWN.is_region_member("cuda", "inductor")
 
 
-def test_a_row_of_its_own_can_be_made() -> None:
+def test_row_can_be_constructed_directly() -> None:
     row = LayoutOperator(operator="mine.op", role=LayoutRole.AGNOSTIC, keeps=Keeps.ANY)
     assert row.is_region_member("cpu", "eager")

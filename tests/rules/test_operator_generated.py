@@ -59,7 +59,7 @@ def decomposed(sample: OperatorSample) -> set[Any]:
 
 @pytest.mark.skipif(torch.__version__ < "2.15", reason="which operators Inductor has lowerings for is as of torch 2.15")
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.operator.removeprefix("aten."))
-def test_inductor_writes_loops_for_what_the_row_says(row: LayoutOperator) -> None:
+def test_inductor_generates_loops_as_the_row_states(row: LayoutOperator) -> None:
     sample = first_calls()[row.operator]
     own = find_overload(sample.target)
     left = decomposed(sample)

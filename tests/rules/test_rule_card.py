@@ -61,7 +61,7 @@ def test_a_missing_key_is_named(key: str) -> None:
         (("title: An", "title: [An"), r"not YAML"),
     ],
 )
-def test_a_malformed_card_says_where(change: tuple[str, str], complaint: str) -> None:
+def test_malformed_card_error_names_the_place(change: tuple[str, str], complaint: str) -> None:
     assert change[0] in CARD
     with pytest.raises(ContractError, match=complaint):
         parse_card(CARD.replace(*change), "FRX042.yaml", RuleCard, "code")

@@ -77,7 +77,7 @@ def test_what_decides_nothing_is_none(change: Change) -> None:
         assert collect_decisive_settings() == before
 
 
-def test_passes_that_have_no_path_are_told_by_their_names_and_sets_in_order() -> None:
+def test_passes_without_a_path_are_named_and_sets_are_ordered() -> None:
     class Pass:
         pass
 

@@ -89,7 +89,7 @@ def test_two_files_are_compared(page):
     assert fits(page)
 
 
-def test_a_file_that_is_nothing_says_so(page, tmp_path):
+def test_unrecognized_file_is_reported(page, tmp_path):
     file = tmp_path / "notes.txt"
     file.write_text("hello")
     send(page, file)

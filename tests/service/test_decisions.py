@@ -55,7 +55,7 @@ def test_a_ledger_that_is_not_there_has_no_decisions(tmp_path):
     assert not (tmp_path / "missing.sqlite3").exists()
 
 
-def test_a_file_that_is_no_ledger_says_so(tmp_path):
+def test_non_ledger_file_is_reported(tmp_path):
     file = tmp_path / "notes.sqlite3"
     file.write_bytes(b"not a database" * 100)
     with pytest.raises(ProblemError) as raised:

@@ -50,7 +50,7 @@ def test_the_name_of_a_file_does_not_make_it_another_kind(client):
     assert answer.status_code == 200, answer.text
 
 
-def test_health_is_told_to_who_asks_for_the_head_alone(client):
+def test_health_endpoint_answers_head_requests(client):
     assert client.head("/healthz").status_code == 200
 
 
@@ -153,7 +153,7 @@ def test_advice_is_read_again(client, advice):
         ("/reconcile", {"profiler": {"trace_text": TRACE}, "gpu_model": "H100"}, "gpu_model is for kernels"),
     ],
 )
-def test_what_cannot_be_analysed_says_why(client, path, body, said):
+def test_unanalysable_input_is_rejected_with_a_reason(client, path, body, said):
     answer = client.post(path, content=json.dumps(body), headers={"Content-Type": "application/json"})
     assert answer.status_code == 422
     assert answer.headers["content-type"] == "application/problem+json"
@@ -175,20 +175,20 @@ def test_what_cannot_be_analysed_says_why(client, path, body, said):
         ({"json": {"file": "x"}}, "not a form with a file"),
     ],
 )
-def test_a_form_that_is_none_says_why(client, sent, said):
+def test_invalid_form_is_rejected_with_a_reason(client, sent, said):
     answer = client.post("/analyze", **sent)
     assert answer.status_code == 422
     assert said in answer.json()["detail"]
 
 
 @pytest.mark.parametrize("body", [b"{", b"\xff\xfe", b"[" * 100_000])
-def test_a_body_that_is_no_json_is_refused(client, body):
+def test_non_json_body_is_refused(client, body):
     answer = client.post("/ptx/analyze", content=body, headers={"Content-Type": "application/json"})
     assert answer.status_code in (400, 422)
     assert answer.headers["content-type"] == "application/problem+json"
 
 
-def test_what_is_not_there_is_said_so(client):
+def test_missing_resources_return_404(client):
     for path, status in (("/nope", 404), ("/ledger/events/99999", 404), ("/static/../app.py", 404)):
         answer = client.get(path)
         assert answer.status_code == status
@@ -196,7 +196,7 @@ def test_what_is_not_there_is_said_so(client):
     assert client.get("/analyze").status_code == 405
 
 
-def test_every_answer_tells_a_browser_to_run_nothing_of_others(client):
+def test_every_response_forbids_foreign_scripts(client):
     for path in ("/", "/nope", "/openapi.json", "/static/service.js", "/healthz"):
         headers = client.get(path).headers
         policy = dict(part.strip().partition(" ")[::2] for part in headers["content-security-policy"].split(";"))

@@ -88,7 +88,7 @@ def test_an_analysis_that_goes_wrong_ends_alone(served, told, status, said, tmp_
 
 
 @pytest.mark.usefixtures("worker")
-def test_what_a_worker_says_last_is_in_the_log_and_not_in_the_answer(served):
+def test_last_worker_output_is_logged_but_not_in_the_response(served):
     log: list[str] = []
     url = served(log=log.append, analysis_seconds=20)
     answers = [ask(url, told) for told in ("die", "fail", "flood")]
@@ -103,7 +103,7 @@ def test_what_a_worker_says_last_is_in_the_log_and_not_in_the_answer(served):
 
 
 @pytest.mark.usefixtures("worker")
-def test_who_has_gone_is_not_worked_for(served):
+def test_analysis_for_a_disconnected_client_is_given_up(served):
     url = served(analysis_seconds=60, queue=0)
     with _begun(url, 20, b'{"ptx_text": "hang"}'):
         _wait_until(lambda: "frx_workers_busy 1.0" in httpx.get(f"{url}/metrics").text)
@@ -125,7 +125,7 @@ def test_who_hangs_up_again_and_again_costs_no_more_than_who_waits(served, tmp_p
 
 
 @pytest.mark.usefixtures("worker")
-def test_a_worker_that_starts_is_not_ended_by_who_does_not_wait_for_it(served, tmp_path):
+def test_starting_worker_survives_a_client_that_disconnects(served, tmp_path):
     url = served()
     os.kill(ask(url).json()["pid"], signal.SIGKILL)
     for _ in range(10):
@@ -153,7 +153,7 @@ def test_a_large_body_is_not_received_where_it_would_have_to_wait_too_long(serve
 
 
 @pytest.mark.usefixtures("worker")
-def test_a_body_has_the_limit_of_its_route_whatever_it_says_of_itself(served):
+def test_body_limit_depends_on_the_route_not_the_content_type(served):
     url = served(text_bytes=1000, upload_bytes=500_000)
     told = {"content": b"x" * 2000, "timeout": 30}
     for kind in (["multipart/form-data; boundary=b"], ["application/json", "multipart/form-data; boundary=b"]):
@@ -166,7 +166,7 @@ def test_a_body_has_the_limit_of_its_route_whatever_it_says_of_itself(served):
     ("path", "headers", "status"),
     [("/nothing", "", b" 404 "), ("/healthz", "", b" 405 "), ("/analyze", "Host: evil.example\r\n", b" 421 ")],
 )
-def test_a_body_that_nobody_reads_is_not_received_to_its_end(served, path, headers, status):
+def test_unread_body_is_not_received_completely(served, path, headers, status):
     url = served()
     address = urlsplit(url)
     host = headers or "Host: localhost\r\n"
@@ -190,7 +190,7 @@ def test_a_body_that_nobody_reads_is_not_received_to_its_end(served, path, heade
         (b"no request\r\n\r\n", b" 400 "),
     ],
 )
-def test_an_answer_reaches_who_still_sends(served, head, status):
+def test_answer_reaches_a_client_that_is_still_sending(served, head, status):
     url = served()
     address = urlsplit(url)
     with socket.create_connection((address.hostname, address.port), timeout=30) as connection:
@@ -207,7 +207,7 @@ def test_an_answer_reaches_who_still_sends(served, head, status):
 
 
 @pytest.mark.usefixtures("worker")
-def test_who_has_gone_with_the_answer_is_no_fault(served):
+def test_client_that_disconnects_after_the_answer_is_not_a_fault(served):
     log: list[str] = []
     url = served(log=log.append)
     address = urlsplit(url)
@@ -256,7 +256,7 @@ def test_a_connection_without_a_request_is_not_kept(served, beginning):
 
 
 @pytest.mark.usefixtures("worker")
-def test_an_answer_that_nobody_takes_is_not_kept(served):
+def test_unread_response_is_dropped(served):
     url = served(idle_seconds=1.0)
     told = b'{"ptx_text": "large"}'
     with _begun(url, len(told), told) as connection:
@@ -275,7 +275,7 @@ _LARGE = 40 << 20
 
 
 @pytest.mark.usefixtures("worker")
-def test_more_than_may_wait_are_told_to_come_back(served):
+def test_requests_beyond_the_queue_are_asked_to_retry(served):
     url = served(queue=1, analysis_seconds=20)
     answers: list[httpx.Response] = []
     threads = [threading.Thread(target=lambda: answers.append(ask(url, "slow"))) for _ in range(5)]
@@ -290,7 +290,7 @@ def test_more_than_may_wait_are_told_to_come_back(served):
 
 
 @pytest.mark.usefixtures("worker")
-def test_what_was_accepted_is_answered_before_the_service_stops(served, request):
+def test_accepted_requests_are_answered_before_the_service_stops(served, request):
     url = served(analysis_seconds=20)
     answers: list[httpx.Response] = []
     thread = threading.Thread(target=lambda: answers.append(ask(url, "slow")))
@@ -307,7 +307,7 @@ def test_what_was_accepted_is_answered_before_the_service_stops(served, request)
 
 
 @pytest.mark.usefixtures("worker")
-def test_a_body_that_says_that_it_is_too_large_is_refused_at_once(served):
+def test_body_with_a_too_large_declared_length_is_refused_at_once(served):
     url = served(text_bytes=1000, upload_bytes=5000)
     answer = ask(url, "x" * 1000)
     assert answer.status_code == 413
@@ -390,7 +390,7 @@ def test_clients_that_send_nothing_do_not_stop_the_others(served):
 
 
 @pytest.mark.parametrize("length", ["-1", "abc", "1e3", "99999999999999999999"])
-def test_a_length_that_is_none_is_refused(client, length):
+def test_invalid_length_is_refused(client, length):
     address = urlsplit(str(client.base_url))
     with socket.create_connection((address.hostname, address.port), timeout=30) as connection:
         connection.sendall(
@@ -479,7 +479,7 @@ def test_a_fault_of_the_service_is_answered_and_logged_as_all_else_is(served, mo
 
 
 @pytest.mark.usefixtures("worker")
-def test_people_are_told_of_a_body_that_is_too_large_on_a_page(served):
+def test_too_large_body_is_reported_as_html_to_browsers(served):
     url = served(upload_bytes=1000)
     sent = {"files": {"file": ("a.ptx", b"x" * 2000)}, "headers": {"Accept": "text/html"}}
     answer = httpx.post(f"{url}/report", **sent)
@@ -507,7 +507,7 @@ def test_a_form_is_in_utf_8(client, charset):
     assert "UTF-8" in answer.json()["detail"]
 
 
-def test_a_service_that_cannot_start_says_so(monkeypatch, capsys, tmp_path):
+def test_service_start_failure_is_reported(monkeypatch, capsys, tmp_path):
     script = tmp_path / "broken_worker.py"
     script.write_text("import sys; sys.exit('no torch')\n")
     monkeypatch.setattr(worker_pool, "WORKER", (str(script),))

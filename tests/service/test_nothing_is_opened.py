@@ -67,11 +67,11 @@ def trace() -> str:
         ),
     ],
 )
-def test_only_what_was_sent_is_read(tmp_path: Path, name: str, content: str):
+def test_only_uploaded_content_is_read(tmp_path: Path, name: str, content: str):
     read(tmp_path, name, content)
 
 
-def test_nor_of_what_advice_says_where_code_is(tmp_path: Path, advice: Advice):
+def test_code_paths_in_advice_are_not_opened(tmp_path: Path, advice: Advice):
     def hostile(value: object) -> object:
         if isinstance(value, dict):
             return {key: SECRET if key == "file" else hostile(one) for key, one in value.items()}

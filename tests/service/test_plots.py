@@ -34,7 +34,7 @@ def roof(picture) -> list[tuple[float, float]]:
     return [tuple(map(float, point.split(","))) for point in found.split()]
 
 
-def test_a_kernel_that_reaches_the_roof_stands_on_it():
+def test_kernel_at_the_roof_is_drawn_on_it():
     picture = draw_kernel_roofline(
         [kernel(1.0, 10.0, 10.0), kernel(10.0, 10.0, 100.0), kernel(100.0, 10.0, 100.0)], 500, 300
     )
@@ -57,7 +57,7 @@ positive = st.floats(min_value=0.0, max_value=1e300, allow_subnormal=True)
 
 
 @given(st.lists(st.tuples(positive, positive, positive, st.none() | positive), min_size=1, max_size=6))
-def test_any_kernel_stands_within_the_picture(given_):
+def test_any_kernel_is_drawn_within_the_picture(given_):
     picture = draw_kernel_roofline([kernel(*one) for one in given_], 500, 300)
     if picture is not None:
         for x, y in circles(picture):
@@ -91,7 +91,7 @@ def test_without_samples_there_is_no_picture():
 
 
 @given(st.lists(st.floats(-5, 5), min_size=1, max_size=12), st.none() | st.floats(0.1, 2), st.none() | st.floats(2, 9))
-def test_any_sample_stands_within_the_picture(ratios, low, high):
+def test_any_sample_is_drawn_within_the_picture(ratios, low, high):
     for x, y in circles(draw_trial(trial(ratios, low, high), 500, 300)):
         assert 60 <= x <= 500
         assert 0 <= y <= 300

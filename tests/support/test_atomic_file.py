@@ -38,7 +38,7 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
     assert (tmp_path / "behind").read_text() == "text"
 
 
-def test_what_is_no_regular_file_is_written_to(tmp_path: Path) -> None:
+def test_non_regular_file_is_written_directly(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
     try:
@@ -50,7 +50,7 @@ def test_what_is_no_regular_file_is_written_to(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["missing/file", "folder"])
-def test_what_cannot_be_written_leaves_nothing_behind(tmp_path: Path, name: str) -> None:
+def test_failed_write_leaves_nothing_behind(tmp_path: Path, name: str) -> None:
     (tmp_path / "folder" / "inside").mkdir(parents=True)
     with pytest.raises(OSError):
         write_atomically(tmp_path / name, "text")
@@ -66,7 +66,7 @@ def test_text_that_cannot_be_encoded_leaves_the_old_file(tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_what_somebody_else_writes_replaces_the_file_when_all_went_well(tmp_path: Path) -> None:
+def test_externally_written_file_replaces_the_target_on_success(tmp_path: Path) -> None:
     path = tmp_path / "save.csv"
     path.write_text("old")
     with replace_on_success(path) as temporary:
@@ -87,9 +87,7 @@ def test_several_files_are_replaced_together(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("failing", ["replace", "open"])
-def test_of_several_files_all_are_written_or_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
-) -> None:
+def test_several_files_are_written_all_or_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str) -> None:
     (tmp_path / "a").write_text("old a")
     (tmp_path / "c").write_text("old c")
     calls = iter(range(10))

@@ -45,7 +45,7 @@ def named_paths(source: str) -> Iterator[str]:
 
 PUBLIC = {"_getframe", "_exit", "_fields", "_parameters", "_buffers"}
 """Names of Python, and the tables of `nn.Module`, which have not changed since torch 0.1."""
-OWN_OR_OPERATORS = ("self.", "cls.", "torch.ops.", "_aten.")
+OPERATORS = ("torch.ops.", "_aten.")
 
 
 def is_stored_in_self(node: ast.Attribute) -> bool:
@@ -54,24 +54,33 @@ def is_stored_in_self(node: ast.Attribute) -> bool:
 
 def foreign_attributes(source: str) -> Iterator[str]:
     """Yield each private attribute that a module reads of something that it does not define."""
-    tree = ast.parse(source)
-    nodes = list(ast.walk(tree))
+    nodes = list(ast.walk(ast.parse(source)))
     own = {n.name for n in nodes if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))}
     own |= {n.attr for n in nodes if isinstance(n, ast.Attribute) and is_stored_in_self(n)}
     own |= {n.target.id for n in nodes if isinstance(n, ast.AnnAssign) and isinstance(n.target, ast.Name)}
     for node in nodes:
-        match node:
-            case ast.Attribute(attr=name) if dotted(node).startswith(OWN_OR_OPERATORS):
-                continue
-            case ast.Attribute(attr=name):
-                pass
-            case ast.Call(func=ast.Name("getattr" | "hasattr" | "setattr"), args=[of, ast.Constant(str(name)), *_]):
-                if f"{dotted(of)}.".startswith(OWN_OR_OPERATORS):
-                    continue
-            case _:
-                continue
-        if name.startswith("_") and not name.startswith("__") and name not in own | PUBLIC:
-            yield name
+        for of, name in named_attributes(node):
+            is_private_name = name.startswith("_") and not name.startswith("__")
+            if is_private_name and name not in own | PUBLIC and not f"{of}.".startswith(OPERATORS):
+                yield name
+
+
+def named_attributes(node: ast.AST) -> Iterator[tuple[str, str]]:
+    """Yield the attributes that a node names, each behind what it is of."""
+    match node:
+        case ast.Attribute(attr=name, value=ast.Name("self" | "cls")):
+            pass
+        case ast.Attribute(attr=name, value=of):
+            yield dotted(of), name
+        case ast.Call(
+            func=ast.Name("getattr" | "hasattr" | "setattr" | "delattr"), args=[of, ast.Constant(str(name)), *_]
+        ):
+            yield dotted(of), name
+        case ast.Call(func=called, args=args, keywords=keywords):
+            if dotted(called).endswith(("attrgetter", "methodcaller")):
+                yield from (("", arg.value) for arg in args if isinstance(arg, ast.Constant) and type(arg.value) is str)
+            if isinstance(called, ast.Attribute) and called.attr == "patch":
+                yield from (("", keyword.arg) for keyword in keywords if keyword.arg is not None)
 
 
 def imported_for_type_checkers() -> set[str]:
@@ -104,6 +113,10 @@ def test_public_paths_are_not(source: str) -> None:
         "tensor.untyped_storage()._cdata",
         'getattr(node, "_dynamo_source", None)',
         'hasattr(config, "_post_fusion_custom_pass")',
+        'delattr(module, "_x")',
+        'operator.attrgetter("_version")',
+        "config.patch(_post_fusion_custom_pass=run)",
+        "self.tensor._version",
     ],
 )
 def test_private_attributes_of_others_are_recognised(source: str) -> None:
@@ -129,7 +142,11 @@ def test_only_one_product_file_names_private_torch() -> None:
 
 
 def test_only_one_product_file_reads_private_attributes_of_others() -> None:
-    suspects = {f: s for f, s in list_product_sources().items() if f != INTERNALS and re.search(r"\._[a-z]|attr\(", s)}
+    suspects = {
+        f: s
+        for f, s in list_product_sources().items()
+        if f != INTERNALS and re.search(r"\._[a-z]|attr\(|attrgetter|patch\(", s)
+    }
     foreign = {str(file): set(foreign_attributes(source)) for file, source in suspects.items()}
     assert {file: names for file, names in foreign.items() if names} == {}
 

@@ -425,7 +425,7 @@ def test_a_plain_attribute_of_a_module_is_static_and_an_argument_is_not(tmp_path
     assert len(travelled.args) == len(list(travelled.model.buffers())) == 1
 
 
-def test_settings_travel(tmp_path: Path) -> None:
+def test_settings_are_serialized_and_restored(tmp_path: Path) -> None:
     torch.set_default_dtype(torch.float64)
     try:
         with (
@@ -536,7 +536,7 @@ REFUSED: dict[str, tuple[Callable[[], Built], str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_cannot_travel_is_refused_and_leaves_no_index(tmp_path: Path, name: str) -> None:
+def test_unserializable_graph_is_refused_and_leaves_no_index(tmp_path: Path, name: str) -> None:
     build, reason = REFUSED[name]
     function, args = build()
     torch._dynamo.reset()
@@ -567,7 +567,7 @@ def test_what_cannot_travel_is_refused_and_leaves_no_index(tmp_path: Path, name:
         (torch.quantize_per_tensor(torch.randn(3), 0.1, 0, torch.qint8), "quantized"),
     ],
 )
-def test_inputs_that_are_no_plain_tensors_are_refused(tmp_path: Path, value: Any, reason: str) -> None:
+def test_inputs_other_than_plain_tensors_are_refused(tmp_path: Path, value: Any, reason: str) -> None:
     graph = fx.Graph()
     graph.output((graph.placeholder("x"),))
     with pytest.raises(SerializationError, match=f"the input x: .*{reason}"):

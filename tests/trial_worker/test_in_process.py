@@ -207,7 +207,7 @@ def test_kernels_and_memory_are_seen_from_the_trials_thread(
     assert "ERROR" not in capfd.readouterr().err
 
 
-def test_an_arm_that_fails_says_so_and_one_that_is_slow_is_told_afterwards(
+def test_failing_arm_raises_and_slow_arm_times_out_afterwards(
     model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held = in_its_compilation(model, lambda dynamo, inputs: hold_graph(tmp_path, dynamo, inputs))
@@ -223,7 +223,7 @@ def test_an_arm_that_fails_says_so_and_one_that_is_slow_is_told_afterwards(
 
 
 @pytest.mark.integration
-def test_under_inductor_a_program_that_draws_random_numbers_is_no_worse_than_itself(model, tmp_path: Path) -> None:
+def test_random_program_passes_all_gates_against_itself_under_inductor(model, tmp_path: Path) -> None:
     def trial(dynamo: fx.GraphModule, inputs: Sequence[Any]) -> TrialRun:
         seen = state()
         base = Load(GraphWorkload(str(tmp_path)), True, "inductor", seed=0)
@@ -259,7 +259,7 @@ MADE = Candidate("propagate_layout", "a" * 16, ("convolution",), ("0,2,3,1",))
 
 
 @pytest.mark.parametrize("risk", [Risk.LOW, Risk.MEDIUM])
-def test_the_autopilot_takes_what_cannot_travel_there(model, risk: Risk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_autopilot_tries_unserializable_graphs_in_process(model, risk: Risk, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
     monkeypatch.setattr(
         search, "propose_rewrites", lambda *given: asked.append(given) or (MadeGraph("b" * 16, (MADE,)),)

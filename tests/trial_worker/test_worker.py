@@ -52,7 +52,7 @@ def judged(arm: TrialArm, folder: Path, candidate: nn.Module, x: Tensor, draws: 
 
 
 @pytest.mark.integration
-def test_what_rounding_makes_of_a_deep_network_is_no_difference(arm: TrialArm, tmp_path: Path, monkeypatch) -> None:
+def test_rounding_in_a_deep_network_is_not_a_difference(arm: TrialArm, tmp_path: Path, monkeypatch) -> None:
     model, x = network()
     found = judged(arm, tmp_path, model.to(memory_format=torch.channels_last), x)
     assert found.exact
@@ -64,7 +64,7 @@ def test_what_rounding_makes_of_a_deep_network_is_no_difference(arm: TrialArm, t
     assert not any(difference.name.startswith("output") for difference in found.values)
 
 
-def test_what_is_judged_is_left_as_it_was(arm: TrialArm, tmp_path: Path) -> None:
+def test_judged_program_is_left_unchanged(arm: TrialArm, tmp_path: Path) -> None:
     model, x = network()
     before = copy.deepcopy(model.state_dict())
     wrong = copy.deepcopy(model)

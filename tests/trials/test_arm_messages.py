@@ -30,7 +30,7 @@ def test_an_answer_of_another(answer: dict[str, Any]) -> None:
     assert failure.value.cause is Cause.RAISED
 
 
-def test_it_says_where_it_is_wrong() -> None:
+def test_error_names_the_wrong_field() -> None:
     graphs = [{"signature": "a"}, {"signature": 7}]
     with pytest.raises(ArmError, match=r"graphs\.1\.signature"):
         ask(Saying({"seconds": 1.0, "graphs": graphs}), Warm(1), Warmed, 1.0)

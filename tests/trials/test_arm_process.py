@@ -69,7 +69,7 @@ def test_questions_and_answers(start) -> None:
     assert not psutil.pid_exists(first["pid"])
 
 
-def test_what_it_prints_is_no_answer(start) -> None:
+def test_printed_text_is_not_an_answer(start) -> None:
     with start() as arm:
         answer = do(arm, """print('{"said": "printed"}', flush=True); arm.answer({"said": "answered"})""")
         assert answer == {"said": "answered"}
@@ -89,7 +89,7 @@ def test_an_exit(start) -> None:
     assert "3" in failure.message
 
 
-def test_an_error_of_its_own(start) -> None:
+def test_error_answered_by_the_arm_is_raised(start) -> None:
     failure = failing(start(), "arm.answer({'error': 'ValueError: no'})")
     assert (failure.cause, failure.message) == (Cause.RAISED, "ValueError: no")
     failure = failing(start(), "arm.answer({'error': 'no memory', 'out_of_memory': True})")
@@ -97,7 +97,7 @@ def test_an_error_of_its_own(start) -> None:
 
 
 @pytest.mark.parametrize("line", [b"[1]", b"nothing", b"\xff", b"{", b"[" * 100_000])
-def test_an_answer_that_is_none(start, line: bytes) -> None:
+def test_invalid_answer_is_an_error(start, line: bytes) -> None:
     failure = failing(start(), f"arm._answers.write({line!r} + b'\\n'); arm._answers.flush()")
     assert failure.cause is Cause.RAISED
     assert "invalid answer" in failure.message
@@ -132,7 +132,7 @@ def test_one_that_closes_its_connection_and_lives_on_is_not_waited_for(start, mo
     assert sum(waited) <= 1.0
 
 
-def test_sigkill_is_somebody_elses(start) -> None:
+def test_sigkill_is_reported_as_killed(start) -> None:
     failure = failing(start(), "os.kill(os.getpid(), signal.SIGKILL)")
     assert failure.cause is Cause.KILLED
     assert "SIGKILL" in failure.message
@@ -197,7 +197,7 @@ def test_how_much_is_shared_is_asked_again_where_more_has_come_or_after_a_while(
     assert asked == 4
 
 
-def test_an_error_quotes_what_was_printed_last(start) -> None:
+def test_error_quotes_the_last_output(start) -> None:
     printed = "print('before'); print('\\x1b[31mone\\n\\n\\x1b]0;two\\x07\\n\\u202e3', flush=True)"
     failure = failing(start(), f"{printed}; os._exit(3)")
     assert failure.message.endswith("exit code 3 before it answered; it has printed last: one | ]0;two | 3")
@@ -209,12 +209,12 @@ def test_an_error_quotes_what_was_printed_last(start) -> None:
     assert failure.message.endswith("before it answered")
 
 
-def test_one_that_says_itself_what_is_wrong_is_not_quoted(start) -> None:
+def test_arm_that_reports_its_error_is_not_quoted(start) -> None:
     failure = failing(start(), "print('before', flush=True); arm.answer({'error': 'boom'})")
     assert (failure.message, failure.output) == ("boom", "before\n")
 
 
-def test_what_it_has_started_goes_with_it(start) -> None:
+def test_child_processes_end_with_the_arm(start) -> None:
     """Also a process that has left its group, and one whose parent has gone."""
     code = """
     child = subprocess.Popen(["sleep", "600"], start_new_session=True)
@@ -228,7 +228,7 @@ def test_what_it_has_started_goes_with_it(start) -> None:
 
 
 @pytest.mark.parametrize("arm_ends", [False, True])
-def test_a_process_that_has_left_session_and_parent_goes_too(start, tmp_path: Path, arm_ends: bool) -> None:
+def test_process_that_left_session_and_parent_ends_too(start, tmp_path: Path, arm_ends: bool) -> None:
     written = tmp_path / "pid"
     code = f"""
     if os.fork() == 0:
@@ -276,7 +276,7 @@ def test_an_arm_has_a_share_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> No
     assert "may use 40" in failure.value.message
 
 
-def test_it_goes_when_whoever_has_started_it_is_killed(start, tmp_path: Path) -> None:
+def test_arm_ends_when_its_parent_is_killed(start, tmp_path: Path) -> None:
     parent = tmp_path / "parent.py"
     parent.write_text(
         "import sys, time\n"
@@ -298,7 +298,7 @@ def test_it_goes_when_whoever_has_started_it_is_killed(start, tmp_path: Path) ->
 
 
 @pytest.mark.integration
-def test_it_goes_when_whoever_has_started_it_was_killed_before_it_was_ready(tmp_path: Path) -> None:
+def test_arm_ends_if_its_parent_was_killed_before_it_was_ready(tmp_path: Path) -> None:
     """What was asked for waits in the pipe, and must not be answered to nobody."""
     (tmp_path / "arm.py").write_text(f"import time\ntime.sleep(3)\n{ANSWER}")
     parent = tmp_path / "parent.py"
@@ -400,7 +400,7 @@ def test_ctrl_c_while_it_is_stopped_waits_until_it_is(start, monkeypatch: pytest
     assert not psutil.pid_exists(arm.pid)
 
 
-def test_one_that_nobody_holds_is_ended(start) -> None:
+def test_unreferenced_arm_is_ended(start) -> None:
     arm = start()
     pid = do(arm, "arm.answer({'pid': os.getpid()})")["pid"]
     descriptors = psutil.Process().num_fds()
@@ -410,7 +410,7 @@ def test_one_that_nobody_holds_is_ended(start) -> None:
     assert psutil.Process().num_fds() < descriptors
 
 
-def test_a_process_that_is_no_arm_has_no_connection() -> None:
+def test_non_arm_process_has_no_connection() -> None:
     with pytest.raises(RuntimeError, match="not an arm"):
         connect_to_parent()
 

@@ -161,7 +161,7 @@ def test_other_programs_on_the_device(share: float | None, loaded: bool) -> None
     assert device.ours == {7}
 
 
-def test_the_first_of_several_is_told(quiet: Callable[..., None]) -> None:
+def test_first_of_several_causes_is_reported(quiet: Callable[..., None]) -> None:
     busy = OthersLoad(0.9, 1.0, 0.02)
     quiet(busy)
     found = seen(FakeDevice((HOT,), share=0.9))

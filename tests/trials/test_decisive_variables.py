@@ -67,7 +67,7 @@ def is_decisive(name: str) -> bool:
     return bool(select_decisive_variables({name: "1"}))
 
 
-def test_what_torch_reads_is_decisive_or_known_not_to_be() -> None:
+def test_variables_read_by_torch_are_classified() -> None:
     found = read_by_torch()
     assert len(found) > 200
     irrelevant = {name for names in IRRELEVANT.values() for name in names.split()}
@@ -79,10 +79,10 @@ def test_what_torch_reads_is_decisive_or_known_not_to_be() -> None:
     "name",
     ["CXX", "ENABLE_PERSISTENT_TMA_MATMUL", "CUTLASS_EPILOGUE_FUSION", "TRITON_F32_DEFAULT", "TORCHDYNAMO_REPRO_AFTER"],
 )
-def test_what_decides_which_code_is_made_is(name: str) -> None:
+def test_variables_that_change_generated_code_are_decisive(name: str) -> None:
     assert is_decisive(name)
 
 
 @pytest.mark.parametrize("name", ["TRITON_CACHE_DIR", "TRITON_PTXAS_PATH", "TRITON_LIBDEVICE_PATH"])
-def test_what_inductor_sets_by_itself_is_not(name: str) -> None:
+def test_variables_set_by_inductor_are_not_decisive(name: str) -> None:
     assert not is_decisive(name)

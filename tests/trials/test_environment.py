@@ -34,7 +34,7 @@ operators = st.builds(MeasurementEnvironment)
 setups = st.builds(TrialSetup, operators=operators, variables=variables)
 
 
-def test_every_kind_of_environment_travels_as_json() -> None:
+def test_every_kind_of_environment_round_trips_as_json() -> None:
     here = read_trial_environment(CPU)
     device = DeviceState(1755, 1980, None, 41, 123.45, None, 97, ("SwPowerCap",))
     other = dataclasses.replace(here, affinity=None, device=device)
@@ -117,7 +117,7 @@ def test_different_setups_differ(first: TrialSetup, second: TrialSetup) -> None:
     assert (first == second) == (first.fingerprint == second.fingerprint)
 
 
-def test_what_passes_is_in_no_fingerprint() -> None:
+def test_transient_state_is_not_part_of_the_fingerprint() -> None:
     here = read_trial_environment(CPU)
     busy = ProcessorState(800.0, 900.0, 99.0, 1, CpuThrottling(1, 2, 3.0))
     device = DeviceState(1, 2, 3, 4, 5.0, 6.0, 7, ("HwSlowdown",))
@@ -153,7 +153,7 @@ def test_variables_that_do_not(name: str) -> None:
     assert read_trial_setup(CPU, {name: "1"}) == SETUP
 
 
-def test_the_order_of_variables_is_nothing() -> None:
+def test_order_of_variables_does_not_matter() -> None:
     one, two = ("OMP_A", "1"), ("OMP_B", "2")
     assert read_trial_setup(CPU, dict([one, two])) == read_trial_setup(CPU, dict([two, one]))
 
@@ -171,7 +171,7 @@ def test_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
     state = DeviceState(1755, 1980, 3201, 41, 123.45, 700.0, 97, ())
 
     class Known:
-        def driver(self) -> str:
+        def read_driver(self) -> str:
             return "570.1"
 
         def read_state(self) -> DeviceState:
@@ -214,7 +214,7 @@ def compiler(path: Path, text: str = "#!/bin/sh\n") -> Path:
     return path
 
 
-def test_a_compiler_is_told_by_its_file_behind_all_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiler_is_identified_by_its_resolved_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with config.patch({"cpp.cxx": (None, "g++")}):
         assert identify_cpp_compiler() is None

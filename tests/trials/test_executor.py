@@ -206,7 +206,7 @@ def test_each_pair_is_two_fresh_processes_and_those_that_are_looked_at_are_not_t
     assert started[2:] == [first for pair in range(2) for first in (begins[pair], not begins[pair])]
 
 
-def test_both_arms_of_a_pair_are_asked_the_same_and_told_of_each_other() -> None:
+def test_both_arms_of_a_pair_get_the_same_requests_and_each_others_pid() -> None:
     world = World()
     run = tried(world)
     assert run.quads[0].quad.arms[0] is Arm.CANDIDATE
@@ -350,7 +350,7 @@ def test_both_arms_of_a_pair_have_the_same_limits() -> None:
     assert len(set(limits)) == len(limits) / 2
 
 
-def test_each_gate_that_is_passed_says_what_was_seen() -> None:
+def test_each_passed_gate_reports_what_was_observed() -> None:
     details = {gate.name: gate.detail for gate in tried(World(judged=replace(FINE, placed=5, share=0.125))).gates}
     assert details[Gate.PLAN] == "made: 1 × propagate_layout"
     assert details[Gate.CAPTURE] == "graphs 1, graph breaks 0, guards 0, as the baseline"
@@ -429,7 +429,7 @@ def test_disturbed_quads_are_run_again_after_a_pause_that_grows() -> None:
     assert world.pauses == [0.25, 0.5, 0.25]
 
 
-def test_too_many_of_them_are_no_verdict() -> None:
+def test_too_many_void_quads_are_inconclusive() -> None:
     run = tried(World(void=frozenset(range(100))))
     assert run.verdict.outcome is Outcome.INCONCLUSIVE
     assert run.gates[-1].passed is None
@@ -449,7 +449,7 @@ def test_when_the_time_is_up_nothing_is_known(budget: float) -> None:
     assert not any(gate.passed is False for gate in run.gates)
 
 
-def test_when_the_time_is_up_and_too_much_was_disturbed_both_are_said() -> None:
+def test_timeout_with_too_many_void_quads_reports_both_limits() -> None:
     # Five answers until there are arms to time, four more for these, two blocks for how long the candidate is waited
     # for, and four for each quad.
     world = World(answer_seconds=2.0, void=frozenset(range(100)))
@@ -537,7 +537,7 @@ def test_nor_is_one_that_is_asked_first(kind: str, seconds: float) -> None:
     assert run.gates[0].passed or "the baseline took 125 s" in run.gates[0].detail
 
 
-def test_it_says_how_far_it_is() -> None:
+def test_progress_is_reported() -> None:
     said: list[str] = []
     tried(World(seconds={False: 0.012, True: 0.010}), said=said.append)
     assert said[0] == "looking at the baseline"

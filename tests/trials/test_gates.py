@@ -35,7 +35,7 @@ def identities(*counts: tuple[Source, str, int], untold: tuple[Source, ...] = ()
     return KernelIdentities(tuple(KernelCount(Kernel(source, name), count) for source, name, count in counts), untold)
 
 
-def test_what_both_have_is_said_once() -> None:
+def test_shared_facts_are_stated_once() -> None:
     assert (
         gates.describe_both(gates.count_graphs, FACTS, FACTS) == "graphs 2, graph breaks 1, guards 3, as the baseline"
     )
@@ -48,7 +48,7 @@ def test_what_both_have_is_said_once() -> None:
     )
 
 
-def test_what_differs_is_said_of_both() -> None:
+def test_differing_facts_are_stated_for_both() -> None:
     fewer = replace(FACTS, breaks=(), recompiles=())
     assert gates.describe_both(gates.count_graphs, FACTS, fewer) == (
         "graphs 2, graph breaks 0, guards 3; the baseline: graphs 2, graph breaks 1, guards 3"
@@ -60,7 +60,7 @@ def test_what_differs_is_said_of_both() -> None:
     )
 
 
-def test_what_torch_does_not_tell_is_no_number() -> None:
+def test_facts_missing_from_torch_are_not_numbers() -> None:
     untold = replace(FACTS, untold=("graph breaks", "compilations", "guards"))
     assert gates.describe_both(gates.count_graphs, FACTS, untold).startswith(
         "graphs not told, graph breaks not told, guards not told; "
@@ -78,7 +78,7 @@ def test_which_kernels_changed_and_how() -> None:
     assert gates.describe_kernels(before, before) == "0 changed, of 3 that the baseline has"
 
 
-def test_a_source_that_one_cannot_tell_is_no_change() -> None:
+def test_unknown_kernel_source_is_not_a_change() -> None:
     before = identities((Source.ATEN, "aten::conv", 1), (Source.ONEDNN, "jit", 2))
     after = identities((Source.ATEN, "aten::conv", 1), untold=(Source.ONEDNN,))
     assert gates.describe_kernels(before, after) == "0 changed, of 1 that the baseline has; onednn not told"
@@ -90,7 +90,7 @@ def test_many_kernels_are_counted() -> None:
     assert found.endswith("; and 8 more")
 
 
-def test_what_was_compared() -> None:
+def test_numerics_description_names_the_reference() -> None:
     assert gates.describe_numerics(Judged((), (), 7, exact=True, share=0.5)) == (
         "7 results against float64; the largest error is 50 % of what is allowed"
     )
@@ -99,7 +99,7 @@ def test_what_was_compared() -> None:
     )
 
 
-def test_what_was_made() -> None:
+def test_plan_description_counts_the_rewrites() -> None:
     made = [Candidate("hoist_copy", "a", ("clone",)), Candidate("hoist_copy", "b", ("clone",)), Candidate("x", "a", ())]
     assert gates.describe_plan(made) == "made: 2 × hoist_copy, 1 × x"
     assert gates.describe_plan([]) == "nothing to make"

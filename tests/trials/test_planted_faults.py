@@ -159,7 +159,7 @@ def test_one_that_is_five_percent_slower_is_rejected(fault: str, outcome: Outcom
 @pytest.mark.parametrize(
     "program", ["counts", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("drifts", "draws"))]
 )
-def test_a_program_with_a_state_of_its_own_is_no_other_than_itself(program: str) -> None:
+def test_stateful_program_does_not_differ_from_itself(program: str) -> None:
     run = tried(program, baseline=program)
     assert [gate.name for gate in run.gates] == list(Gate)
     assert all(gate.passed in (True, None) for gate in run.gates[:-1]), run.gates
@@ -175,7 +175,7 @@ def test_that_float64_computes_something_else_excuses_nothing(program: str) -> N
 
 @pytest.mark.integration
 @pytest.mark.parametrize("program", ["runs_away", "runs_away_wrong"])
-def test_of_a_program_that_is_not_repeatable_nothing_is_known(program: str) -> None:
+def test_unrepeatable_program_is_inconclusive(program: str) -> None:
     run = tried(program, baseline="runs_away")
     assert run.verdict.outcome is Outcome.INCONCLUSIVE
     assert "not repeatable" in run.verdict.reason

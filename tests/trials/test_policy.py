@@ -109,7 +109,7 @@ def test_a_wrong_policy_names_the_place_and_what_to_do(tmp_path: Path, text: str
     assert caught.value.hint.startswith(hint)
 
 
-def test_a_policy_that_is_no_text_or_not_there(tmp_path: Path) -> None:
+def test_non_text_or_missing_policy_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PolicyError, match=r"missing\.yaml cannot be read: No such file"):
         read_policy(tmp_path / "missing.yaml")
     (tmp_path / "binary").write_bytes(b"\xff\xfe")
@@ -117,7 +117,7 @@ def test_a_policy_that_is_no_text_or_not_there(tmp_path: Path) -> None:
         read_policy(tmp_path / "binary")
 
 
-def test_a_mapping_is_named_by_where_it_stands() -> None:
+def test_mapping_error_names_its_location() -> None:
     assert parse_policy({"alpha": 0.01}, "[tool.frx.policy]") == TrialPolicy(alpha=0.01)
     with pytest.raises(PolicyError, match=re.escape("[tool.frx.policy]: unknown key 'alfa' (did you mean 'alpha'?)")):
         parse_policy({"alfa": 0.01}, "[tool.frx.policy]")
@@ -128,7 +128,7 @@ def test_a_policy_stays_as_it_is() -> None:
         TrialPolicy().seed = 1  # type: ignore[misc]
 
 
-def test_every_field_says_what_it_is() -> None:
+def test_every_field_has_a_description() -> None:
     assert [name for name, field in TrialPolicy.model_fields.items() if not field.description] == []
 
 

@@ -92,7 +92,7 @@ PRINTS = "#include <cstdio>\n#include <unistd.h>\nint main() {{ {0}; return {1};
     ],
     ids=["fails", "hangs", "floods", "crashes"],
 )
-def test_a_run_that_is_no_measure_ends_all(bench: Bench, tmp_path: Path, does: str, code: str, says: str) -> None:
+def test_unusable_run_stops_the_benchmark(bench: Bench, tmp_path: Path, does: str, code: str, says: str) -> None:
     good, bad = source(tmp_path / "good.cu", HOST), source(tmp_path / "bad.cu", PRINTS.format(does, code))
     found = bench(good, bad, limit_seconds=4.0)
     assert found.before.problem is None

@@ -52,7 +52,7 @@ def test_a_difference_has_its_direction() -> None:
     assert statistics.median(faster.before_seconds) == pytest.approx(0.012, rel=0.03)
 
 
-def test_equal_programs_are_seldom_told_apart() -> None:
+def test_equal_programs_rarely_show_a_difference() -> None:
     found = Counter(compared(1.0, seed=seed).direction for seed in range(300))
     assert found[Direction.NO_DIFFERENCE_SHOWN] >= 290
 

@@ -97,7 +97,7 @@ def test_a_draw_has_the_same_values_in_another_order() -> None:
 
 
 @pytest.mark.parametrize("x", [torch.randn(1, 4).expand(3, 4), torch.randn(4, 4)[:, :2]])
-def test_what_shares_memory_or_has_gaps_is_not_drawn_anew(x: Tensor) -> None:
+def test_inputs_that_share_memory_or_have_gaps_are_not_permuted(x: Tensor) -> None:
     assert permute_inputs(x, 1) is x
 
 
@@ -114,7 +114,7 @@ def test_the_same_program_does_not_differ() -> None:
     assert compared(program()) == ([], [])
 
 
-def test_how_near_they_are_is_told() -> None:
+def test_closeness_of_results_is_reported() -> None:
     results = [observe_step(program(), seed=0) for _ in range(2)]
     found = compare_results(0, *results, None, ALLOWED)
     assert (found.placed, found.share) == (len(results[0].forms), 0.0)
@@ -205,7 +205,7 @@ def test_a_copy_of_what_the_model_keeps_is_another_memory(name: str) -> None:
     assert [difference.name for difference in differing.forms] == ["output 0"]
 
 
-def test_what_is_observed_lies_on_the_cpu() -> None:
+def test_observed_values_are_on_the_cpu() -> None:
     # What only claims to be on a GPU needs none.
     with FakeTensorMode():
         made = torch.empty(3, 4, device="cuda").t()
@@ -221,7 +221,7 @@ def test_a_result_that_is_missing_is_a_difference() -> None:
     assert "output 1" in values
 
 
-def test_results_travel_through_a_file(tmp_path: Path) -> None:
+def test_results_round_trip_through_a_file(tmp_path: Path) -> None:
     results = [observe_step(program(), seed=seed) for seed in range(2)]
     results[1].values["output 0"].mul_(2.0)
     for draw, one in enumerate(results):
@@ -232,7 +232,7 @@ def test_results_travel_through_a_file(tmp_path: Path) -> None:
         assert all(torch.equal(read.values[name], value) for name, value in one.values.items())
 
 
-def test_a_damaged_file_is_said_to_be_one(tmp_path: Path) -> None:
+def test_damaged_file_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "results.0").write_bytes(b"nothing")
     for draw in range(2):
         with pytest.raises(TrialError, match="cannot be read"):

@@ -76,13 +76,13 @@ def test_the_closed_form_is_the_integral(values: list[float]) -> None:
     assert math.exp(compute_safe_t(values)) == pytest.approx(integrated_e(values), rel=1e-5)
 
 
-def test_one_value_tells_its_sign() -> None:
+def test_single_value_counts_by_its_sign() -> None:
     assert math.exp(compute_safe_t([0.3])) == pytest.approx(1.5)
     assert math.exp(compute_safe_t([-7.0])) == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize("values", [[], [0.0], [0.0, 0.0], [-1.0, 1.0]])
-def test_a_mean_of_nothing_is_no_evidence(values: list[float]) -> None:
+def test_zero_mean_is_not_evidence(values: list[float]) -> None:
     assert compute_safe_t(values) == pytest.approx(-0.5 * math.log(1 + len(values)))
 
 

@@ -115,7 +115,7 @@ def test_uneven_quads(ratios: list[float], outcome: Outcome, ending: str) -> Non
     assert (verdict.outcome, verdict.reason.partition(": ")[2]) == (outcome, ending)
 
 
-def test_pairs_need_to_agree_as_far_as_the_policy_says() -> None:
+def test_pairs_must_agree_as_far_as_the_policy_requires() -> None:
     near, nearer, against = (by_pair(TUNE, 1.13, 1.12, 1.14, last, 1.12, 1.12) for last in (1.05, 1.03, 0.999))
     whole, half = replace(TUNE, agreement=TUNE.minimum), replace(TUNE, agreement=TUNE.minimum / 2)
     outcomes = [[decide_finally(trial(TUNE, ratios), rule).outcome for rule in (whole, half, TUNE)]
@@ -223,7 +223,7 @@ def test_one_of_twelve_candidates_needs_more_evidence() -> None:
     assert decide_finally(trial(DEFAULT, noisy), replace(lenient, alpha=1e-7)).outcome is Outcome.INCONCLUSIVE
 
 
-def test_one_process_may_end_early_by_itself() -> None:
+def test_single_process_may_end_early() -> None:
     rule = make_protocol(TrialPolicy(), in_process=True)
     verdict = decide_early(trial(rule, [1.5] * 8), rule)
     assert verdict is not None
@@ -258,7 +258,7 @@ def test_the_unit_of_time_changes_no_verdict(logs: list[float], unit: float) -> 
 
 
 @given(log_ratios, st.integers(0, 100))
-def test_where_void_quads_stand_and_what_they_measured_changes_nothing(logs: list[float], seed: int) -> None:
+def test_position_and_times_of_void_quads_do_not_matter(logs: list[float], seed: int) -> None:
     draw = random.Random(seed)
     measured = trial(TUNE, [math.exp(log) for log in logs])
     voids = [run(quad, draw.uniform(0.1, 10), LOADED) for quad in make_schedule(TUNE)[:5]]

@@ -129,7 +129,7 @@ class Attributed(nn.Module):
 
 @pytest.mark.integration
 @pytest.mark.parametrize("options", [{}, {"inner": "eager", "plan": "all"}])
-def test_tensors_that_are_no_buffers_are_watched_too(options: dict[str, str]) -> None:
+def test_tensors_that_are_not_buffers_are_watched_too(options: dict[str, str]) -> None:
     model = Attributed().eval()
     compiled = frx_graph.compile(model, options={"freeze": True, **options})
     image = torch.randn(2, 3, 8, 8)
@@ -140,7 +140,7 @@ def test_tensors_that_are_no_buffers_are_watched_too(options: dict[str, str]) ->
 
 
 @pytest.mark.integration
-def test_tensors_whose_writes_nobody_counts_are_frozen_for_one_call() -> None:
+def test_tensors_without_a_version_counter_are_frozen_for_one_call() -> None:
     model = Attributed().eval()
     with torch.inference_mode():
         model.offset = torch.ones(8, 1, 1)
@@ -217,7 +217,7 @@ def test_the_backend_by_itself_cannot_freeze() -> None:
 
 
 @pytest.mark.parametrize("options", [{"freeze": True}, {"plan": "all"}, {"plan": "all", "freeze": True}])
-def test_where_compiling_is_switched_off_the_model_is_left_alone(options: dict[str, object]) -> None:
+def test_model_is_left_unchanged_if_compiling_is_disabled(options: dict[str, object]) -> None:
     model = network()
     compiled = frx_graph.compile(model, options={"inner": "inductor", **options}, disable=True)
     with torch.no_grad():

@@ -122,7 +122,7 @@ def test_a_function_is_pinned_as_a_model_is() -> None:
 
 
 @pytest.mark.parametrize("options", [{"pin_strides": ["image"]}, {"pin_strides": "x"}, {"pin_strides": 1}], ids=str)
-def test_what_names_no_argument_is_refused_before_the_first_call(options: dict[str, Any]) -> None:
+def test_unknown_argument_name_is_refused_before_the_first_call(options: dict[str, Any]) -> None:
     with pytest.raises(OptionError, match="pin_strides"):
         frx_graph.compile(Classifier(), options={"inner": "eager", **options})
 
@@ -205,7 +205,7 @@ LEFT: dict[str, Callable[[Tensor], Any]] = {
 
 
 @pytest.mark.parametrize("case", LEFT)
-def test_what_is_no_plain_argument_is_left_as_it_is(case: str) -> None:
+def test_non_plain_argument_is_left_unchanged(case: str) -> None:
     seen: list[Any] = []
     program = compiled(Program(torch._dynamo.disable(lambda x, _: seen.append(x))))
     for image in (PLAIN, LAST):

@@ -69,7 +69,7 @@ def read_launches(tree: Tree, constants: dict[str, int]) -> tuple[Launch, ...]:
 
 def _read_launch(text: bytes, known: _LaunchNames, call: Node, syntax: Node) -> Launch:
     arguments = [child for child in syntax.named_children if child.type != "comment"]
-    # Launches within launches do not set sizes.
+    # Nested launches would be read once for each level.
     written: Iterator[str | None] = (
         join_lines(text[one.start_byte : one.end_byte][:_MOST_ARGUMENT]) for one in arguments
     )

@@ -58,7 +58,7 @@ class OpenBundle:
         except OSError as error:
             raise EvidenceError(f"{path}: cannot be read: {error.strerror or error}") from None
         if not real.is_relative_to(self.root):
-            raise EvidenceError(f"{path}: links to a file outside the bundle", "copy the file there")
+            raise EvidenceError(f"{path}: links to a file outside the bundle", "copy the file into the bundle")
         if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
             raise EvidenceError(f"{path}: is not a regular file")
         return real
@@ -137,7 +137,7 @@ def _explain_no_run(folder: Path) -> EvidenceError:
     if not runs:
         return EvidenceError(f"{folder}: {_NOTHING}")
     _, latest = max(runs)
-    return EvidenceError(f"{folder}: is a folder of {len(runs)} runs, not one run", f"the latest is {latest}")
+    return EvidenceError(f"{folder}: is not a run, but a folder of runs ({len(runs)})", f"the latest is {latest}")
 
 
 def _find_prefix(path: Path, names: Sequence[str]) -> PurePosixPath:

@@ -94,8 +94,8 @@ class NvidiaDevice:
     nvml: ModuleType = field(repr=False)
     handle: Any = field(repr=False)
 
-    def driver(self) -> str | None:
-        """The version of the driver."""
+    def read_driver(self) -> str | None:
+        """Return the version of the driver."""
         try:
             found = self.nvml.nvmlSystemGetDriverVersion()
         except (self.nvml.NVMLError, AttributeError):
@@ -103,7 +103,7 @@ class NvidiaDevice:
         return found.decode() if isinstance(found, bytes) else str(found)
 
     def read_state(self) -> DeviceState:
-        """Takes about a dozen calls into the driver."""
+        """Read clocks, power and load, with about a dozen calls into the driver."""
         ask = self._ask
         power, limit = ask("nvmlDeviceGetPowerUsage"), ask("nvmlDeviceGetEnforcedPowerLimit")
         return DeviceState(
@@ -118,7 +118,7 @@ class NvidiaDevice:
         )
 
     def read_throttling(self) -> ThrottleReading:
-        """Two calls into the driver."""
+        """Read the reasons for throttling, with two calls into the driver."""
         return ThrottleReading(THROTTLING.intersection(self._read_reasons() or ()), self._read_counters())
 
     def read_others_share(self, since_microseconds: int, ours: Collection[int]) -> float | None:

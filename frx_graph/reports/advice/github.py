@@ -70,7 +70,7 @@ def _format_summary(advice: Advice, root: Path) -> str:
     if outcome is not wording.Outcome.NOTHING_ANALYSED:
         message.append(f"{wording.describe_copies(advice)}.")
     message += [
-        f"Left alone: {group.reason}: {group.list_subjects(_SUBJECTS_SHOWN)}"
+        f"Left alone: {group.reason}: {group.format_subjects(_SUBJECTS_SHOWN)}"
         for group in wording.group_refusals(advice.refusals, root)
     ]
     return _format_command(_SUMMARY_LEVEL[outcome], {"title": "frx-graph"}, "\n".join(message))

@@ -40,7 +40,7 @@ def render_markdown(advice: Advice, *, top: int | None, root: Path) -> str:
         parts.append(f"### Left alone ({len(advice.refusals)})")
         parts.append(
             "\n".join(
-                f"- {render_runs(split_runs(g.reason))}: {escape_prose(g.list_subjects(SUBJECTS_SHOWN))}"
+                f"- {render_runs(split_runs(g.reason))}: {escape_prose(g.format_subjects(SUBJECTS_SHOWN))}"
                 for g in groups
             )
         )

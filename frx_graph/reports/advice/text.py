@@ -160,5 +160,5 @@ def _print_refusals(console: Console, advice: Advice, root: Path) -> None:
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
     for group in groups:
-        grid.add_row("-", Text(f"{group.reason}: {group.list_subjects(SUBJECTS_SHOWN)}", overflow="fold"))
+        grid.add_row("-", Text(f"{group.reason}: {group.format_subjects(SUBJECTS_SHOWN)}", overflow="fold"))
     console.print(grid)

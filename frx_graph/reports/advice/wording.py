@@ -186,7 +186,7 @@ class RefusalGroup:
     reason: str
     subjects: tuple[str, ...]
 
-    def list_subjects(self, limit: int) -> str:
+    def format_subjects(self, limit: int) -> str:
         """Return the first `limit` subjects, and the number of others."""
         shown = ", ".join(self.subjects[:limit])
         more = len(self.subjects) - limit

@@ -314,7 +314,7 @@ def _build_scope(found: ScopeAnalysis) -> ScopePart:
 
 
 def _build_step(step: RunStep) -> StepPart:
-    # `from_record` takes three times as long, and a document lists up to 2,000 steps.
+    # `from_record` takes twice as long, and a document lists up to 2,000 steps.
     times = {f"{a}_ms": step.times[a] / 1e6 if a in step.times else None for a in Activity}
     return StepPart(
         process=step.process,

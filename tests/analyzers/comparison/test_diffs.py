@@ -26,7 +26,7 @@ def by_metric(changes: tuple[Change, ...]) -> dict[str, tuple[float | None, floa
     return {change.metric: (change.a, change.b) for change in changes}
 
 
-def test_source_that_is_mended() -> None:
+def test_fixed_source_resolves_its_finding() -> None:
     found = compare_sources(source(ROWS), source(TILED))
     (kernel,) = found.kernels
     known = by_metric(kernel.changes)
@@ -58,7 +58,7 @@ def test_ptx_with_and_without_the_assembler() -> None:
     assert not any(one.resolved or one.introduced for one in virtual.findings)
 
 
-def test_a_larger_share_of_global_memory_is_no_regression() -> None:
+def test_larger_share_of_global_memory_is_not_a_regression() -> None:
     heavy = function(mix={Kind.FP32: 20, Kind.GLOBAL_LOAD: 20})
     found = compare_ptx_files(ptx(function()), ptx(heavy))
     assert [one.code for one in found.findings] == ["ptx_global_memory_heavy"]
@@ -95,7 +95,7 @@ STRIDED = {**SLOW, "sectors_per_load": 30.0}
 
 
 @pytest.mark.parametrize(("us", "introduced"), [(100.0, ["uncoalesced_access"]), (40.0, [])])
-def test_what_holds_the_faster_one_back_is_no_regression(us: float, introduced: list[str]) -> None:
+def test_bottleneck_of_the_faster_side_is_not_a_regression(us: float, introduced: list[str]) -> None:
     found = diff(ncu(launch(us=90, **STREAMS)), ncu(launch(us=us, **STRIDED)))
     assert [one.code for one in found.findings if one.introduced] == introduced
 

@@ -27,7 +27,7 @@ def test_names_go_before_what_they_begin_with() -> None:
     assert found.complete
 
 
-def test_of_several_instances_none_is_guessed() -> None:
+def test_ambiguous_instances_are_not_matched() -> None:
     found = match("f<1> f<2>", "f<3> f<4>")
     assert found.pairs == ()
     assert (found.only_a, found.only_b) == (("f<1>", "f<2>"), ("f<3>", "f<4>"))
@@ -38,7 +38,7 @@ def test_the_only_kernel_of_each_is_compared_whatever_its_name() -> None:
     assert match("naive", "tiled other").pairs == ()
 
 
-def test_kernels_of_one_name_are_told_apart_by_their_place() -> None:
+def test_kernels_with_the_same_name_are_matched_by_place() -> None:
     a, b = [("f", 0), ("f", 1)], [("f", 1), ("f", 0), ("f", 2)]
     found = match_kernels(a, b, lambda one: one[0], lambda one: one[1])
     assert [(pair.a, pair.b) for pair in found.pairs] == [(("f", 0), ("f", 0)), (("f", 1), ("f", 1))]
@@ -63,7 +63,7 @@ def test_a_kernel_on_another_device_is_another() -> None:
     assert [(one.kernel_a, one.resolved) for one in found] == [(kernels[0], True), (kernels[1], False)]
 
 
-def test_what_went_and_what_came() -> None:
+def test_resolved_and_introduced_findings_are_listed() -> None:
     (gone, new) = changes("f", [seen("strided", "f"), seen("kept", "f")], "f", [seen("kept", "f"), seen("weak", "f")])
     assert (gone.code, gone.a, gone.b, gone.resolved, gone.introduced) == ("strided", 1, 0, True, False)
     assert (new.code, new.a, new.b, new.resolved, new.introduced) == ("weak", 0, 1, False, True)
@@ -92,7 +92,7 @@ def test_a_launch_is_of_its_kernel_unless_that_could_be_another() -> None:
     assert gone.kernel_a is None
 
 
-def test_what_is_no_defect_is_neither() -> None:
+def test_non_defect_is_neither_resolved_nor_introduced() -> None:
     (heavy,) = changes("f", [], "f", [seen("heavy", "f", defect=False)])
     assert not heavy.resolved
     assert not heavy.introduced

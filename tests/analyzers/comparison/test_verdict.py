@@ -77,7 +77,7 @@ def test_nothing_in_common_has_no_winner() -> None:
     assert {one.winner for one in found.scorecard} == {Winner.UNKNOWN}
 
 
-def test_weights_are_those_of_what_both_have() -> None:
+def test_weights_are_normalized_over_what_both_sides_have() -> None:
     """Only launches and compute: 0.3 and 0.2 of 0.5."""
     a = measured(launch(us=None, issue_slots_busy=50.0, achieved_occupancy=50.0, registers_per_thread=64.0))
     b = measured(launch(us=None, issue_slots_busy=100.0, achieved_occupancy=50.0, dram_throughput=3.0))
@@ -89,7 +89,7 @@ def test_weights_are_those_of_what_both_have() -> None:
     assert found.scorecard[0].score_b is None
 
 
-def test_what_was_measured_goes_before_source() -> None:
+def test_measurements_take_precedence_over_source() -> None:
     a = Layers(source=source(STRIDED), ncu=ncu(launch(us=None, sectors_per_load=4.0)))
     b = Layers(source=source(EMPTY), ncu=ncu(launch(us=None, sectors_per_load=32.0)))
     memory = compare(a, b).scorecard[1]
@@ -99,7 +99,7 @@ def test_what_was_measured_goes_before_source() -> None:
     assert [one.code for one in alone.resolved] == ["uncoalesced_access"]
 
 
-def test_registers_are_scored_by_whoever_knows_them() -> None:
+def test_registers_are_scored_from_ptxas_or_ncu() -> None:
     spilling = Layers(ptx=ptx(function(), assembled=[Assembled(32, 512, 512, 512, 0)]))
     clean = Layers(ptx=ptx(function(), assembled=[Assembled(32, 0, 0, 0, 0)]))
     registers = compare(spilling, clean).scorecard[0]
@@ -177,7 +177,7 @@ def test_kernels_without_a_counterpart_are_named_and_may_leave_it_open() -> None
     assert compare(measured(kernel, helper), measured(launch("f", us=40))).verdict.winner is Winner.B
 
 
-def test_launch_counts_that_differ_are_said_and_may_leave_it_open() -> None:
+def test_different_launch_counts_are_a_tradeoff_and_may_leave_the_winner_open() -> None:
     a, b = measured(launch(us=50)), measured(launch(us=40), launch(us=40))
     found = compare(a, b)
     assert found.verdict.winner is Winner.UNKNOWN

@@ -151,11 +151,11 @@ def test_barriers_below_conditions(text: str, found: bool) -> None:
         ),
     ],
 )
-def test_what_was_once_told_and_could_not_be(text: str, rule: str) -> None:
+def test_former_false_positives_are_not_reported(text: str, rule: str) -> None:
     assert rule not in rules(f"__global__ void k(float* a, int n) {{ {text} }}")
 
 
-def test_a_squared_difference_is_no_product_of_matrices() -> None:
+def test_squared_difference_is_not_a_matrix_product() -> None:
     text = (
         "__global__ void k(const float* a, const float* b, float* c, int n) { float sum = 0;\n"
         "for (int i = 0; i < n; ++i) { float d = a[threadIdx.y * n + i] - b[i * n + threadIdx.x]; sum += d * d; }\n"
@@ -201,7 +201,7 @@ def test_occupancy_is_bound_by_threads_blocks_and_shared_memory(
         ("__shared__ float t[6000]; t[threadIdx.x] = a[threadIdx.x];", "T4", ["large_static_shared_memory"]),
     ],
 )
-def test_what_depends_on_the_gpu(text: str, gpu: str | None, found: list[str]) -> None:
+def test_findings_that_depend_on_the_gpu(text: str, gpu: str | None, found: list[str]) -> None:
     threads = 64 if "2500" in text else 512
     source = parse_cuda(
         f"__global__ void k(float* a) {{ {text} }}\nvoid f(int n) {{ k<<<n, {threads}>>>(0); }}", "k.cu"
@@ -236,7 +236,7 @@ def test_the_gravest_come_first() -> None:
     assert found[0].card.id == "uncoalesced_access"
 
 
-def test_launches_that_are_no_numbers_are_not_judged() -> None:
+def test_launches_with_non_constant_sizes_are_not_judged() -> None:
     text = "__global__ void k(float* a) { a[threadIdx.x] = 0; }\nvoid f(int n, int t) { k<<<n, t>>>(0); }"
     analysis = detect_cuda_defects(parse_cuda(text, "k.cu"))
     assert analysis.findings == ()
@@ -272,7 +272,7 @@ def test_launches_that_are_no_numbers_are_not_judged() -> None:
         ("if ((i + n) % 2 == 0) x[i] = n; if ((i + n) % 2 == 1) out[i] = x[i + 1];", True),
     ],
 )
-def test_what_another_thread_has_written(text: str, found: bool) -> None:
+def test_reads_of_values_written_by_another_thread(text: str, found: bool) -> None:
     kernel = "__global__ void k(int* out, int n) { __shared__ int x[9999]; int i = threadIdx.x; " + text + " }"
     assert ("shared_memory_without_barrier" in rules(kernel)) == found
 
@@ -306,7 +306,7 @@ def test_a_barrier_below_a_limit_that_no_block_reaches_is_reached_by_all(width: 
         ("__shared__ int x[999]; x[i] = n; for (int s = n; s > 0; s /= 2) { out[i] = x[s * i]; }", False),
     ],
 )
-def test_threads_are_tried_where_no_stride_tells(text: str, found: bool) -> None:
+def test_threads_are_tried_if_the_stride_is_unknown(text: str, found: bool) -> None:
     kernel = (
         "__global__ void k(int* out, int n, int4 v) { int i = threadIdx.x; "
         + ("int j = threadIdx.y; " if "TILE" in text else "")
@@ -361,7 +361,7 @@ def test_a_conflict_is_a_bound_where_the_distance_in_bytes_is_unknown(text: str,
         ("T", "k<<<1, dim3(32, 8)>>>(0)", True),
     ],
 )
-def test_a_tile_is_as_wide_as_the_launch_says(size: str, launch: str, found: bool) -> None:
+def test_tile_width_comes_from_the_launch(size: str, launch: str, found: bool) -> None:
     text = (
         f"template <int T = 32> __global__ void k(float* a) {{ __shared__ float x[T][{size}];\n"
         "x[threadIdx.y][threadIdx.x] = a[threadIdx.x]; __syncthreads();\n"
@@ -385,7 +385,7 @@ def test_a_tile_is_as_wide_as_the_launch_says(size: str, launch: str, found: boo
         ("SUM(x, y) \\\n  ((x) + \\\n (y))", "tile[i] = n; out[i] = tile[SUM(i,\n 1)];", True),
     ],
 )
-def test_what_a_macro_does_with_shared_memory(macro: str, text: str, found: bool) -> None:
+def test_shared_memory_access_in_a_macro(macro: str, text: str, found: bool) -> None:
     kernel = f"#define {macro}\n__global__ void k(int* out, int n, int4 v) {{ __shared__ int tile[999];\n"
     source = parse_cuda(f"{kernel}int i = threadIdx.x; {text}\nout[n] = 0; }}", "k.cu")
     assert ("shared_memory_without_barrier" in {one.card.id for one in detect_cuda_defects(source).findings}) == found
@@ -417,7 +417,7 @@ def test_what_a_macro_does_with_shared_memory(macro: str, text: str, found: bool
         ("x[i] = n; if (i < 32) for (int k = i % kWarpSize + WARP_SIZE; k < blockDim.x; k += 32) out[i] = x[k];", True),
     ],
 )
-def test_what_may_make_threads_wait(text: str, found: bool) -> None:
+def test_possible_barriers_in_called_functions(text: str, found: bool) -> None:
     kernel = (
         "template <typename T, class O> __global__ void k(T* out, int n, O op) { __shared__ T x[999]; "
         f"int i = threadIdx.x; {text} }}"
@@ -480,7 +480,7 @@ def test_what_others_set_or_add_to(text: str, found: bool) -> None:
         ("a[i] = x[4 * i];", True),
     ],
 )
-def test_what_a_vector_would_take(text: str, found: bool) -> None:
+def test_bank_conflicts_of_vector_accesses(text: str, found: bool) -> None:
     kernel = "__global__ void k(float* a) { __shared__ float x[1024]; int i = threadIdx.x; " + text + " }"
     assert ("possible_shared_memory_bank_conflict" in rules(kernel)) == found
 
@@ -541,7 +541,7 @@ _COPY = (
         ("cg::memcpy_async(block, s, a, 4096);", "cg::wait(block);", False),
     ],
 )
-def test_who_waits_for_his_own_copies_has_not_waited_for_others(copies: str, waits: str, found: bool) -> None:
+def test_waiting_for_own_copies_does_not_wait_for_others(copies: str, waits: str, found: bool) -> None:
     assert races(f"{copies} {waits} a[x] = s[x + 1];", _COPY) is found
     assert not races(f"{copies} {waits} __syncthreads(); a[x] = s[x + 1];", _COPY)
     assert not races(f"{copies} {waits} a[x] = s[x];", _COPY)
@@ -574,7 +574,7 @@ def test_copies_of_several_elements_are_as_wide_as_they_are() -> None:
         ("x", "for (int j = 0; j < r; ++j)", "x + n + j", False),
     ],
 )
-def test_a_window_that_is_as_wide_as_a_parameter_says(written: str, loop: str, read: str, found: bool) -> None:
+def test_window_whose_width_is_a_parameter(written: str, loop: str, read: str, found: bool) -> None:
     body = f"float t = 0; {loop} t += s[{read}]; a[x] = t;"
     assert races(f"s[{written}] = a[x]; {body}") is found
     assert not races(f"s[{written}] = a[x]; __syncthreads(); {body}")

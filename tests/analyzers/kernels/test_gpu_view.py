@@ -30,7 +30,7 @@ def test_the_gpu_is_the_named_one_then_the_files_then_its_architecture(kernel) -
         assert (view.profile.name, view.known_by) == expected
 
 
-def test_a_gpu_that_is_not_listed_is_no_other(kernel) -> None:
+def test_unlisted_gpu_has_no_view(kernel) -> None:
     assert view_gpu(replace(kernel(**LAUNCH), device_name="NVIDIA X1", compute_capability="6.1"), None) is None
 
 
@@ -44,7 +44,7 @@ def test_occupancy_by_the_limits_of_the_architecture(kernel) -> None:
 
 
 @pytest.mark.parametrize("missing", sorted(LAUNCH))
-def test_what_was_not_measured_gives_no_occupancy(kernel, missing: str) -> None:
+def test_missing_metric_gives_no_occupancy(kernel, missing: str) -> None:
     view = view_gpu(kernel(**{name: value for name, value in LAUNCH.items() if name != missing}), None)
     assert view is not None
     assert (view.occupancy_pct, view.tells) == (None, False)
@@ -130,7 +130,7 @@ def test_whether_all_of_it_was_counted(name: str, values: dict[str, float], comp
 
 
 @pytest.mark.parametrize("values", [{}, {"fp32_add": 1.0, "fp32_mul": 1.0}, {"tensor_bf16_operations": 0.0}])
-def test_what_was_not_counted_is_nothing(values: dict[str, float]) -> None:
+def test_uncounted_arithmetic_is_none(values: dict[str, float]) -> None:
     assert count_arithmetic("saxpy", values) is None
 
 
@@ -180,7 +180,7 @@ def test_a_format_without_a_peak_leaves_the_whole_unknown(kernel) -> None:
     assert view.mfu_pct is None
 
 
-def test_counted_operations_say_that_a_kernel_multiplies_matrices(kernel) -> None:
+def test_counted_tensor_operations_identify_a_matrix_product(kernel) -> None:
     values = {"tensor_pipe": 5.0, "achieved_occupancy": 50.0, "compute_throughput": 30.0, "memory_throughput": 20.0}
     unnamed = analyze_kernels([kernel("fused", **values)]).kernels[0]
     told = analyze_kernels([kernel("fused", **values, tensor_tf32_operations=1e9)]).kernels[0]
@@ -188,7 +188,7 @@ def test_counted_operations_say_that_a_kernel_multiplies_matrices(kernel) -> Non
     assert "tensor_core_underutilized" in {label.label for label in told.labels}
 
 
-def test_traffic_of_a_launch_stands_beside_the_cache(kernel) -> None:
+def test_launch_traffic_is_shown_with_the_cache_size(kernel) -> None:
     view = view_gpu(kernel("saxpy", duration=1e-3, dram_bytes=1e9), H100)
     assert view is not None
     assert (view.launch_bytes, view.profile.l2_bytes) == (1e9, 50 << 20)

@@ -31,7 +31,7 @@ def test_without_times_no_share_is_claimed(kernel) -> None:
     assert all(one.attribution.runtime_share_pct is None for one in analysis.kernels)
 
 
-def test_what_runs_at_its_peak_is_no_opportunity(kernel) -> None:
+def test_kernel_at_its_peak_is_not_an_opportunity(kernel) -> None:
     kernels = [kernel("busy", duration=9e-3, **BUSY), kernel("waiting", duration=1e-3, **WAITING)]
     last, first = attribute_kernels([(one, label_kernel(one), None) for one in kernels])
     assert (first.kernel.kernel, last.kernel.kernel) == ("waiting", "busy")
@@ -39,18 +39,18 @@ def test_what_runs_at_its_peak_is_no_opportunity(kernel) -> None:
     assert last.runtime_share_pct == pytest.approx(90.0)
 
 
-def test_nothing_to_do_is_no_bottleneck(kernel) -> None:
+def test_busy_kernel_has_no_bottleneck(kernel) -> None:
     analysis = analyze_kernels([kernel("busy", duration=1e-3, **BUSY)])
     assert (analysis.primary, analysis.recommendations) == (None, ())
 
 
-def test_too_few_metrics_call_for_more_and_are_no_bottleneck(kernel) -> None:
+def test_too_few_metrics_are_not_a_bottleneck_and_more_are_requested(kernel) -> None:
     analysis = analyze_kernels([kernel("unknown", duration=1e-3)])
     assert analysis.primary is None
     assert [found.card.id for found in analysis.recommendations] == ["rec_collect_ncu_metrics"]
 
 
-def test_advice_says_what_was_measured(kernel) -> None:
+def test_advice_shows_measured_values(kernel) -> None:
     values = STREAM | {"sectors_per_load": 32.0, "duration": 1e-3}
     found = {one.card.id: one for one in analyze_kernels([kernel(**values)]).recommendations}
     coalesce = found["rec_coalesce_global_loads"]
@@ -85,7 +85,7 @@ def test_utilisation_is_of_the_peak_that_was_measured() -> None:
     assert compute_fp32_utilisation(dict.fromkeys(counted, 0.0) | {"fp32_peak_fma_per_cycle": 1000.0}) is None
 
 
-def test_the_gpu_that_is_named_counts_where_counters_do_not_tell(kernel) -> None:
+def test_named_gpu_is_used_if_counters_are_missing(kernel) -> None:
     streams = kernel("saxpy", duration=1e-3, dram_bytes=3e9)
     assert analyze_kernels([streams]).primary is None
     named = analyze_kernels([streams], require_gpu("H100"))
@@ -99,7 +99,7 @@ def test_the_gpu_that_is_named_counts_where_counters_do_not_tell(kernel) -> None
     assert (with_verdict.label, with_verdict.confidence) == ("memory_bandwidth_bound", 0.6)
 
 
-def test_what_follows_from_counts_is_current_and_not_missing(kernel) -> None:
+def test_derived_metric_is_current_and_not_missing(kernel) -> None:
     counts = {
         "load_sectors": 1600.0,
         "load_requests": 100.0 / 0.9,

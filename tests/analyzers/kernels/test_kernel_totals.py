@@ -28,7 +28,7 @@ def test_percentages_are_weighted_by_time_and_bytes_are_summed(launched) -> None
     assert kernel.values["duration"] == kernel.seconds == 10.0
 
 
-def test_a_metric_that_a_launch_lacks_is_no_zero_in_the_mean(launched) -> None:
+def test_missing_metric_does_not_count_as_zero_in_the_mean(launched) -> None:
     totals = KernelTotals()
     totals.add(launched(duration=1.0, l2_hit_rate=80.0))
     totals.add(launched(duration=1.0))
@@ -60,7 +60,7 @@ def test_shared_memory_of_launches_does_not_add_up(launched) -> None:
     assert (kernel.block, kernel.grid) == (None, None)
 
 
-def test_what_limits_most_of_the_time_is_told_launch_by_launch(launched) -> None:
+def test_limiters_are_weighted_by_launch_time(launched) -> None:
     totals = KernelTotals()
     totals.add(launched(duration=9.0, block_limit_registers=1.0, block_limit_warps=8.0))
     totals.add(launched(duration=1.0, block_limit_registers=9.0, block_limit_warps=8.0))

@@ -127,7 +127,7 @@ def test_registers_and_shared_memory_may_limit_together(kernel) -> None:
     assert "occupancy_limited_by_block_size" not in labels
 
 
-def test_nothing_known_is_said_to_be_so(kernel) -> None:
+def test_kernel_without_metrics_is_labelled_insufficient(kernel) -> None:
     (label,) = label_kernel(kernel(duration=1.0))
     assert label.label == INSUFFICIENT
     assert label_kernel(kernel(**COMPUTE_BOUND)) == ()
@@ -142,7 +142,7 @@ def test_scores_are_shares(kernel) -> None:
 
 
 @pytest.mark.parametrize(("pct", "expected"), [(60.0, True), (59.9, False)])
-def test_traffic_by_the_data_sheet_where_no_counter_tells(kernel, pct: float, expected: bool) -> None:
+def test_traffic_is_estimated_from_the_data_sheet_without_a_counter(kernel, pct: float, expected: bool) -> None:
     summary = kernel(compute_throughput=20.0)
     (label,) = label_kernel(summary, Estimates(dram_pct=pct))
     assert (label.label == "memory_bandwidth_bound") is expected
@@ -151,7 +151,7 @@ def test_traffic_by_the_data_sheet_where_no_counter_tells(kernel, pct: float, ex
     assert "memory_bandwidth_bound" not in [one.label for one in label_kernel(counted, Estimates(dram_pct=90.0))]
 
 
-def test_occupancy_by_limits_where_no_counter_tells(kernel) -> None:
+def test_occupancy_is_estimated_from_limits_without_a_counter(kernel) -> None:
     by_registers = Estimates(occupancy_pct=25.0, limiters=(Limiter.REGISTERS,))
     (label,) = label_kernel(kernel(registers_per_thread=128.0), by_registers)
     assert label.label == "occupancy_limited_by_registers"

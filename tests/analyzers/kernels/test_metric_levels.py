@@ -24,7 +24,7 @@ def test_low_values_are_bad_of_others(value: float, level: Level) -> None:
     assert levels("copy", l2_hit_rate=value)["l2_hit_rate"] is level
 
 
-def test_what_was_not_measured_is_neither() -> None:
+def test_missing_metrics_are_unmeasured() -> None:
     found = levels("gemm")
     assert set(found.values()) == {Level.UNMEASURED}
     assert list(found)[:2] == ["compute_throughput", "memory_throughput"]

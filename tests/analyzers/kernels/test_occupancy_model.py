@@ -89,7 +89,7 @@ def _line(name: str, limits: SmLimits, needs: tuple[int, int, int]) -> str:
 
 
 @pytest.mark.skipif(shutil.which("g++") is None or _headers() is None, reason="needs g++ and NVIDIA's headers")
-def test_blocks_are_as_many_as_cudas_own_calculator_says(tmp_path: Path) -> None:
+def test_block_count_matches_cudas_occupancy_calculator(tmp_path: Path) -> None:
     (tmp_path / "occupancy.cpp").write_text(PROGRAM)
     program = str(tmp_path / "occupancy")
     compile_ = ["g++", f"-I{_headers()}", "-o", program, str(tmp_path / "occupancy.cpp")]
@@ -132,9 +132,9 @@ def test_the_smallest_limit(changed: dict[str, float], expected: tuple[Limiter, 
     assert find_limiters({**BLOCK_LIMITS, **changed, "theoretical_occupancy": 83.33}) == expected
 
 
-def test_nothing_limits_what_is_full() -> None:
+def test_full_occupancy_has_no_limiter() -> None:
     assert find_limiters({**BLOCK_LIMITS, "theoretical_occupancy": 100.0}) == ()
 
 
-def test_a_small_block_is_no_limit_by_itself() -> None:
+def test_small_block_alone_is_not_a_limiter() -> None:
     assert find_limiters({"theoretical_occupancy": 16.67}) == ()

@@ -25,7 +25,7 @@ MODULE = read_ptx(Path(__file__).parents[2] / "data" / "ptx" / "kernels_sm80.ptx
         ("sm_120a", ("cp_async", "mbarrier", "tma"), ()),
     ],
 )
-def test_what_a_target_has(target: str, features: tuple[str, ...], missing: tuple[str, ...]) -> None:
+def test_target_features_are_resolved(target: str, features: tuple[str, ...], missing: tuple[str, ...]) -> None:
     gpu = resolve_target_gpu(target, None)
     assert gpu is not None
     assert (gpu.target, gpu.features, gpu.missing) == (target.split(",")[0], features, missing)
@@ -51,7 +51,7 @@ def test_a_target_that_is_not_listed_has_no_limits() -> None:
         ("sm_80", "MI300X", None),
     ],
 )
-def test_what_a_named_gpu_can_run(target: str, gpu: str, assembled_for: str | None) -> None:
+def test_named_gpu_resolves_to_a_target(target: str, gpu: str, assembled_for: str | None) -> None:
     found = resolve_target_gpu(target, require_gpu(gpu))
     assert (None if found is None else found.target) == assembled_for
 
@@ -90,7 +90,7 @@ def test_a_spill_is_what_the_assembler_calls_one() -> None:
     assert "ptx_register_spills" not in labels("spills", None)
 
 
-def test_an_array_in_local_memory_is_no_spill() -> None:
+def test_array_in_local_memory_is_not_a_spill() -> None:
     assert LOCAL_ARRAY.local_bytes > 0
     for assembled in (CLEAN, None):
         assert "ptx_register_spills" not in [found.label for found in label_ptx_kernel(LOCAL_ARRAY, assembled)]
@@ -115,7 +115,7 @@ def test_double_precision_is_named() -> None:
     assert "ptx_fp64_usage" not in labels("saxpy", None)
 
 
-def test_advice_has_what_the_assembler_said() -> None:
+def test_advice_includes_ptxas_figures() -> None:
     found = analyze_ptx_module(MODULE, {"spills": SPILLED})
     assert found.bottlenecks[0].label == "ptx_register_spills"
     (card,) = [one for one in found.recommendations if one.card.id == "rec_ptx_reduce_register_pressure"]

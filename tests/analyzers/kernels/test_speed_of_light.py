@@ -68,13 +68,13 @@ def test_cycles_are_shares_of_all_cycles() -> None:
     assert sum(found.shares.values()) == pytest.approx(1.0)
 
 
-def test_a_part_of_the_reasons_tells_no_share() -> None:
+def test_partial_stall_reasons_give_no_shares() -> None:
     assert compute_warp_stalls({"stall_cycles.long_scoreboard": 6.0, "stall_cycles.barrier": 1.0}) is None
     assert compute_warp_stalls({}) is None
     assert compute_warp_stalls({"stall_cycles.selected": 0.0}) is None
 
 
-def test_what_issues_is_no_stall() -> None:
+def test_issuing_warps_are_not_stalled() -> None:
     found = compute_warp_stalls({"stall_cycles.selected": 9.0, "stall_cycles.wait": 1.0})
     assert found is not None
     assert found.dominant == "wait"

@@ -51,7 +51,7 @@ def quiet(
     return RunFile("run.json", setting, (), (QuietCall(call, Phase.FORWARD, 6),), shows)
 
 
-def test_what_was_seen_is_evidence_with_its_numbers_and_its_place(program: Any) -> None:
+def test_observation_becomes_evidence_with_numbers_and_place(program: Any) -> None:
     first = program.convolutions[0]
     finding = program.finding("FRX001", first, INPUT)
     (changed,), refusals = corroborate_findings([finding], program.graphs, [seen(program.call(first))], GPU)
@@ -83,7 +83,7 @@ def test_without_steps_all_counts_are_of_the_file(program: Any) -> None:
     assert fact.text == "conversion seen: nchwToNhwcKernel under aten::convolution, 4× in the file"
 
 
-def test_what_was_seen_elsewhere_says_so_and_counts_less(program: Any) -> None:
+def test_observation_from_another_setting_is_marked_and_counts_less(program: Any) -> None:
     first = program.convolutions[0]
     finding = program.finding("FRX001", first, INPUT)
     (changed,), _ = corroborate_findings([finding], program.graphs, [seen(program.call(first))], CPU)
@@ -99,7 +99,7 @@ def test_uncoalesced_access_is_what_a_layout_leads_to_and_not_itself(program: An
     assert "(17.5 sectors for each global load of a warp)" in changed.evidence[0].text
 
 
-def test_a_kernel_that_nothing_tells_of_makes_surer_and_does_not_confirm(program: Any) -> None:
+def test_kernel_without_a_call_raises_confidence_but_does_not_confirm(program: Any) -> None:
     first = program.convolutions[0]
     finding = program.finding("FRX001", first, INPUT)
     alone = seen(program.call(first), calls=())
@@ -112,7 +112,7 @@ def test_a_kernel_that_nothing_tells_of_makes_surer_and_does_not_confirm(program
     assert named.confidence == CONFIRMED
 
 
-def test_what_belongs_to_none_is_named_with_the_reason(program: Any) -> None:
+def test_unmatched_observation_is_reported_with_the_reason(program: Any) -> None:
     first, second, _ = program.convolutions
     finding = program.finding("FRX001", first, INPUT)
     (same,), (refusal,) = corroborate_findings([finding], program.graphs, [seen(program.call(second))], GPU)
@@ -121,7 +121,7 @@ def test_what_belongs_to_none_is_named_with_the_reason(program: Any) -> None:
     assert refusal.reason == f"{BELONGS_TO_NONE}: no finding covers aten::convolution on operands of these shapes"
 
 
-def test_a_run_of_the_same_call_without_it_speaks_against_it(program: Any) -> None:
+def test_run_of_the_same_call_without_the_copy_contradicts_the_finding(program: Any) -> None:
     first = program.convolutions[0]
     finding = program.finding("FRX001", first, INPUT)
     (changed,), refusals = corroborate_findings([finding], program.graphs, [quiet(program.call(first))], GPU)
@@ -139,7 +139,7 @@ def test_without_strides_it_may_have_been_another_call(program: Any) -> None:
     assert "their strides were not recorded" in changed.evidence[0].text
 
 
-def test_a_run_that_could_not_show_it_says_nothing(program: Any) -> None:
+def test_run_that_could_not_show_the_copy_changes_nothing(program: Any) -> None:
     first, second, _ = program.convolutions
     finding = program.finding("FRX001", first, INPUT)
     strided = program.call(first)
@@ -164,7 +164,7 @@ def test_seen_in_one_of_two_runs_is_seen(program: Any) -> None:
     assert changed.confidence == CONFIRMED
 
 
-def test_what_may_belong_to_a_finding_does_not_speak_against_it(program: Any) -> None:
+def test_possible_match_does_not_contradict_a_finding(program: Any) -> None:
     _, second, third = program.convolutions
     findings = [program.finding("FRX001", op, INPUT) for op in (second, third)]
     loud = seen(program.call(second))
@@ -183,7 +183,7 @@ def test_measured_times_are_not_refuted_by_kernels_that_do_not_convert(program: 
     assert same is measured
 
 
-def test_many_kinds_of_work_are_told_shortly(program: Any) -> None:
+def test_many_kinds_of_work_are_summarized(program: Any) -> None:
     first = program.convolutions[0]
     file = seen(program.call(first))
     (observation,) = file.observations

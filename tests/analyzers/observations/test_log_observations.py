@@ -65,7 +65,7 @@ def test_a_convolution_without_a_reorder_is_quiet_in_the_order_of_its_operands()
     assert observe_onednn_log(parse_log(blocked), "run.log").quiet == ()
 
 
-def test_reorders_of_other_primitives_are_told_without_an_operator() -> None:
+def test_standalone_reorder_is_reported_as_a_onednn_reorder() -> None:
     reorder = (
         "onednn_verbose,v1,primitive,exec,cpu,reorder,jit:uni,undef,src:f32::blocked:ab::f0 dst:f32::blocked:ba::f0,,,"
         "8x64,0.1"

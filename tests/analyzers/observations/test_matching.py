@@ -100,7 +100,7 @@ def test_the_backward_is_another_call(program: Any) -> None:
     assert answer.reason == "no finding covers aten::convolution in the backward"
 
 
-def test_of_two_alike_only_the_line_decides(program: Any) -> None:
+def test_identical_calls_are_distinguished_only_by_line(program: Any) -> None:
     _, second, third = program.convolutions
     findings = (program.finding("FRX001", second, INPUT), program.finding("FRX001", third, INPUT))
     answer = found(conversion(program.call(third)), program, *findings)
@@ -138,7 +138,7 @@ def test_a_weight_belongs_to_the_finding_on_weights(program: Any) -> None:
     assert alone.reason == "no finding covers the weight of aten::convolution"
 
 
-def test_a_tensor_that_is_not_told_may_belong_to_either(program: Any) -> None:
+def test_unidentified_tensor_may_belong_to_either_operand(program: Any) -> None:
     first = program.convolutions[0]
     findings = (program.finding("FRX001", first, INPUT), program.finding("FRX007", first, WEIGHT))
     observation = conversion(program.call(first), roles=frozenset({INPUT, WEIGHT}))
@@ -148,7 +148,7 @@ def test_a_tensor_that_is_not_told_may_belong_to_either(program: Any) -> None:
     assert found(observation, program, *findings, whole) == FindingMatch(2)
 
 
-def test_what_answers_for_the_copy_comes_before_what_speaks_of_the_operator(program: Any) -> None:
+def test_finding_for_the_copy_wins_over_one_for_the_whole_operator(program: Any) -> None:
     first = program.convolutions[0]
     findings = (program.finding("FRX004", first), program.finding("FRX001", first, INPUT))
     assert found(conversion(program.call(first)), program, *findings) == FindingMatch(1)
@@ -188,7 +188,7 @@ def test_a_kernel_alone_leads_to_the_sole_finding_on_convolutions(program: Any) 
     assert found(conversion(), program).reason == "no finding covers a convolution"
 
 
-def test_a_copy_alone_is_told_by_its_size(program: Any) -> None:
+def test_copy_without_a_call_is_matched_by_size(program: Any) -> None:
     first = program.convolutions[0]
     (copy,) = program.finding("FRX001", first, INPUT).copies
     finding = program.finding("FRX002", first, copies=(replace(copy, kind=CopyKind.EXPLICIT),))

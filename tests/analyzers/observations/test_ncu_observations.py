@@ -52,14 +52,14 @@ def test_torchs_ranges_name_operators_with_shapes(tmp_path: Path) -> None:
     assert (fact.provenance.line, fact.provenance.name) == (3, "gpu__time_duration.sum")
 
 
-def test_numbers_that_differ_from_call_to_call_do_not_tell_calls_apart(tmp_path: Path) -> None:
+def test_sequence_numbers_do_not_distinguish_calls(tmp_path: Path) -> None:
     cells = [nvtx_cell(CONV.replace("seq = 3, op_id = 9", f"seq = {n}, op_id = {n + 50}")) for n in range(30)]
     launches = [(Launch(n, TO_LAST), cell) for n, cell in enumerate(cells)]
     (seen,) = read(tmp_path / "a.csv", *launches).observations
     assert seen.count == 30
 
 
-def test_a_backward_is_told_by_its_node(tmp_path: Path) -> None:
+def test_backward_is_recognized_by_its_node(tmp_path: Path) -> None:
     cell = nvtx_cell("autograd::engine::evaluate_function: ConvolutionBackward0", CONV)
     (seen,) = read(tmp_path / "a.csv", (Launch(0, TO_LAST), cell)).observations
     assert (seen.phase, seen.roles) == (Phase.BACKWARD, frozenset(OperandRole))
@@ -70,7 +70,7 @@ def test_ranges_of_the_programs_own_are_kept(tmp_path: Path) -> None:
     assert (seen.calls, seen.ranges, seen.phase) == ((), ("forward", "layer1.conv2"), None)
 
 
-def test_a_copy_is_told_with_what_has_asked_for_it(tmp_path: Path) -> None:
+def test_copy_is_reported_with_the_operator_that_requested_it(tmp_path: Path) -> None:
     chain = ("aten::reshape, seq = 1, sizes = [[4, 8], []]", "aten::clone, sizes = [[4, 8], []]")
     copied = (*chain, "aten::copy_, sizes = [[4, 8], [8, 4], []]")
     matmul = ("aten::matmul, sizes = [[4, 8], [8, 2]]", *chain)
@@ -87,13 +87,13 @@ def test_a_copy_is_told_with_what_has_asked_for_it(tmp_path: Path) -> None:
     assert inside.kinds == frozenset({CopyKind.OPERATOR})
 
 
-def test_a_grid_tells_how_much_an_elementwise_kernel_copies(tmp_path: Path) -> None:
+def test_elementwise_copy_size_is_estimated_from_the_grid(tmp_path: Path) -> None:
     (seen,) = read(tmp_path / "a.csv", (Launch(0, COPY, grid="(10, 1, 1)"), "")).observations
     assert seen.elements == ElementCount(9 * 512 + 1, 10 * 512)
     assert (seen.work, seen.calls) == (Work.COPY, ())
 
 
-def test_uncoalesced_kernels_are_told_with_their_sectors(tmp_path: Path) -> None:
+def test_uncoalesced_kernels_are_reported_with_their_sectors(tmp_path: Path) -> None:
     file = read(tmp_path / "a.csv", (Launch(0, "softmax_warp"), nvtx_cell(CONV)), metrics=(TIME, STRIDED))
     (seen,) = file.observations
     assert (seen.work, seen.detail) == (Work.UNCOALESCED, "17.5 sectors for each global load of a warp")

@@ -54,7 +54,7 @@ def convolve(trace: RunTrace, start: float, *, converts: bool) -> int:
     return number
 
 
-def test_conversions_are_told_by_step_with_their_operators(tmp_path: Path) -> None:
+def test_conversions_are_reported_per_step_with_their_operators(tmp_path: Path) -> None:
     trace = RunTrace()
     for number in range(2):
         trace.step(number, 1000 * number, 1000 * number + 990)
@@ -99,7 +99,7 @@ def test_a_convolution_that_converts_nothing_is_quiet(tmp_path: Path) -> None:
     assert file.observations == ()
 
 
-def test_what_converts_once_is_not_quiet(tmp_path: Path) -> None:
+def test_call_that_converted_once_is_not_quiet(tmp_path: Path) -> None:
     trace = RunTrace()
     convolve(trace, 0, converts=False)
     convolve(trace, 1000, converts=True)
@@ -131,7 +131,7 @@ def test_on_a_cpu_copies_are_operators_and_conversions_are_not_seen(tmp_path: Pa
     assert [one.call.operator for one in file.quiet] == ["aten::convolution"]
 
 
-def test_lines_are_told_where_stacks_were_recorded(tmp_path: Path) -> None:
+def test_lines_are_reported_if_stacks_were_recorded(tmp_path: Path) -> None:
     trace = RunTrace()
     trace.frame("net.py(10): forward", 0, 100, "main.py:3")
     trace.frame("torch/nn/modules/conv.py(5): forward", 1, 99, "net.py:12")

@@ -53,7 +53,7 @@ def test_the_table(signals: list[tuple[Layer, Grade]], confidence: Confidence) -
         ((NCU, MEASURED), Standing.REFUTED, None),
     ],
 )
-def test_what_speaks_against_it_is_weighed_too(
+def test_contradicting_signals_are_weighed_too(
     against: tuple[Layer, Grade], standing: Standing, confidence: Confidence | None
 ) -> None:
     found = judge([signal(SOURCE, CERTAIN), signal(*against, supports=False)])
@@ -61,7 +61,7 @@ def test_what_speaks_against_it_is_weighed_too(
     assert (found.standing, found.confidence) == (standing, confidence)
 
 
-def test_a_symptom_needs_somebody_who_says_why() -> None:
+def test_symptom_needs_a_signal_that_explains_it() -> None:
     symptom = signal(NCU, MEASURED, alone=False)
     alone, together = judge([symptom]), judge([symptom, signal(SOURCE, CERTAIN)])
     assert alone is not None
@@ -72,7 +72,7 @@ def test_a_symptom_needs_somebody_who_says_why() -> None:
     assert hinted.confidence is MEDIUM
 
 
-def test_loads_say_nothing_of_stores() -> None:
+def test_load_counters_do_not_apply_to_stores() -> None:
     stores = signal(SOURCE, CERTAIN, about="stores")
     counted = judge([stores, signal(NCU, MEASURED, about="loads")])
     whole = judge([stores, signal(NCU, MEASURED, about="loads", supports=False)])
@@ -84,7 +84,7 @@ def test_loads_say_nothing_of_stores() -> None:
     assert refuted.standing is Standing.REFUTED
 
 
-def test_nothing_is_nothing() -> None:
+def test_no_supporting_signal_gives_no_judgement() -> None:
     assert judge([]) is None
     assert judge([signal(NCU, MEASURED, supports=False)]) is None
 

@@ -56,7 +56,7 @@ class TestMemory:
         assert refuted.diagnosis.name == MEMORY
         assert "4.0 sectors for each global store of a warp" in refuted.reason
 
-    def test_loads_say_nothing_of_a_store(self, program) -> None:
+    def test_load_counters_do_not_apply_to_a_store(self, program) -> None:
         program.zoo("uncoalesced_access_bad").ncu(transpose={**SOL, "sectors_per_load": 4.0})
         assert of(MEMORY, program.told()) == "medium"
         program.ncu(transpose={**SOL, "sectors_per_load": 20.0, "sectors_per_store": 4.0})
@@ -65,7 +65,7 @@ class TestMemory:
         assert (diagnosis.confidence.label, [one.layer for one in diagnosis.agreeing]) == ("high", ["ncu"])
         assert [one.label for one in found.unreconciled if one.why is Why.REFUTED] == ["uncoalesced_access"]
 
-    def test_eight_sectors_are_what_somebody_else_says_they_are(self, program) -> None:
+    def test_eight_sectors_are_judged_by_the_source(self, program) -> None:
         program.ncu(k={**SOL, "sectors_per_load": 8.0, "sectors_per_store": 4.0})
         assert program.told() == {}
         assert of(MEMORY, program.source(STRIDED).told()) == "confirmed"
@@ -97,7 +97,7 @@ class TestMemory:
         assert diagnosis.confidence.label == "low"
         assert "an average" in diagnosis.contradicting[0].evidence
 
-    def test_what_waits_for_arithmetic_is_no_measurement_of_it(self, program) -> None:
+    def test_compute_bound_kernel_is_only_weak_evidence(self, program) -> None:
         program.ncu(k={"compute_throughput": 90.0, "memory_throughput": 30.0, "sectors_per_load": 20.0})
         assert of(MEMORY, program.told()) == "low"
 
@@ -157,7 +157,7 @@ class TestRegisters:
         many = ".reg .b32 %r<500>; " + ONE_LOAD
         assert of(REGISTERS, program.ptx(**{self.NAME: many}).told()) == "low"
 
-    def test_a_frame_is_no_spill_but_what_arrays_look_like(self, program) -> None:
+    def test_stack_frame_alone_is_not_a_spill(self, program) -> None:
         program.ptx({self.NAME: FRAME}, **{self.NAME: ONE_LOAD})
         assert of(REGISTERS, program.told()) is None
         assert of(REGISTERS, program.zoo("high_register_pressure_bad").told()) == "high"
@@ -296,7 +296,7 @@ class TestTensorCores:
         assert of(TENSOR, program.told("source", "ptx")) == "high"
         assert of(TENSOR, program.told("source", "ncu")) == "confirmed"
 
-    def test_a_library_tells_by_its_names(self, program) -> None:
+    def test_library_kernel_is_recognized_by_its_name(self, program) -> None:
         program.run("volta_sgemm_128x64_nn")
         assert of(TENSOR, program.told()) == "medium"
         slow = {**SOL, "tensor_pipe": 2.0, "achieved_occupancy": 40.0}

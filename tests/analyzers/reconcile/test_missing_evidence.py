@@ -39,13 +39,13 @@ def test_source_alone_wants_the_counter(program) -> None:
     assert one.fallback == "ncu --set full --csv --page raw ./your_app > full.csv"
 
 
-def test_a_counter_alone_wants_who_says_why(program) -> None:
+def test_counter_alone_asks_for_the_source(program) -> None:
     values = {**SOL, "sectors_per_load": 20.0, "sectors_per_store": 4.0}
     (one,) = missing(program.ncu(k=values), MEMORY)
     assert (one.layer.value, one.confirmed.label, one.command) == ("source", "confirmed", None)
 
 
-def test_registers_may_be_told_by_the_assembler(program) -> None:
+def test_register_evidence_may_come_from_the_assembler(program) -> None:
     wanted = dict.fromkeys(REGISTERS.decides.metrics, 1.0) | SOL | {"local_load_sectors": 900.0}
     found = missing(program.counters({"k(float*)": wanted}), REGISTERS)
     assert [one.layer.value for one in found] == ["source", "ptx"]
@@ -71,7 +71,7 @@ def test_a_trace_is_recorded_in_python(program) -> None:
     compile(trace.command or "", "record", "exec")
 
 
-def test_what_is_settled_wants_nothing(program) -> None:
+def test_settled_diagnosis_asks_for_no_evidence(program) -> None:
     program.zoo("uncoalesced_access_bad")
     program.ncu(transpose={**SOL, "sectors_per_load": 4.0, "sectors_per_store": 20.0})
     assert missing(program, MEMORY) == []
@@ -95,7 +95,7 @@ def test_a_spill_wants_to_be_seen_at_run_time(program) -> None:
 
 
 @pytest.mark.parametrize("rule", DIAGNOSES, ids=lambda rule: rule.name)
-def test_what_is_asked_for_can_be_read(rule) -> None:
+def test_requested_counters_can_be_read(rule) -> None:
     for metric in rule.decides.counters:
         assert any(_read(metric, unit) for unit in ("", "%", "s", "byte"))
 

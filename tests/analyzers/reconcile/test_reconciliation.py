@@ -42,7 +42,7 @@ def of_memory(found: Reconciliation) -> list[str]:
     return [one.confidence.label for one in found.diagnoses if one.rule.name == MEMORY]
 
 
-def test_no_layer_says_nothing() -> None:
+def test_no_layers_give_an_empty_result() -> None:
     assert reconcile(Layers()) == Reconciliation((), (), (), (), ())
 
 
@@ -57,7 +57,7 @@ def test_one_kernel_in_four_layers(program) -> None:
     assert [one for one in found.missing if one.rule.name == MEMORY] == []
 
 
-def test_source_of_one_kernel_says_nothing_of_another(program) -> None:
+def test_source_of_one_kernel_is_not_evidence_for_another(program) -> None:
     program.source(STRIDED % "a").ncu(b=SLOW)
     assert confidences(program.reconcile()) == {"a": "medium", "b": "high"}
     program.ncu(b={**SOL, "sectors_per_load": 4.0, "sectors_per_store": 4.0})
@@ -101,7 +101,7 @@ def test_thousands_of_instances_are_matched_one_by_one(program) -> None:
     assert sum(bool(kernel.ncu and kernel.runs) for kernel in found.kernels) == 300
 
 
-def test_names_without_end_stand_for_themselves(program) -> None:
+def test_many_similar_kernel_names_stay_separate(program) -> None:
     program.counters({f"k(t{number}*)": SOL for number in range(600)}).run("k(t5*)")
     assert len(program.reconcile().kernels) == 600
 
@@ -117,7 +117,7 @@ def test_of_two_with_a_name_in_the_source_neither_is_taken(program) -> None:
     assert of_memory(program.reconcile()) == ["confirmed", "medium"]
 
 
-def test_what_a_launch_is_told_of_is_its_kernels(program) -> None:
+def test_launch_finding_belongs_to_its_kernel(program) -> None:
     launched = "void run(const float* i, float* o, int n) { my::k<<<n, 16>>>(i, o, n); }"
     program.source("namespace my { " + STRIDED % "k" + " }\n" + launched)
     (kernel,) = match_kernels(Layers(source=program.layers["source"]))
@@ -129,7 +129,7 @@ def test_what_a_launch_is_told_of_is_its_kernels(program) -> None:
     assert (kernel.name, kernel.source.kernel) == ("my::k", None)
 
 
-def test_a_launch_of_one_of_two_is_told_of_neither(program) -> None:
+def test_ambiguous_launch_finding_belongs_to_neither_kernel(program) -> None:
     launched = "void run(const float* i, float* o, int n) { k<<<n, 16>>>(i, o, n); }"
     program.source(f"namespace a {{ {STRIDED % 'k'} }} namespace b {{ {STRIDED % 'k'} }} {launched}").ncu(k=SLOW)
     found = program.reconcile()
@@ -143,7 +143,7 @@ def test_a_launch_of_one_of_two_is_told_of_neither(program) -> None:
     ]
 
 
-def test_what_only_one_layer_tells_stands_alone(program) -> None:
+def test_single_layer_finding_stays_unreconciled(program) -> None:
     program.source("__global__ void k(float* a) { if (threadIdx.x % 2) a[0] = 1; else a[1] = 2; }")
     program.ncu(k={"compute_throughput": 20.0, "memory_throughput": 90.0, "dram_throughput": 90.0}).run("k(float*)")
     found = program.reconcile()
@@ -152,7 +152,7 @@ def test_what_only_one_layer_tells_stands_alone(program) -> None:
     assert alone["memory_bandwidth_bound"][0] == "ncu"
 
 
-def test_every_finding_is_in_a_diagnosis_or_told_alone(program) -> None:
+def test_every_finding_is_in_a_diagnosis_or_unreconciled(program) -> None:
     program.zoo("uncoalesced_access_bad").ptx(_Z9transposePKfPfii=LOAD * 30).ncu(transpose=SLOW)
     found = program.reconcile()
     told = {(one.layer, one.label) for diagnosis in found.diagnoses for one in diagnosis.agreeing}
@@ -200,7 +200,7 @@ def test_a_layer_that_agrees_never_takes_from_what_is_known(program) -> None:
         assert last == 3
 
 
-def test_launches_in_another_order_say_the_same(program) -> None:
+def test_launch_order_does_not_change_confidences(program) -> None:
     kernels: dict[str, dict[str, Any]] = dict.fromkeys(KERNELS, SLOW)
     program.source(STRIDED % "k").counters(kernels)
     one = program.reconcile()

@@ -32,7 +32,7 @@ def test_idle_time_of_fragmented_work(run: Any) -> None:
 
 
 @pytest.mark.parametrize("stall", ["wait", "h2d", "sync"])
-def test_what_stalls_explain_is_taken_off(run: Any, stall: str) -> None:
+def test_time_explained_by_stalls_is_subtracted(run: Any, stall: str) -> None:
     profiled(run, **{stall: 85})
     found = tax(run)
     assert found is not None

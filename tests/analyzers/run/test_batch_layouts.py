@@ -40,7 +40,7 @@ def test_strides_that_change_every_step(run: Any) -> None:
         (image(*LAST, name="other"), False),
     ],
 )
-def test_what_is_a_change_of_strides(run: Any, other: RecordedTensor, changed: bool) -> None:
+def test_stride_changes_are_detected(run: Any, other: RecordedTensor, changed: bool) -> None:
     run.batch(0, image(*PLAIN))
     run.step(batch_layout=0)
     run.batch(1, other)
@@ -48,7 +48,7 @@ def test_what_is_a_change_of_strides(run: Any, other: RecordedTensor, changed: b
     assert bool(run.analyse().run.stride_changes) is changed
 
 
-def test_strides_over_one_element_are_no_layout(run: Any) -> None:
+def test_strides_of_size_one_dimensions_are_ignored(run: Any) -> None:
     for layout, strides in enumerate([(5, 1), (1, 1)]):
         run.batch(layout, image(*strides, shape=(1, 5)))
         run.step(batch_layout=layout)

@@ -87,7 +87,7 @@ def test_one_change_is_what_a_last_batch_makes(run: Any) -> None:
     assert "1 of 2 steps" in found.evidence
 
 
-def test_batches_of_other_kinds_of_steps_are_no_change(run: Any) -> None:
+def test_batches_of_other_step_kinds_are_not_a_change(run: Any) -> None:
     run.batch(0, tensor(8, 3))
     run.batch(1, tensor(64, 3))
     for number in range(10):
@@ -126,7 +126,7 @@ def test_no_steps_and_no_samples_are_too_little(run: Any) -> None:
 
 
 @pytest.mark.parametrize(("between", "told"), [(19, False), (20, True)])
-def test_time_between_steps_that_nobody_recorded_is_named(run: Any, between: float, told: bool) -> None:
+def test_unrecorded_time_between_steps_is_reported(run: Any, between: float, told: bool) -> None:
     for _ in range(10):
         run.now += between
         run.step(100 - between)
@@ -201,7 +201,7 @@ def test_small_kernels_are_surer_with_stable_shapes_and_none_with_other_causes(r
     assert "the run is input_bound" in found.evidence
 
 
-def test_a_symptom_is_told_as_its_cause(run: Any) -> None:
+def test_symptom_is_shown_as_its_cause(run: Any) -> None:
     for _ in range(10):
         run.step(100, wait=60)
         run.sample(10)
@@ -213,7 +213,7 @@ def test_a_symptom_is_told_as_its_cause(run: Any) -> None:
     assert {one.label for one in found.why_not} == set(run.labels()) - {"input_bound"}
 
 
-def test_a_symptom_alone_is_told_with_less_confidence(run: Any) -> None:
+def test_symptom_alone_has_less_confidence(run: Any) -> None:
     for _ in range(10):
         run.step(100, wait=1)
         run.sample(10)

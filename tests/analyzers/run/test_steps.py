@@ -31,7 +31,7 @@ def test_the_wait_before_a_step_is_in_it(run: Any) -> None:
     assert (steps[2].unexplained_ns, steps[2].between_ns) == (15 * MS, 0)
 
 
-def test_time_between_steps_that_is_no_wait(run: Any) -> None:
+def test_time_between_steps_is_not_a_loader_wait(run: Any) -> None:
     run.step(100, wait=10)
     run.now += 50
     run.step(100, wait=10)
@@ -42,7 +42,7 @@ def test_time_between_steps_that_is_no_wait(run: Any) -> None:
     assert figures.step_ms == 125
 
 
-def test_what_overlaps_counts_once(run: Any) -> None:
+def test_overlapping_activities_count_once(run: Any) -> None:
     for _ in range(2):
         run.step(100, wait=20)
         run.add(LoaderWait, run.now - 90, duration_ns=10 * MS)
@@ -63,7 +63,7 @@ def test_steps_of_processes_do_not_mix(run: Any) -> None:
     assert record.run.figures.steps_per_s == pytest.approx(10)
 
 
-def test_failed_steps_are_told_and_not_timed(run: Any) -> None:
+def test_failed_steps_are_listed_but_not_timed(run: Any) -> None:
     run.step(100, wait=10)
     run.step(1000, wait=900, failed=True)
     run.step(100, wait=10)
@@ -87,7 +87,7 @@ def test_a_step_that_was_killed_did_not_end(run: Any) -> None:
     assert (record.unfinished, len(record.run.figures.steps)) == (1, 1)
 
 
-def test_numbers_may_begin_anew_in_every_epoch(run: Any) -> None:
+def test_step_numbers_may_restart_every_epoch(run: Any) -> None:
     for number in (0, 1, 2, 0, 1):
         run.number = number
         run.step(100)
@@ -106,7 +106,7 @@ def test_a_step_within_another_one_is_part_of_it(run: Any, offset: float) -> Non
     assert record.unfinished == 0
 
 
-def test_nested_steps_alone_are_no_steps(run: Any) -> None:
+def test_nested_steps_alone_do_not_count(run: Any) -> None:
     run.add(StepEnd, 100, step=0, depth=1, duration_ns=90 * MS)
     assert run.analyse().run.figures.steps == ()
 

@@ -49,7 +49,7 @@ def test_a_wait_for_input_that_the_device_does_not_notice_is_none(run: Any) -> N
     assert "they have work meanwhile" in label(found, "input_bound").evidence
 
 
-def test_without_a_data_loader_an_idle_device_tells_nothing_of_input(run: Any) -> None:
+def test_idle_device_without_a_data_loader_leaves_input_bound_undecided(run: Any) -> None:
     busy_step(run)
     run.kernel(5, 6, 500)
     assert answer(run.analyse(), "input_bound") is Answer.UNDECIDABLE
@@ -80,7 +80,7 @@ def test_waiting_for_a_device_counts_if_the_device_is_idle_afterwards(run: Any, 
     assert (wait.call, wait.asker, wait.count, wait.total_ns) == ("cudaStreamSynchronize", "aten::item", 1, 395_000)
 
 
-def test_a_short_wait_is_none(run: Any) -> None:
+def test_short_wait_is_ignored(run: Any) -> None:
     busy_step(run)
     run.kernel(5, 10, 500)
     run.call("cudaDeviceSynchronize", 410, 505, correlation=99)
@@ -119,7 +119,7 @@ def test_kernels_that_are_launched_too_late(run: Any, length: int, ahead: int, e
     assert (launches.starved, launches.judged) == (0 if ahead else 49, 49)
 
 
-def test_few_kernels_and_unknown_launches_tell_nothing(run: Any) -> None:
+def test_few_kernels_or_unknown_launches_leave_launch_bound_undecided(run: Any) -> None:
     busy_step(run)
     for index in range(29):
         run.kernel(20 * index, 20 * index + 2, 20 * index + 4)
@@ -163,7 +163,7 @@ def test_a_cause_comes_before_its_symptom(run: Any) -> None:
     assert [one.label for one in found.present] == ["input_bound", "underutilized_gpu"]
 
 
-def test_without_a_device_nothing_of_it_is_said_to_be_absent(run: Any) -> None:
+def test_no_label_is_absent_without_device_activity(run: Any) -> None:
     busy_step(run)
     found = run.analyse()
     assert found.run.primary is None
@@ -221,7 +221,7 @@ def test_memory_comes_behind_what_is_known_to_cost_time(run: Any) -> None:
 
 
 @pytest.mark.parametrize("missing", ["events", "size", "totals"])
-def test_memory_of_which_the_trace_does_not_tell(run: Any, missing: str) -> None:
+def test_missing_memory_data_leaves_memory_pressure_undecided(run: Any, missing: str) -> None:
     busy_step(run)
     run.kernel(5, 6, 900)
     if missing != "events":
@@ -259,7 +259,7 @@ def test_shapes_that_change_from_step_to_step(run: Any) -> None:
 
 
 @pytest.mark.parametrize("batches", [(32, 32, 32), (32, 32, 31), (32,) * 8 + (16, 8)])
-def test_a_last_batch_is_no_instability(run: Any, batches: tuple[int, ...]) -> None:
+def test_last_batch_is_not_an_instability(run: Any, batches: tuple[int, ...]) -> None:
     assert steps_on(run, *batches).answer is Answer.ABSENT
 
 

@@ -45,7 +45,7 @@ def test_the_last_step_lasts_until_its_work_is_done(run: Any) -> None:
     assert timeline.busy_share == pytest.approx(0.8)
 
 
-def test_what_overlaps_counts_once_and_transfers_are_told_apart(run: Any) -> None:
+def test_overlapping_work_counts_once_and_transfers_are_kept_apart(run: Any) -> None:
     run.step(1, 0, 1000)
     run.op("aten::mm", 0, 5)
     run.kernel(1, 100, 300)
@@ -103,7 +103,7 @@ def test_kernels_belong_to_the_operators_around_their_launch(run: Any) -> None:
     assert table.parts == {Part.FORWARD: 100_000, Part.OPTIMIZER: 10_000, Part.OTHER: 10_000}
 
 
-def test_an_external_id_stands_in_for_a_launch_that_was_not_recorded(run: Any) -> None:
+def test_external_id_replaces_an_unrecorded_launch(run: Any) -> None:
     run.op("aten::mm", 0, 50, **{"External id": 17})
     run.kernel(None, 60, 70, **{"External id": 17})
     table = run.analyse().run.timeline.kernels
@@ -129,7 +129,7 @@ def test_parts_of_a_step_on_the_host(run: Any) -> None:
     }
 
 
-def test_a_python_frame_tells_of_a_data_loader_without_a_range(run: Any) -> None:
+def test_python_frame_reveals_a_data_loader_without_a_range(run: Any) -> None:
     run.step(1, 0, 1000)
     run.op("aten::mm", 0, 5)
     run.event("python_function", "torch/utils/data/dataloader.py(630): __next__", 100, 400, {"pid": 1, "tid": 1})

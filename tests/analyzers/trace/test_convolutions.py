@@ -47,11 +47,11 @@ def test_the_shape_of_the_result_follows_from_the_arguments(
         ("", "", "", "[9, 9]", "[0, 0]", "[40, 40]", "False", "[0, 0]", "1"),  # no room for the kernel
     ],
 )
-def test_a_shape_that_nothing_tells(sketch: Any, make_tensor: Tensor, concrete: tuple[str, ...]) -> None:
+def test_undetermined_output_shape_is_none(sketch: Any, make_tensor: Tensor, concrete: tuple[str, ...]) -> None:
     assert draw(sketch, make_tensor(2, 3, 8, 8), make_tensor(4, 3, 3, 3), *concrete) is None
 
 
-def test_the_gradient_tells_it_where_the_arguments_do_not(sketch: Any, make_tensor: Tensor) -> None:
+def test_output_shape_is_inferred_from_the_gradient(sketch: Any, make_tensor: Tensor) -> None:
     image, weight = make_tensor(2, 3, 8, 8), make_tensor(4, 3, 3, 3)
     sketch.op("ConvolutionBackward0", 100, 200, make_tensor(2, 4, 6, 6), sequence=7, forward_thread=1)
     sketch.op("aten::conv2d", 1, 60, image, weight, sequence=7, forward_thread=0)

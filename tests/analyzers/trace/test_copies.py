@@ -55,13 +55,13 @@ def test_a_copy_inside_a_hot_operator_is_blamed_on_it(sketch: Any, make_tensor: 
 @pytest.mark.parametrize(
     "around", ["aten::masked_fill", "torch::autograd::AccumulateGrad", "torch.distributed.ddp.reducer::mul_out"]
 )
-def test_what_an_operator_copies_by_design_is_left_alone(sketch: Any, make_tensor: Tensor, around: str) -> None:
+def test_copies_by_design_are_ignored(sketch: Any, make_tensor: Tensor, around: str) -> None:
     sketch.op(around, 5, 30)
     draw_contiguous(sketch, make_tensor(2, 3), make_tensor(2, 3))
     assert copies_of(sketch) == []
 
 
-def test_ranges_and_autograd_nodes_are_no_operators(sketch: Any, make_tensor: Tensor) -> None:
+def test_ranges_and_autograd_nodes_are_not_operators(sketch: Any, make_tensor: Tensor) -> None:
     sketch.op("## forward ##", 1, 40, annotation=True)
     sketch.op("autograd::engine::evaluate_function: ViewBackward0", 2, 39)
     sketch.op("ViewBackward0", 3, 38, sequence=7, forward_thread=1)
@@ -77,7 +77,7 @@ def test_a_bare_copy_fills_a_buffer(sketch: Any, make_tensor: Tensor) -> None:
     assert copies_of(sketch) == []
 
 
-def test_a_change_of_dtype_is_no_layout_copy(sketch: Any, make_tensor: Tensor) -> None:
+def test_dtype_change_is_not_a_layout_copy(sketch: Any, make_tensor: Tensor) -> None:
     draw_contiguous(sketch, make_tensor(2, 3), make_tensor(2, 3, dtype=DType.FLOAT16), asker="aten::to")
     assert copies_of(sketch) == []
 
@@ -100,7 +100,7 @@ def test_without_types_only_to_is_in_doubt(sketch: Any) -> None:
         ("Memcpy DtoD (Device -> Device)", 1),
     ],
 )
-def test_a_transfer_is_no_layout_copy(sketch: Any, make_tensor: Tensor, name: str, count: int) -> None:
+def test_transfer_is_not_a_layout_copy(sketch: Any, make_tensor: Tensor, name: str, count: int) -> None:
     draw_contiguous(sketch, make_tensor(2, 3), make_tensor(2, 3), asker="aten::to")
     sketch.kernel(name, 13, 50, 5, kind=ActivityKind.MEMCPY)
     assert len(copies_of(sketch)) == count

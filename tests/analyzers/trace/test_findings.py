@@ -76,7 +76,7 @@ def test_without_shapes_sizes_are_unknown_and_not_zero(sketch: Any) -> None:
     assert "in the whole trace" in finding.evidence[0].text
 
 
-def test_what_other_kernels_hide_is_not_saved(sketch: Any) -> None:
+def test_time_hidden_by_other_kernels_is_not_saved(sketch: Any) -> None:
     sketch.op("aten::conv2d", 10, 100)
     sketch.kernel(TO_LAST, 30, 200, 20)
     sketch.kernel(COMPUTE, 31, 210, 100)
@@ -161,7 +161,7 @@ def test_reordering_and_copying_again_and_again(sketch: Any, make_tensor: Tensor
 
 
 @pytest.mark.parametrize("case", ["once", "other sizes", "another thread", "something between"])
-def test_what_is_no_repeated_reordering(sketch: Any, make_tensor: Tensor, case: str) -> None:
+def test_non_repeated_reordering_is_not_reported(sketch: Any, make_tensor: Tensor, case: str) -> None:
     starts = (100,) if case == "once" else (100, 200)
     for start in starts:
         thread = OTHER if case == "another thread" else MAIN

@@ -87,7 +87,7 @@ def test_other_classes(name: str, expected: KernelClass) -> None:
     assert classify_kernel(name) is expected
 
 
-def test_a_fused_kernel_that_computes_is_no_compiled_copy() -> None:
+def test_fused_kernel_that_computes_is_not_a_compiled_copy() -> None:
     assert is_compiled_copy("triton_poi_fused_clone_0")
     assert not is_compiled_copy("triton_poi_fused_add_clone_0")
     assert not is_compiled_copy("triton_poi_fused_view_0")

@@ -89,14 +89,14 @@ def test_a_product_on_an_unknown_device_is_not_judged(sketch: Any, make_tensor: 
 @pytest.mark.parametrize(
     ("duration", "shape"), [(15, (32, 256, 56, 56)), (4000, (64, 64))], ids=["over at once", "slow for other reasons"]
 )
-def test_what_waits_for_something_else_does_not_count(
+def test_kernels_waiting_for_something_else_do_not_count(
     sketch: Any, make_tensor: Tensor, duration: int, shape: tuple[int, ...]
 ) -> None:
     draw(sketch, "aten::relu", POINTWISE, duration, make_tensor(*shape))
     assert findings_of(sketch) == []
 
 
-def test_a_small_part_of_the_time_is_no_finding(sketch: Any, make_tensor: Tensor) -> None:
+def test_small_share_of_time_is_not_a_finding(sketch: Any, make_tensor: Tensor) -> None:
     draw(sketch, "aten::relu", POINTWISE, 30)
     draw(sketch, "aten::mm", COMPUTE, 10_000, make_tensor(2048, 2048), make_tensor(2048, 2048), start=3000)
     assert findings_of(sketch) == []

@@ -53,7 +53,7 @@ def test_a_kernel_that_keeps_channels_last_makes_anything_else_plain() -> None:
     assert carried(op, shape, (1, 0, 2, 3), result, inner="inductor") == (1, 0, 2, 3)
 
 
-def test_one_channel_tells_a_kernel_nothing_about_the_layout_of_many() -> None:
+def test_single_channel_does_not_determine_the_layout_of_many() -> None:
     op, row = call("convolution.default"), load_layout_operators()["aten.convolution"]
     for order in ((0, 1, 2, 3), NHWC):
         assert carried(op, (2, 1, 5, 6), order, (2, 8, 5, 6)) is None
@@ -78,7 +78,7 @@ def test_an_in_place_result_is_its_operand_whatever_the_kernel_makes_out_of_plac
     assert carried_orders(transpose, turned, (2, 3, 4), (0, 1, 2), ((2, 4, 3),)) == ((0, 2, 1),)
 
 
-def test_what_was_not_measured_on_a_device_is_not_said_there() -> None:
+def test_orders_not_measured_on_a_device_are_unknown_there() -> None:
     op, row = call("native_layer_norm.default"), load_layout_operators()["aten.native_layer_norm"]
     plain = make_plain_order((2, 8, 6))
     assert stored_orders(row, op, (2, 8, 6), (0, 2, 1), ((2, 8, 6),)) == (plain,)
@@ -98,5 +98,5 @@ def test_inductor_keeps_any_order_where_the_kernel_needs_a_memory_format() -> No
     assert carried(op, (2, 8, 5, 6), (1, 0, 2, 3), (2, 8, 5, 6), inner="inductor") == (1, 0, 2, 3)
 
 
-def test_nothing_is_said_of_what_is_unknown() -> None:
+def test_unknown_operator_has_unknown_orders() -> None:
     assert carried_orders(UNKNOWN, call("nonzero.default"), (2, 3), (0, 1), ((4, 2),)) == (None,)

@@ -45,7 +45,7 @@ def skip_if_missing(row: LayoutOperator) -> None:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=by_name)
-def test_torch_does_what_the_row_says(row: LayoutOperator) -> None:
+def test_torch_matches_the_row(row: LayoutOperator) -> None:
     skip_if_missing(row)
     assert observed(row)
     assert contradictions(row, observed(row)) == ()
@@ -93,7 +93,7 @@ def counterpart(row: LayoutOperator) -> str:
 
 
 @pytest.mark.parametrize("row", ELSEWHERE, ids=by_name)
-def test_a_row_that_cannot_be_tried_here_says_of_dimensions_what_its_counterparts_does(row: LayoutOperator) -> None:
+def test_untestable_row_matches_its_counterpart(row: LayoutOperator) -> None:
     tried = load_layout_operators()[counterpart(row)]
     assert tried in ROWS
     assert (row.dimensions, row.role) == (tried.dimensions, tried.role)

@@ -56,7 +56,7 @@ def test_codes(tmp_path: Path, bundle: Path, capsys: pytest.CaptureFixture[str])
 
 @pytest.mark.parametrize("kind", ["folder", "zip", "damaged", "missing"])
 @pytest.mark.parametrize("command", ["analyze", "explain"])
-def test_what_is_no_run_is_refused_in_one_line(
+def test_non_run_is_refused_in_one_line(
     tmp_path: Path, kind: str, command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "here").mkdir()

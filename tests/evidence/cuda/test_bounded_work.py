@@ -39,7 +39,7 @@ def test_large_products_are_not_multiplied_out() -> None:
     assert apply_operator(symbols, "*", one, make_symbol("a0")) == one * make_symbol("a0")
 
 
-def test_conditions_are_no_more_than_are_kept() -> None:
+def test_condition_count_is_bounded() -> None:
     found = kernel("if (n) return;\n" * (MOST_CONDITIONS + 50) + "a[0] = 1;")
     assert max(len(event.step.conditions) for event in found.events) == MOST_CONDITIONS
     assert not found.complete
@@ -62,7 +62,7 @@ def test_functions_that_call_functions_are_given_up(monkeypatch: pytest.MonkeyPa
     assert len(passed) < 2 * Inlining().left
 
 
-def test_what_is_within_the_bounds_is_complete() -> None:
+def test_source_within_the_bounds_is_complete() -> None:
     before = "__device__ void f(int* p) { p[0] = 1; }\n"
     assert kernel("f(a);" * 50, before).complete
 
@@ -104,7 +104,7 @@ def test_characters_that_begin_nothing_are_refused_before_they_are_parsed(unit: 
 
 
 @pytest.mark.parametrize("unit", ["//@\n", "/*@*/", '"@" ', 'R"(@"@)" ', "'\\\\' ", "#pragma @\n", "\\\n"])
-def test_where_any_character_may_stand_all_are_read(unit: str) -> None:
+def test_unknown_characters_in_comments_and_literals_are_accepted(unit: str) -> None:
     assert parse_cuda("__global__ void k() {}\n" + unit * 3_000, "k.cu").kernels
 
 

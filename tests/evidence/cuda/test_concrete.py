@@ -78,7 +78,7 @@ truths = st.one_of(st.none(), st.booleans(), st.tuples(*[st.none() | st.booleans
 
 
 @given(truths, truths)
-def test_what_is_not_known_decides_nothing(one: Truth, other: Truth) -> None:
+def test_unknown_operand_does_not_decide(one: Truth, other: Truth) -> None:
     for together, decides, found in ((apply_and, False, apply_and(one, other)), (apply_or, True, apply_or(one, other))):
         assert found == together(other, one)
         for a, b, result in zip(

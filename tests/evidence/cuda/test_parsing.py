@@ -55,7 +55,7 @@ def test_signatures() -> None:
         "__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 2) k(int* p)",
     ],
 )
-def test_launch_bounds_wherever_they_stand(head: str) -> None:
+def test_launch_bounds_are_found_at_any_position(head: str) -> None:
     (found,) = parse(f"#define T 1024\nint before;\n{head} {{ *p = 0; }}\n__global__ void other() {{}}").kernels[:1]
     assert found.name == "k"
     assert found.complete
@@ -64,7 +64,7 @@ def test_launch_bounds_wherever_they_stand(head: str) -> None:
     assert found.launch_bounds.blocks == (None if "f(2)" in head else 2)
 
 
-def test_bounds_are_those_of_the_kernel_that_they_stand_before() -> None:
+def test_launch_bounds_belong_to_the_kernel_that_follows() -> None:
     one, other = parse("__global__ void __launch_bounds__(64) a() {}\n__global__ void b() {}").kernels
     assert one.launch_bounds is not None
     assert other.launch_bounds is None
@@ -226,7 +226,7 @@ def test_errors_are_passed_over_and_counted() -> None:
     assert 0.0 < found.coverage.share < 1.0
 
 
-def test_declarations_comments_and_macros_are_no_kernels() -> None:
+def test_declarations_comments_and_macros_are_not_kernels() -> None:
     found = parse(
         "__global__ void declared(int* p);\n// __global__ void in_comment() {}\n"
         "#define KERNEL __global__ void\n__global__ void k() {}\n"
@@ -245,7 +245,7 @@ def test_declarations_comments_and_macros_are_no_kernels() -> None:
         (b"PK\x03\x04", "is a zip archive"),
     ],
 )
-def test_what_is_no_cuda_source_is_refused(tmp_path: Path, content: bytes, said: str) -> None:
+def test_non_cuda_source_is_refused(tmp_path: Path, content: bytes, said: str) -> None:
     path = tmp_path / "kernel.cu"
     path.write_bytes(content)
     with pytest.raises(EvidenceError) as refused:

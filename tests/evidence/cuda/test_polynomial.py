@@ -43,7 +43,7 @@ def test_sums_and_products(one: Polynomial, other: Polynomial, values: dict[str,
 
 
 @given(POLYNOMIALS, VALUES)
-def test_a_slope_is_what_one_more_adds(polynomial: Polynomial, values: dict[str, int]) -> None:
+def test_slope_is_the_difference_for_one_more_step(polynomial: Polynomial, values: dict[str, int]) -> None:
     slope = polynomial.compute_slope("x")
     if slope is None:
         assert any(name.count("x") > 1 for name in polynomial.terms)

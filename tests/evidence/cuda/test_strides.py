@@ -164,7 +164,7 @@ def worth(expression: str, lane: int, n: int, m: int, block: int) -> int:
 
 @settings(FEW_EXAMPLES)
 @given(EXPRESSIONS, st.integers(33, 200), st.integers(1, 70), st.integers(0, 5), st.integers(0, 3))
-def test_what_is_said_of_an_index_is_so_for_every_lane(expression: str, n: int, m: int, block: int, warp: int) -> None:
+def test_reported_stride_holds_for_every_lane(expression: str, n: int, m: int, block: int, warp: int) -> None:
     stride = last(f"a[{expression}] = 0;").stride
     if stride.elements is None:
         return

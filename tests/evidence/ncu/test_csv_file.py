@@ -56,7 +56,7 @@ def test_a_row_is_a_metric(read: Read) -> None:
     }
 
 
-def test_of_two_columns_with_one_metric_the_first_that_was_measured_counts(read: Read) -> None:
+def test_first_measured_of_two_columns_with_one_metric_counts(read: Read) -> None:
     names = ["gpu__time_duration.sum", "gpu__time_duration_sum", "launch__registers_per_thread"]
     rows = [(ONE, ["1.5", "2.5", "32"]), (ONE, ["n/a", "2.5", "32"]), (ONE, ["1;5", "2.5", "32"])]
     export, launches = read(wide_export(names, ["us", "us", ""], *rows))
@@ -75,7 +75,7 @@ def test_one_label_in_two_units_is_two_metrics(read: Read) -> None:
     assert launch.values == {"dram_bandwidth": pytest.approx(345.14e9), "memory_throughput": 19.66}
 
 
-def test_throughput_is_no_hit_rate(read: Read) -> None:
+def test_throughput_is_not_a_hit_rate(read: Read) -> None:
     _, (launch,) = read(
         long_export(
             metric(ONE, SOL, "L1/TEX Cache Throughput", "%", "11.55"),
@@ -109,7 +109,7 @@ def test_a_decimal_comma_is_none_between_thousands(read: Read) -> None:
     assert launch.values["duration"] == pytest.approx(9495.42e-9)
 
 
-def test_what_was_not_measured_is_not_zero(read: Read) -> None:
+def test_unmeasured_metric_is_not_zero(read: Read) -> None:
     export, (launch,) = read(
         long_export(
             metric(ONE, SOL, "DRAM Throughput", "%", "n/a"),
@@ -138,7 +138,7 @@ def test_a_number_in_the_other_format_is_named(read: Read) -> None:
 
 
 @pytest.mark.parametrize("last", ["Process ID", "Kernel Name", "Metric Name", "Metric Unit", "Metric Value"])
-def test_columns_stand_in_any_order(read: Read, last: str) -> None:
+def test_columns_may_be_in_any_order(read: Read, last: str) -> None:
     header, cells = csv.reader(long_export(DURATION).splitlines())
     text = io.StringIO()
     table = csv.DictWriter(text, sorted(header, key=lambda name: name == last), quoting=csv.QUOTE_ALL)
@@ -151,7 +151,7 @@ def test_columns_stand_in_any_order(read: Read, last: str) -> None:
     assert export.foreign_lines == 1
 
 
-def test_what_else_was_printed_is_passed_over(read: Read) -> None:
+def test_foreign_output_is_skipped(read: Read) -> None:
     text = long_export(DURATION, "loss: 0.5", metric(ONE, SOL, "DRAM Throughput", "%", "19.66"), "17 steps", end="\r\n")
     export, (launch,) = read(
         '==PROF== Connected to process 58960\r\nsaid "hello\r\n' + text + "==PROF== Disconnected\r\n"
@@ -191,7 +191,7 @@ def test_a_row_is_a_launch(read: Read) -> None:
     assert launches[1].values == {"duration": pytest.approx(1.024e-6)}
 
 
-def test_the_device_is_called_what_the_file_says(read: Read) -> None:
+def test_device_name_comes_from_the_file(read: Read) -> None:
     name = "device__attribute_display_name"
     _, (long,) = read(
         long_export(metric(Launch(), RAW, name, "", "NVIDIA A40"), metric(Launch(), RAW, "x.sum", "", "1"))
@@ -244,7 +244,7 @@ def test_values_are_facts_with_their_place(read: Read) -> None:
         (long_export(DURATION) + '"' + "x" * 200_000 + '"\n', "line 3: no row of a table"),
     ],
 )
-def test_what_is_no_export_is_refused(read: Read, content: str | bytes, said: str) -> None:
+def test_non_export_is_refused(read: Read, content: str | bytes, said: str) -> None:
     with pytest.raises(EvidenceError) as refused:
         read(content)
     assert said in str(refused.value)

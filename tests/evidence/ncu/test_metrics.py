@@ -23,7 +23,7 @@ def test_each_name_is_read_as_its_metric(metric) -> None:
         assert (read.name, read.factor) == (metric.name, 1.0)
 
 
-def test_what_is_not_used_is_passed_over_and_a_wrong_unit_is_not() -> None:
+def test_unused_metric_is_skipped_but_a_wrong_unit_is_refused() -> None:
     assert resolve_metric("some__other_counter.sum", "furlong") is None
     for unit in ("furlong", "byte", ""):
         with pytest.raises(ValueError, match="Duration"):
@@ -33,7 +33,7 @@ def test_what_is_not_used_is_passed_over_and_a_wrong_unit_is_not() -> None:
 
 
 @pytest.mark.parametrize("preset", PRESETS.values(), ids=lambda preset: preset.name)
-def test_what_a_preset_asks_for_is_known(preset) -> None:
+def test_preset_counters_are_known(preset) -> None:
     assert len(set(preset.counters)) == len(preset.counters)
     for counter in preset.counters:
         assert any(read_with(counter, unit) for unit in ("", "%", "s", "byte", "byte/s", "hz"))
@@ -46,7 +46,7 @@ def read_with(counter: str, unit: str) -> bool:
         return False
 
 
-def test_full_has_what_the_others_have() -> None:
+def test_full_preset_includes_the_others() -> None:
     full = PRESETS["full"]
     assert full.stalls
     for preset in PRESETS.values():

@@ -22,7 +22,7 @@ def launches(path: Path, text: str) -> list[KernelLaunch]:
     return found
 
 
-def test_nested_ranges_are_told_apart_from_their_payload() -> None:
+def test_nested_ranges_are_separated_from_their_payload() -> None:
     assert parse_range_names(nvtx_cell("forward", CONV)) == ("forward", CONV)
 
 
@@ -32,7 +32,7 @@ def test_a_range_of_another_domain_is_one_too() -> None:
 
 
 @pytest.mark.parametrize("cell", ["", "12", '12  "forward"', '12  "a:b:none"', '"::none:none:none:none:none:none"'])
-def test_what_is_no_range_is_left_out(cell: str) -> None:
+def test_non_ranges_are_left_out(cell: str) -> None:
     assert parse_range_names(cell) == ()
 
 

@@ -77,7 +77,7 @@ def test_all_is_well(tmp_path: Path) -> None:
         (TABLE, -11, "ncu was ended by signal 11"),
     ],
 )
-def test_what_went_wrong(tmp_path: Path, text: str, code: int, expected: str) -> None:
+def test_profiler_errors_are_explained(tmp_path: Path, text: str, code: int, expected: str) -> None:
     found = said(tmp_path, text, code)
     assert found is not None
     assert expected in found
@@ -130,12 +130,12 @@ def test_the_exit_code_is_that_of_ncu(capfd: pytest.CaptureFixture[str]) -> None
     assert capfd.readouterr().out == ""
 
 
-def test_what_cannot_be_started_is_an_error(tmp_path: Path) -> None:
+def test_program_that_cannot_start_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(EvidenceError, match="cannot be started: Permission denied"):
         run_ncu([str(tmp_path)])
 
 
-def test_an_interrupt_ends_the_whole_group_also_where_nobody_listens(
+def test_interrupt_ends_the_whole_group_even_if_it_ignores_sigint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(profiler, "_GRACE_SECONDS", 0.05)

@@ -25,7 +25,7 @@ def test_launches_are_counted(tmp_path: Path) -> None:
     assert count_results(path) == 6
 
 
-def test_no_beginning_of_a_report_is_taken_for_a_whole_one(tmp_path: Path) -> None:
+def test_truncated_report_is_not_accepted_as_complete(tmp_path: Path) -> None:
     path = tmp_path / "cut.ncu-rep"
     for size in range(len(WHOLE)):
         path.write_bytes(WHOLE[:size])

@@ -67,7 +67,7 @@ def test_a_report_is_read_as_its_export_is(path: Path, tmp_path: Path) -> None:
 
 
 @needs_reader
-def test_what_was_not_measured_is_not_zero(path: Path) -> None:
+def test_unmeasured_metric_is_not_zero(path: Path) -> None:
     values = {"gpu__time_duration.sum": float("nan"), "dram__bytes_read.sum": "n/a", "launch__sm_count": 84}
     _, (launch,) = read(path, report(ReportLaunch(values={**A40, **values})))
     assert launch.values == {"sm_count": 84.0}
@@ -82,7 +82,7 @@ def test_units_of_an_unknown_chip_are_named_and_not_guessed(path: Path) -> None:
 
 
 @needs_reader
-def test_what_rules_say_comes_with_their_launch(path: Path) -> None:
+def test_rule_messages_are_attached_to_their_launch(path: Path) -> None:
     rules = [
         ReportRule("SOLBottleneck", "SpeedOfLight", "Look at @section:SourceCounters:Source Counters@.", 1),
         ReportRule("CPIStall", "WarpStateStats", "See the @url:Kernel Profiling Guide:https://docs.nvidia.com/x@."),
@@ -142,12 +142,12 @@ def test_the_reader_has_limits(path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         read(path, report(STENCIL))
 
 
-def test_a_report_without_a_launch_is_no_result(path: Path) -> None:
+def test_report_without_a_launch_is_refused(path: Path) -> None:
     with pytest.raises(EvidenceError, match=r"without a launch|needs ncu-report"):
         read(path, report())
 
 
-def test_without_the_package_is_said_what_to_install(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_package_error_names_the_extra(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     with pytest.raises(EvidenceError, match=r"needs ncu-report \(pip install 'frx-graph\[ncu\]'"):
         read(path, report(STENCIL))

@@ -33,21 +33,21 @@ def test_the_parts_of_a_program_are_one_module() -> None:
     ]
 
 
-def test_several_targets_are_told_apart_by_nobody() -> None:
+def test_several_targets_are_refused() -> None:
     with pytest.raises(
         EvidenceError, match=r"PTX for sm_80 and sm_90, expected one target \(cuobjdump -ptx -arch sm_90"
     ):
         parse_ptx(part("k") + part("k", "sm_90"), "dump.ptx")
 
 
-def test_what_is_wrong_has_the_line_of_the_file() -> None:
+def test_error_has_the_line_of_the_file() -> None:
     text = ELF + part("k").replace("ret;", "?")
     number = text.splitlines().index("?") + 1
     with pytest.raises(EvidenceError, match=rf"dump\.ptx: line {number}: no PTX statement"):
         parse_ptx(text, "dump.ptx")
 
 
-def test_a_dump_without_ptx_is_no_ptx() -> None:
+def test_dump_without_ptx_is_refused() -> None:
     with pytest.raises(EvidenceError, match=r"no \.version"):
         parse_ptx(ELF, "dump.ptx")
 

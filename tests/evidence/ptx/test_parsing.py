@@ -113,7 +113,7 @@ def test_kinds(text: str, kind: Kind) -> None:
     assert dict(one.mix) == {kind: 1}
 
 
-def test_what_else_a_file_holds_is_passed_over() -> None:
+def test_other_statements_are_skipped() -> None:
     text = HEADER + (
         '.file 1 "a;b{.cu"\n.extern .func (.param .b32 r) vprintf(.param .b64 a, .param .b64 b);\n'
         ".global .align 4 .b8 table[8] = {1, 2, 3, 4};\n.extern .shared .align 16 .b8 dynamic[];\n"
@@ -134,7 +134,7 @@ def test_what_else_a_file_holds_is_passed_over() -> None:
     assert loop.instructions == 2
 
 
-def test_a_branch_forward_is_no_loop() -> None:
+def test_forward_branch_is_not_a_loop() -> None:
     (one,) = kernel("bra $end; add.s32 %r1, %r1, 1; $end: ret;").kernels
     assert not one.has_back_edge
 
@@ -154,7 +154,7 @@ def test_a_branch_forward_is_no_loop() -> None:
         (HEADER + "}\n", "line 4: no PTX statement"),
     ],
 )
-def test_what_is_no_ptx_is_refused(text: str, said: str) -> None:
+def test_non_ptx_is_refused(text: str, said: str) -> None:
     with pytest.raises(EvidenceError) as refused:
         parse_ptx(text, "k.ptx")
     assert said in str(refused.value)

@@ -61,7 +61,7 @@ def test_what_it_is_given(tmp_path: Path) -> None:
         ("exit 0", "debug", "names no architecture"),
     ],
 )
-def test_what_goes_wrong_is_said(tmp_path: Path, script: str, target: str, said: str) -> None:
+def test_assembler_errors_are_reported(tmp_path: Path, script: str, target: str, said: str) -> None:
     with pytest.raises(EvidenceError, match=said):
         assemble(KERNELS, target, program=program(tmp_path, script))
 

@@ -91,7 +91,7 @@ def test_an_entry_uses_what_functions_use_that_it_calls() -> None:
     assert dict(entry.mix) == {Kind.CONTROL_FLOW: 2}
 
 
-def test_a_branch_backwards_that_leads_nowhere_round_is_no_loop() -> None:
+def test_backward_branch_without_a_cycle_is_not_a_loop() -> None:
     (entry,) = parse_ptx(
         ".version 8.0\n.target sm_80\n.entry k() { bra A; B: ret; A: add.s32 a, a, a; bra B; }\n", "k.ptx"
     ).kernels

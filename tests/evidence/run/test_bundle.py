@@ -167,7 +167,7 @@ def test_a_folder_without_anything_to_analyse_is_refused(tmp_path: Path) -> None
         pass
 
 
-def test_a_folder_of_runs_says_which_is_the_latest(tmp_path: Path) -> None:
+def test_folder_of_runs_error_names_the_latest(tmp_path: Path) -> None:
     for age, name in enumerate(("run-b", "run-a", "run-c")):
         (tmp_path / name / "raw").mkdir(parents=True)
         (tmp_path / name / bundle_layout.EVENTS).write_bytes(EVENTS)
@@ -175,7 +175,7 @@ def test_a_folder_of_runs_says_which_is_the_latest(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     with pytest.raises(EvidenceError) as raised, open_bundle(tmp_path):
         pass
-    assert raised.value.message == f"{tmp_path}: is a folder of 3 runs, not one run"
+    assert raised.value.message == f"{tmp_path}: is not a run, but a folder of runs (3)"
     assert raised.value.hint == f"the latest is {tmp_path / 'run-b'}"
 
 
@@ -190,7 +190,7 @@ def test_a_folder_of_too_many_traces_is_refused(tmp_path: Path) -> None:
         pass
 
 
-def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_missing_bundle_is_refused(tmp_path: Path) -> None:
     with pytest.raises(EvidenceError, match="no such file or folder"), open_bundle(tmp_path / "no.zip"):
         pass
 
@@ -300,7 +300,7 @@ def test_a_member_that_reaches_into_the_directory_is_refused(refused: Callable[.
     assert "overlap with its directory" in refused(bytes(content))
 
 
-def test_what_expands_without_measure_is_refused(refused: Callable[..., str]) -> None:
+def test_zip_bomb_is_refused(refused: Callable[..., str]) -> None:
     assert "more than 500 times" in refused(archive({**FILES, "raw/trace.jsonl": bytes(1_000_000)}))
     assert "more than 500 times" in refused(archive({**FILES, "bomb": bytes(1_000_000)}))
     content = bytearray(archive({"raw/trace.jsonl": b"x"}))
@@ -332,7 +332,7 @@ def test_more_than_two_gigabytes_are_refused(refused: Callable[..., str]) -> Non
     assert "more than 2 GiB" in refused(bytes(content))
 
 
-def test_a_size_that_is_a_lie_is_refused(refused: Callable[..., str]) -> None:
+def test_wrong_declared_size_is_refused(refused: Callable[..., str]) -> None:
     """Larger or smaller than what comes out: neither is written further than it says, nor believed."""
     for said in (10, 100_000):
         content = bytearray(archive({"raw/trace.jsonl": os.urandom(5000)}))
@@ -357,7 +357,7 @@ def test_zip64_is_refused(refused: Callable[..., str]) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"PK", b"PK\5\6", b"\0" * 100, b"not a zip\n" * 1000, b"\x1f\x8b" * 40])
-def test_what_is_no_zip_is_refused(refused: Callable[..., str], content: bytes) -> None:
+def test_non_zip_is_refused(refused: Callable[..., str], content: bytes) -> None:
     assert "is not a zip archive" in refused(content)
 
 
@@ -377,7 +377,7 @@ def test_what_comes_before_the_archive_or_behind_it_is_refused(refused: Callable
     refused(archive(FILES) + b"more")
 
 
-def test_a_comment_is_no_harm(tmp_path: Path) -> None:
+def test_zip_comment_is_harmless(tmp_path: Path) -> None:
     path = tmp_path / "bundle.zip"
     path.write_bytes(archive(FILES))
     with zipfile.ZipFile(path, "a") as made:

@@ -44,7 +44,7 @@ def test_our_own(samples: Callable[[str], tuple[GpuSample, ...]]) -> None:
     )
 
 
-def test_what_nvidia_smi_writes(samples: Callable[[str], tuple[GpuSample, ...]]) -> None:
+def test_nvidia_smi_output_is_parsed(samples: Callable[[str], tuple[GpuSample, ...]]) -> None:
     """With units behind values, other columns, another order, and times of the machine's own zone."""
     (sample,) = samples(
         "memory.total [MiB], timestamp, name, utilization.gpu [%], clocks.current.sm [MHz], memory.used [MiB]\n"
@@ -60,7 +60,7 @@ def test_what_nvidia_smi_writes(samples: Callable[[str], tuple[GpuSample, ...]])
 
 
 @pytest.mark.parametrize("missing", ["[N/A]", "N/A", "[Not Supported]", "[Unknown Error]", "", "nan", "-1", "1e400"])
-def test_what_is_not_told_is_none(samples: Callable[[str], tuple[GpuSample, ...]], missing: str) -> None:
+def test_missing_values_are_none(samples: Callable[[str], tuple[GpuSample, ...]], missing: str) -> None:
     cells = ", ".join([missing] * 5)
     assert samples(f"{OURS}{AT}, {cells}\n") == (GpuSample(at_ns=AT_NS),)
 
@@ -106,7 +106,7 @@ def test_a_file_without_times_is_refused(samples: Callable[[str], tuple[GpuSampl
         samples(text)
 
 
-def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
+def test_non_file_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path, why in ((tmp_path / "pipe", "not a regular file"), (tmp_path / "none", "no such file")):
         with pytest.raises(EvidenceError, match=why):

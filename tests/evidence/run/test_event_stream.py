@@ -126,7 +126,7 @@ def test_what_is_wrong_counts_as_missing(tmp_path: Path, written: dict[str, Any]
         '{"event_type": "step_end", "timestamp_ns": 5, "payload": {"step_kind": "\\ud800"}}',
     ],
 )
-def test_lines_that_are_no_event_are_counted(tmp_path: Path, bad: str) -> None:
+def test_non_event_lines_are_counted(tmp_path: Path, bad: str) -> None:
     found = read(tmp_path, line("sync_wait", 5), bad, line("sync_wait", 6))
     assert (len(found.events), found.unreadable, found.torn) == (2, 1, False)
     assert found.first_problem is not None
@@ -171,7 +171,7 @@ def test_a_line_without_end_is_not_read_into_memory(tmp_path: Path) -> None:
     assert found.first_problem == "line 2: longer than 1,000 bytes"
 
 
-def test_more_than_can_be_kept_is_told(tmp_path: Path) -> None:
+def test_events_beyond_the_limit_are_counted(tmp_path: Path) -> None:
     snapshot = line("shape_snapshot", shapes={str(one): [1] for one in range(8)})
     found = read(tmp_path, *[line("sync_wait", 5)] * 5, snapshot, line("sync_wait", 5), most=10)
     assert (len(found.events), found.left_out) == (5, 2)
@@ -182,7 +182,7 @@ def test_an_empty_file_holds_no_events(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("kind", "error"), [("missing", "no such file"), ("folder", "expected the events of a run")])
-def test_what_is_no_file_is_refused(tmp_path: Path, kind: str, error: str) -> None:
+def test_non_file_is_refused(tmp_path: Path, kind: str, error: str) -> None:
     path = tmp_path / "trace.jsonl"
     if kind == "folder":
         path.mkdir()

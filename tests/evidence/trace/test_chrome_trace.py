@@ -45,7 +45,7 @@ def test_an_object_with_events_and_metadata(path: Path) -> None:
     assert metadata == {"schemaVersion": 1, "deviceProperties": [{"id": 0}], "traceName": "x"}
 
 
-def test_gzip_is_told_by_content_and_not_by_name(tmp_path: Path) -> None:
+def test_gzip_is_detected_by_content_not_by_name(tmp_path: Path) -> None:
     text = json.dumps(DOCUMENT).encode()
     assert len(read(tmp_path / "trace.json", gzip.compress(text))[0]) == 3
     assert len(read(tmp_path / "trace.json.gz", text)[0]) == 3
@@ -115,7 +115,7 @@ def test_a_fifo_is_refused_without_waiting_for_its_writer(tmp_path: Path) -> Non
         ('{"a" 2, "traceEvents": []}', "expected ':' after 'a'"),
     ],
 )
-def test_what_is_refused_names_the_place(path: Path, content: bytes | str, expected: str) -> None:
+def test_refusal_names_the_place(path: Path, content: bytes | str, expected: str) -> None:
     assert expected in refused(path, content)
 
 

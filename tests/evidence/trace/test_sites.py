@@ -77,7 +77,7 @@ def test_a_backward_operator_has_the_site_of_its_forward() -> None:
     assert found.find_site(2) == found.find_site(0) == CallSite("net.py", 128, "forward")
 
 
-def test_without_stacks_the_trace_and_the_operator_stand_for_the_line() -> None:
+def test_site_without_stacks_is_the_trace_and_the_operator() -> None:
     found = sites(
         Operator("aten::conv2d", 0, 9, MAIN, sequence=4, forward_thread=0),
         Operator("ConvolutionBackward0", 50, 30, MAIN, sequence=4, forward_thread=1),

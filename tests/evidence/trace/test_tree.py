@@ -35,16 +35,16 @@ def test_operators_nest_by_time_on_their_thread() -> None:
     assert tree.self_ns[0] == 50
 
 
-def test_of_two_that_begin_together_the_longer_is_the_caller() -> None:
+def test_longer_of_two_operators_that_start_together_is_the_caller() -> None:
     assert parents(build_tree(trace(op("b", 0, 10), op("a", 0, 20)))) == {"a": None, "b": "a"}
 
 
-def test_of_two_with_the_same_range_the_first_to_be_numbered_is_the_caller() -> None:
+def test_first_numbered_of_two_operators_with_the_same_range_is_the_caller() -> None:
     tree = build_tree(trace(op("b", 0, 10, external_id=2), op("a", 0, 10, external_id=1)))
     assert parents(tree) == {"a": None, "b": "a"}
 
 
-def test_what_begins_where_another_ended_is_beside_it() -> None:
+def test_operator_that_starts_at_the_end_of_another_is_its_sibling() -> None:
     assert parents(build_tree(trace(op("a", 0, 10), op("b", 10, 20)))) == {"a": None, "b": None}
 
 
@@ -159,7 +159,7 @@ def test_a_launch_is_work_too() -> None:
     assert [found.number for found in find_steps(trace(step(5, 0, 100), op("a", 200, 201)), (50,)).steps] == [5]
 
 
-def test_a_step_whose_number_nobody_counts_to_is_none() -> None:
+def test_step_with_an_absurdly_large_number_is_ignored() -> None:
     steps = find_steps(trace(step("9" * 5000, 0, 100), op("aten::add", 10, 20)), ())
     assert not steps.annotated
 

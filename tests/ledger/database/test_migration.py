@@ -118,7 +118,7 @@ def test_the_next_version_upgrades_what_this_one_made(location, decide, promoted
 
 
 @pytest.mark.in_a_file
-def test_a_file_is_upgraded_by_whoever_appends(location, decide, promoted, next_version):
+def test_appending_upgrades_the_file(location, decide, promoted, next_version):
     open_ledger(location).append(promoted())
     next_version()
     append_decisions(location, [decide(Kind.APPLIED)])
@@ -145,7 +145,7 @@ def test_newer_tables_are_left_alone(location, changed_by_hand):
     assert revision(location) is None
 
 
-def test_where_no_ledger_is_no_file_is_made(tmp_path):
+def test_upgrade_of_a_missing_ledger_creates_no_file(tmp_path):
     with pytest.raises(LedgerMissingError):
         upgrade_ledger(parse_location(str(tmp_path / "ledger.sqlite3")))
     assert not list(tmp_path.iterdir())

@@ -70,7 +70,7 @@ def test_commits_wait_for_the_disk(location):
         assert connection.exec_driver_sql("PRAGMA synchronous").scalar_one() == 2
 
 
-def test_who_reads_cannot_append(location, decide):
+def test_reader_cannot_append(location, decide):
     open_ledger(location)
     with pytest.raises(LedgerError, match="read-only"):
         open_to_read(location).append([decide(Kind.PROPOSED)])
@@ -88,7 +88,7 @@ def test_an_empty_file_becomes_a_ledger(location):
 
 
 @pytest.mark.in_a_file
-def test_a_file_that_is_no_database_is_left_as_it_is(location):
+def test_non_database_file_is_left_unchanged(location):
     location.file.parent.mkdir()
     location.file.write_text("my thesis\n" * 500)
     for opened in (open_ledger, open_to_read):
@@ -99,7 +99,7 @@ def test_a_file_that_is_no_database_is_left_as_it_is(location):
 
 
 @pytest.mark.in_a_file
-def test_another_programs_database_is_left_as_it_is(location):
+def test_foreign_database_is_left_unchanged(location):
     location.file.parent.mkdir()
     with sqlite3.connect(location.file) as connection:
         connection.execute("CREATE TABLE recipes (name TEXT)")
@@ -112,7 +112,7 @@ def test_another_programs_database_is_left_as_it_is(location):
     assert list(location.file.parent.iterdir()) == [location.file]
 
 
-def test_a_folder_is_no_ledger(tmp_path):
+def test_folder_is_not_a_ledger(tmp_path):
     for opened in (open_ledger, open_to_read):
         with pytest.raises(LedgerError, match=r"the ledger .* cannot be"):
             opened(parse_location(str(tmp_path)))
@@ -136,7 +136,7 @@ def test_a_newer_versions_tables_are_left_alone(location, changed_by_hand):
 
 
 @pytest.mark.in_a_file
-def test_a_damaged_file_is_said_to_be_damaged(location, decide):
+def test_damaged_file_is_reported_as_damaged(location, decide):
     ledger = open_ledger(location)
     ledger.append([decide(Kind.PROPOSED, reason="r" * 3000) for _ in range(20)])
     page = pragma(location.file, "page_size")

@@ -82,7 +82,7 @@ def test_what_is_timed_outside_of_frames(phase: str, said: str | None) -> None:
     assert compiled_by(run) == said
 
 
-def test_a_reset_is_no_compilation_and_hides_none() -> None:
+def test_reset_is_not_a_compilation_and_hides_none() -> None:
     run, x = program("eager"), torch.ones(3)
     run(x)
     begin = read_compilations()

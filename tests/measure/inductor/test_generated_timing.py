@@ -47,7 +47,7 @@ POOLINGS, GATHERS = (pooling(*PLAIN), pooling(*LAST)), (gathers(*PLAIN), gathers
 
 
 @pytest.mark.integration
-def test_loops_are_timed_and_what_cannot_be_compiled_is_said() -> None:
+def test_loops_are_timed_and_compile_failures_are_reported() -> None:
     missing = GeneratedCall(OperatorSignature("aten.no_such_operator.default", (image(*PLAIN),)), (ReadResult(0, ()),))
     times = time_generated([POOLINGS, (missing,), GATHERS])
     assert set(times.seconds) == {*POOLINGS, *GATHERS}
@@ -141,7 +141,7 @@ def test_for_nothing_nothing_is_started(tmp_path: Path) -> None:
     assert measure.asked == []
 
 
-def test_what_failed_is_not_asked_for_again(tmp_path: Path) -> None:
+def test_failed_measurement_is_not_requested_again(tmp_path: Path) -> None:
     measure = Measure()
     groups = [(call(1),), (call(12), call(13))]
     for _ in range(2):

@@ -60,7 +60,7 @@ def test_a_machine_that_has_less_than_the_group_may_use(
     assert get_available_memory(tmp_path, own) == 5 * MIB
 
 
-def test_a_system_that_does_not_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_available_memory_is_none_if_the_system_does_not_report_it(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse() -> None:
         raise OSError
 
@@ -114,7 +114,7 @@ def test_how_long_its_own_group_has_waited(tmp_path: Path, own_pod: Path) -> Non
 
 
 @pytest.mark.parametrize("text", [None, "", "full avg10=0.00 total=7\n", "some avg10=0.00\n", "some total=x\n", "\n"])
-def test_a_system_that_does_not_tell_quotas(tmp_path: Path, own_pod: Path, text: str | None) -> None:
+def test_quotas_are_none_if_the_system_does_not_report_them(tmp_path: Path, own_pod: Path, text: str | None) -> None:
     if text is not None:
         quota_group(tmp_path / "cgroup", "pod/container", "cpu.pressure", text)
     assert read_waited_seconds(tmp_path / "cgroup", own_pod) is None

@@ -45,7 +45,7 @@ def calibrations(monkeypatch: pytest.MonkeyPatch) -> list[torch.device]:
     return asked
 
 
-def test_what_a_busy_machine_measured_is_not_remembered(
+def test_calibration_on_a_busy_machine_is_not_stored(
     tmp_path: Path, calibrations: list[torch.device], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(device_calibration, "watch_disturbance", lambda: nullcontext(lambda: True))
@@ -55,7 +55,7 @@ def test_what_a_busy_machine_measured_is_not_remembered(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_cannot_be_true_is_neither_used_nor_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_implausible_calibration_is_neither_used_nor_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device_calibration, "calibrate", lambda _device: IMPOSSIBLE)
     for measured in (get_device_profile, measure_again):
         with pytest.raises(EvidenceError, match=r"1\.4 GFLOP/s .* frx doctor --measure"):
@@ -241,7 +241,7 @@ def test_last_level_cache_is_the_largest(tmp_path: Path) -> None:
     assert read_last_level_cache(tmp_path / "absent") == 32 * 2**20
 
 
-def test_another_generation_of_a_processor_is_measured_anew(
+def test_another_processor_generation_is_calibrated_separately(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calibrations: list[torch.device]
 ) -> None:
     for name in ("AMD EPYC 25.17.1", "AMD EPYC 26.2.1", "AMD EPYC 25.17.1"):
@@ -275,7 +275,7 @@ def named(folder: Path, text: str) -> str:
     return read_cpu_name(file)
 
 
-def test_generations_of_one_marketing_name_are_told_apart(tmp_path: Path) -> None:
+def test_generations_with_one_marketing_name_are_distinguished(tmp_path: Path) -> None:
     assert named(tmp_path, X86) == "AMD EPYC 25.17.1"
     assert named(tmp_path, X86.replace("model\t\t: 17", "model\t\t: 2")) == "AMD EPYC 25.2.1"
 
@@ -284,14 +284,14 @@ def test_the_first_processor_counts(tmp_path: Path) -> None:
     assert named(tmp_path, f"{X86}\n{X86.replace('EPYC', 'Ryzen')}") == "AMD EPYC 25.17.1"
 
 
-def test_arm_tells_numbers_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arm_processor_is_named_by_its_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platform, "processor", lambda: "")
     monkeypatch.setattr(platform, "machine", lambda: "aarch64")
     assert named(tmp_path, ARM) == "aarch64 0x41.0x3.0xd0c.1"
 
 
 @pytest.mark.parametrize("text", ["", "nonsense", "model name\t:\n"])
-def test_what_tells_nothing_is_the_architecture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+def test_cpu_name_falls_back_to_the_architecture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setattr(platform, "processor", lambda: "")
     monkeypatch.setattr(platform, "machine", lambda: "riscv64")
     assert named(tmp_path, text) == "riscv64"

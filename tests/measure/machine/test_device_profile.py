@@ -15,7 +15,7 @@ OLD_GPU = DeviceProfile("cuda", "a small GPU", 1.5e10, {torch.float32: 1.5e11}, 
 
 
 @pytest.mark.parametrize("profile", [CPU, OLD_CPU, GPU, OLD_GPU, replace(CPU, peak_flops={})])
-def test_what_can_be_true(profile: DeviceProfile) -> None:
+def test_plausible_profile_is_accepted(profile: DeviceProfile) -> None:
     assert find_implausibility(profile) is None
 
 
@@ -32,7 +32,7 @@ def test_what_can_be_true(profile: DeviceProfile) -> None:
         (replace(GPU, peak_flops={torch.float32: 1e10}), "10 GFLOP/s in fp32 is less than 100, which any reaches"),
     ],
 )
-def test_what_cannot_be_true(profile: DeviceProfile, reason: str) -> None:
+def test_implausible_profile_is_explained(profile: DeviceProfile, reason: str) -> None:
     assert reason in str(find_implausibility(profile))
 
 

@@ -87,10 +87,10 @@ def test_a_whole_state() -> None:
     assert state == DeviceState(1755, 1980, 3201, 41, 123.45, 700.0, 97, ("SwPowerCap", "SwThermalSlowdown"))
 
 
-def test_what_is_not_supported_is_unknown() -> None:
+def test_unsupported_queries_are_unknown() -> None:
     nothing = device()
     assert nothing.read_state() == UNKNOWN
-    assert nothing.driver() is None
+    assert nothing.read_driver() is None
     assert nothing.read_throttling() == ThrottleReading(frozenset(), {})
     assert nothing.read_others_share(0, ()) is None
 
@@ -165,7 +165,7 @@ def test_the_share_of_others() -> None:
     assert others([sample(12, 80), sample(13, 80)]) == 1.0
 
 
-def test_samples_that_say_nothing() -> None:
+def test_samples_without_information_are_ignored() -> None:
     assert others([sample(12, 30, time_stamp=1000), sample(0, 30), sample(13, 4_000_000_000)]) == 0.0
     assert others(pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)) == 0.0
     assert others(pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)) is None
@@ -226,10 +226,10 @@ def test_the_library_is_initialised(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib, "import_module", {"pynvml": found}.__getitem__)
     seen = find_nvidia_device(torch.device("cuda"))
     assert seen is not None
-    assert seen.driver() == "570.1"
+    assert seen.read_driver() == "570.1"
 
 
-def test_a_processor_is_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cpu_is_not_an_nvidia_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nvml_device, "load_nvml", lambda: pytest.fail("the driver was asked"))
     assert find_nvidia_device(torch.device("cpu")) is None
 
@@ -248,7 +248,7 @@ def test_the_real_library_has_all_the_names() -> None:
 def test_a_real_device() -> None:
     found = find_nvidia_device(torch.device("cuda"))
     assert found is not None
-    assert found.driver()
+    assert found.read_driver()
     state = found.read_state()
     assert state.sm_clock_mhz is not None
     assert 0 < state.sm_clock_mhz <= (state.sm_clock_limit_mhz or 10_000)

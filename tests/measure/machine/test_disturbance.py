@@ -55,7 +55,7 @@ def test_the_share_of_others_decides(tmp_path: Path, own_share: float, others: f
 
 
 @pytest.mark.parametrize("content", [None, "", "cpu 1 2\n", "intr 1 2 3 4 5 6 7 8\n", "cpu a b c d e f g h\n"])
-def test_a_system_that_does_not_tell_is_not_disturbed(tmp_path: Path, content: str | None) -> None:
+def test_system_without_load_data_is_not_disturbed(tmp_path: Path, content: str | None) -> None:
     file = tmp_path / "stat"
     if content is not None:
         file.write_text(content)
@@ -163,9 +163,7 @@ def test_under_a_quota_it_counts_how_long_one_waits(
         assert measured() is disturbed
 
 
-def test_who_waits_since_its_quota_is_used_up_is_not_disturbed_by_others(
-    tmp_path: Path, under_a_quota: Callable[..., None]
-) -> None:
+def test_waiting_on_an_exhausted_quota_is_not_a_disturbance(tmp_path: Path, under_a_quota: Callable[..., None]) -> None:
     with watch_others_load(tmp_path / "none") as load:
         under_a_quota(50.0, throttled=4)
         assert load() is None
@@ -182,7 +180,9 @@ def test_a_quota_for_all_processors_is_none(
     assert not found.waited
 
 
-def test_under_a_quota_whose_group_does_not_tell(tmp_path: Path, under_a_quota: Callable[..., None]) -> None:
+def test_load_is_unknown_under_a_quota_without_pressure_data(
+    tmp_path: Path, under_a_quota: Callable[..., None]
+) -> None:
     (tmp_path / "cgroup" / "cpu.pressure").unlink()
     _write(tmp_path / "stat", 0.0)
     with watch_others_load(tmp_path / "stat") as load:
@@ -226,7 +226,7 @@ def _spin(ready: Connection) -> None:
     ready.recv()
 
 
-def test_a_worker_is_no_other_program_while_it_runs_nor_when_it_has_ended() -> None:
+def test_worker_counts_as_own_program_while_it_runs_and_after_it_ended() -> None:
     ours, theirs = multiprocessing.Pipe()
     # A fresh interpreter: torch's threads do not survive a fork.
     worker = multiprocessing.get_context("spawn").Process(target=_spin, args=(theirs,))

@@ -48,7 +48,7 @@ def test_heat(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("folder", ["", "user.slice", "user.slice/job"])
-def test_a_quota_of_its_own_group_or_of_one_above(tmp_path: Path, folder: str) -> None:
+def test_quota_of_the_own_or_a_parent_group_is_reported(tmp_path: Path, folder: str) -> None:
     own = tmp_path / "own"
     own.write_text("1:cpu:/old\n0::/user.slice/job\n")
     cgroups = tmp_path / "cgroup"
@@ -67,7 +67,7 @@ def test_a_quota_of_its_own_group_or_of_one_above(tmp_path: Path, folder: str) -
 
 
 @pytest.mark.parametrize("own", [None, "", "1:cpu:/old\n", "0::/\n", "0::/../outside\n", "nonsense"])
-def test_a_system_that_does_not_tell(tmp_path: Path, own: str | None) -> None:
+def test_throttling_is_unknown_if_the_system_does_not_report_it(tmp_path: Path, own: str | None) -> None:
     file = tmp_path / "own"
     if own is not None:
         file.write_text(own)
@@ -78,7 +78,7 @@ def test_a_system_that_does_not_tell(tmp_path: Path, own: str | None) -> None:
     assert describe_throttling_between(CpuThrottling(4, 4, 4.0), NOTHING) is None
 
 
-def test_counters_that_began_anew_are_no_throttling() -> None:
+def test_restarted_counters_are_not_throttling() -> None:
     assert describe_throttling_between(CpuThrottling(4, 4, 4.0), CpuThrottling(0, 0, 0.0)) is None
 
 

@@ -65,7 +65,7 @@ def test_an_expanded_operand_that_is_materialised() -> None:
     ],
     ids=["dtype", "device", "broadcast", "into a slice", "same order", "same order but for size 1", "empty"],
 )
-def test_what_is_no_layout_copy(source: TensorUse, target: TensorUse) -> None:
+def test_non_layout_copies_are_ignored(source: TensorUse, target: TensorUse) -> None:
     assert find_layout_copies([copied_by("mm", source, target)]) == ()
 
 
@@ -100,14 +100,14 @@ def test_a_copy_that_the_program_asks_for_counts_in_the_same_order_too(operator:
     assert len(find_layout_copies([call])) == 1
 
 
-def test_the_operand_is_told_by_its_memory() -> None:
+def test_operand_is_identified_by_its_memory() -> None:
     weight = tensor(7, (8, 16), (1, 8))
     clone = event("clone", [weight], [event("copy_", [tensor(9, (8, 16)), weight])])
     (copy,) = find_layout_copies([event("mm", [DENSE, weight], [clone])])
     assert (copy.operand, copy.role) == (1, "weight")
 
 
-def test_operands_that_share_memory_are_told_by_their_strides() -> None:
+def test_operands_sharing_memory_are_identified_by_their_strides() -> None:
     query, key = tensor(5, (4, 8), (24, 1)), tensor(5, (4, 8), (24, 2))
     clone = event("clone", [key], [event("copy_", [tensor(9), key])])
     (copy,) = find_layout_copies([event("bmm", [query, key], [clone])])
@@ -121,7 +121,7 @@ def test_a_copy_of_a_copy_is_still_the_operand() -> None:
     assert [c.operand for c in find_layout_copies([event("mm", [TRANSPOSED], [first, second])])] == [0, 0]
 
 
-def test_what_is_none_of_the_operands_is_a_result() -> None:
+def test_copied_tensor_that_is_not_an_operand_is_a_result() -> None:
     stranger = tensor(99, strides=(1, 4))
     clone = event("clone", [stranger], [event("copy_", [DENSE, stranger])])
     (copy,) = find_layout_copies([event("upsample", [tensor(5)], [clone])])

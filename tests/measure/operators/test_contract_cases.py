@@ -35,7 +35,7 @@ def test_a_signature_varies_one_tensor() -> None:
     assert signature.args[1] == 1
 
 
-def test_cases_are_told_apart_by_operator_and_name() -> None:
+def test_cases_are_unique_by_operator_and_name() -> None:
     names = [(case.target, case.name) for case in CASES]
     assert len(set(names)) == len(names)
 

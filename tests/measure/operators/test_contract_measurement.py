@@ -105,7 +105,7 @@ def fresh() -> set[ContractRow]:
 
 
 @pytest.mark.integration
-def test_the_shipped_contract_says_what_is_measured(
+def test_shipped_contract_matches_measurements(
     fresh: set[ContractRow], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     shipped = load_contract("cpu", torch.__version__, own=tmp_path_factory.mktemp("empty"))

@@ -63,7 +63,7 @@ def test_a_backward_writes_two_gradients() -> None:
     assert (found[2].shape, found[5].shape) == (IMAGE, WEIGHT)
 
 
-def test_what_cannot_be_told_is_left_out() -> None:
+def test_unattributable_conversions_are_left_out() -> None:
     call = ConvolutionOperands("aten::convolution", (IMAGE, WEIGHT), 4, None)
     assert find_conversions([TO_NCHW], call) == ()
     assert len(find_conversions([TO_NHWC, TO_NHWC, TO_NHWC], call)) == 2

@@ -129,7 +129,7 @@ def test_under_a_dispatch_mode_forward_and_backward() -> None:
     assert {"aten.native_layer_norm.default", "aten.native_layer_norm_backward.default"} <= copied
 
 
-def test_what_others_print_appears_afterwards(capfd: pytest.CaptureFixture[str]) -> None:
+def test_output_of_others_appears_afterwards(capfd: pytest.CaptureFixture[str]) -> None:
     with CopyRecorder() as recorder, recorder.open_region("noisy"):
         os.write(1, b"loss 0.5\n")
         os.write(1, b"no newline")

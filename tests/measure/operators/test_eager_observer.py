@@ -68,7 +68,7 @@ class Reshaping(nn.Module):
         return y.view(-1) + z + w
 
 
-def test_explicit_and_reshape_copies_are_told_apart_and_views_are_none() -> None:
+def test_explicit_and_reshape_copies_are_distinguished_and_views_ignored() -> None:
     copies = observe(Reshaping(), torch.randn(2, 3, 5))
     found = [(c.operator, c.kind, c.site.line, c.bytes) for c in copies]
     assert found == [
@@ -223,7 +223,7 @@ def test_everything_is_as_before_afterwards() -> None:
     assert not model._forward_pre_hooks and not model._forward_hooks
 
 
-def test_torch_s_generator_continues_where_it_stood() -> None:
+def test_torch_generator_state_is_restored() -> None:
     model, x = Stateful(), torch.randn(8, 4)
     torch.manual_seed(3)
     expected = torch.rand(4)

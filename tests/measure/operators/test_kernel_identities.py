@@ -144,7 +144,7 @@ def test_two_processes_agree() -> None:
 
 @WITH_ONEDNN
 @pytest.mark.filterwarnings("ignore:TF32 acceleration")  # the flags' own default
-def test_a_convolution_that_leaves_onednn_is_told() -> None:
+def test_convolution_that_leaves_onednn_is_reported() -> None:
     step = convolution(groups=1)
     before = observe_kernels(step)
     with torch.backends.mkldnn.flags(enabled=False):
@@ -157,7 +157,7 @@ def test_a_convolution_that_leaves_onednn_is_told() -> None:
 
 @WITH_ONEDNN
 @WITH_AVX512
-def test_a_convolution_with_groups_that_loses_its_kernel_is_told() -> None:
+def test_grouped_convolution_that_loses_its_kernel_is_reported() -> None:
     """Five channels in a group: oneDNN has a kernel for them in channels-last, and a matrix product otherwise."""
     last, first = observe_kernels(convolution(channels_last=True)), observe_kernels(convolution())
     (worse,) = find_unexpected_dispatch(last, first)
@@ -184,7 +184,7 @@ def test_other_fast_kernels_and_added_reorders_are_evidence_and_nothing_else() -
 
 
 @pytest.mark.parametrize("fused", [True, False])
-def test_attention_that_is_no_longer_fused_is_told_when_compiled(
+def test_compiled_attention_that_is_no_longer_fused_is_reported(
     fused: bool, compiled: Callable[[nn.Module, Tensor], Callable[[], object]]
 ) -> None:
     q = torch.randn(1, 2, 16, 8)
@@ -194,7 +194,7 @@ def test_attention_that_is_no_longer_fused_is_told_when_compiled(
     assert find_unexpected_dispatch(after, before) == ()
 
 
-def test_attention_by_math_is_told_in_eager() -> None:
+def test_math_attention_in_eager_is_reported() -> None:
     q = torch.randn(1, 2, 16, 8)
     attend = Attention()
     before = observe_kernels(lambda: attend(q))
@@ -281,7 +281,7 @@ def test_a_device_kernels_rank_is_in_its_name(name: str, work: Work, rank: Rank)
         "Memcpy HtoD (Pageable -> Device)",
     ],
 )
-def test_a_name_that_tells_nothing_has_no_rank(name: str) -> None:
+def test_uninformative_kernel_name_has_no_rank(name: str) -> None:
     assert rank_implementation(Kernel(Source.DEVICE, name)) is None
 
 
@@ -342,7 +342,7 @@ def test_an_error_of_the_step_leaves_nothing_behind(
 
 @pytest.mark.cuda
 @WITH_CUDA
-def test_a_gpus_kernels_are_listed_and_a_lost_tensor_core_is_told() -> None:
+def test_gpu_kernels_are_listed_and_a_lost_tensor_core_is_reported() -> None:
     a = torch.randn(512, 512, device="cuda")
     half = a.half()
     single, fast = observe_kernels(lambda: a @ a), observe_kernels(lambda: half @ half)
@@ -357,7 +357,7 @@ def test_a_gpus_kernels_are_listed_and_a_lost_tensor_core_is_told() -> None:
 
 @pytest.mark.cuda
 @WITH_CUDA
-def test_a_gpus_attention_by_math_is_told() -> None:
+def test_math_attention_on_gpu_is_reported() -> None:
     q = torch.randn(1, 2, 64, 64, device="cuda", dtype=torch.float16)
     attend = Attention()
     before = observe_kernels(lambda: attend(q))

@@ -83,7 +83,7 @@ def reorder_line(source: str, target: str, problem: str = "2x8") -> str:
     ],
     ids=["same format", "bias", "conversion and layout", "quantisation", "nothing to copy"],
 )
-def test_what_is_no_layout_copy(line: str) -> None:
+def test_non_layout_copies_are_ignored(line: str) -> None:
     assert find_layout_reorders(parse_log(line)) == ()
 
 

@@ -46,7 +46,7 @@ def test_copies_and_implementations() -> None:
         assert measured[CONVOLUTION].implementation
 
 
-def test_what_fails_is_reported_and_the_rest_measured() -> None:
+def test_failures_are_reported_and_the_rest_is_measured() -> None:
     wrong_sizes = OperatorSignature("aten.mm.default", (spec(2, 3), spec(4, 5)))
     foreign = OperatorSignature("somebody.elses.default", (spec(2),))
     huge = OperatorSignature("aten.relu.default", (spec(1 << 40, 1 << 10),))
@@ -61,7 +61,7 @@ def test_what_fails_is_reported_and_the_rest_measured() -> None:
     assert all(len(reason) <= 200 for reason in failures.values())
 
 
-def test_under_somebody_elses_profiler_everything_is_reported() -> None:
+def test_running_profiler_is_reported_for_every_operator() -> None:
     failures: dict[OperatorSignature, str] = {}
     with profile():
         assert measure_operators([PRODUCT], on_failure=failures.__setitem__) == {}

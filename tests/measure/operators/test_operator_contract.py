@@ -52,7 +52,7 @@ def test_lookup() -> None:
     assert found.get_entry(TARGET, None, StridePattern.CONTIGUOUS, F32) == COPIED
 
 
-def test_what_was_not_measured_is_unknown() -> None:
+def test_unmeasured_entry_is_unknown() -> None:
     found = contract(row(StridePattern.HEADS, COPIED))
     assert found.get_entry(TARGET, 1, StridePattern.HEADS, F32) is None
     assert found.get_entry(TARGET, 0, StridePattern.PERMUTED, F32) is None
@@ -108,7 +108,9 @@ def test_shipped_contracts_answer_for_their_own_version(version: str, tmp_path: 
 
 
 @pytest.mark.parametrize(("version", "nearest"), [("2.11.0", "cpu-2.13"), ("2.16.1", "cpu-2.15"), ("3.0", "cpu-2.13")])
-def test_another_version_gets_the_nearest_and_is_told(version: str, nearest: str, tmp_path: Path) -> None:
+def test_another_version_gets_the_nearest_contract_marked_as_inexact(
+    version: str, nearest: str, tmp_path: Path
+) -> None:
     found = load_contract("cpu", version, own=tmp_path)
     assert found is not None
     assert (found.name, found.exact) == (nearest, False)
@@ -118,7 +120,7 @@ def test_a_device_without_contract(tmp_path: Path) -> None:
     assert load_contract("cuda", "2.15.0", own=tmp_path) is None
 
 
-def test_what_was_measured_here_goes_before_what_ships(tmp_path: Path) -> None:
+def test_local_contract_takes_precedence_over_the_shipped_one(tmp_path: Path) -> None:
     (tmp_path / "cpu-2.15.yaml").write_text(dump_contract(contract(row(StridePattern.HEADS, COPIED))))
     (tmp_path / "cuda-2.15.yaml").write_text(
         dump_contract(OperatorContract("cuda-2.15", "cuda", "2.15.0", {}, (row(StridePattern.HEADS, KEPT),)))
@@ -175,7 +177,7 @@ def test_a_malformed_contract_is_refused_by_name(tmp_path: Path, change: dict[st
 
 
 @pytest.mark.parametrize("content", ["", "[1, 2", "- a list", "\x00", "!!python/object/apply:os.getcwd []"])
-def test_a_file_that_is_no_contract_is_refused(tmp_path: Path, content: str) -> None:
+def test_non_contract_file_is_refused(tmp_path: Path, content: str) -> None:
     path = tmp_path / "cpu-2.15.yaml"
     path.write_text(content)
     with pytest.raises(ContractError):

@@ -95,7 +95,7 @@ def test_of_repeated_copies_the_later_ones_name_the_first(verdicts: Any) -> None
     assert [(v.necessity, v.partner) for v in others] == [(Necessity.REPEATED, first.copy.node)] * 2
 
 
-def test_a_copy_that_nobody_reads_is_unused_before_it_is_anything_else(verdicts: Any) -> None:
+def test_unread_copy_is_unused_before_anything_else(verdicts: Any) -> None:
     class Forgets(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -160,7 +160,7 @@ def test_no_loop(verdicts: Any, program: Any) -> None:
     assert {v.necessity for v in found} == {Necessity.NEEDED}
 
 
-def test_behind_too_many_operators_nobody_is_sure(verdicts: Any) -> None:
+def test_copy_behind_too_many_operators_counts_as_needed(verdicts: Any) -> None:
     def long(steps: int) -> Any:
         def run(x: Tensor) -> Tensor:
             y = x.t().contiguous()
@@ -230,7 +230,7 @@ def test_a_copy_whose_memory_is_read_as_such_is_needed(verdicts: Any, program: A
     assert first.necessity is Necessity.NEEDED
 
 
-def test_a_clone_whose_memory_is_read_as_such_is_no_idle_one(verdicts: Any) -> None:
+def test_clone_read_through_as_strided_is_needed(verdicts: Any) -> None:
     # Of the clone element 0 is x[2, 0], of the part that is cloned it is x[0, 0].
     def part(x: Tensor) -> Tensor:
         return torch.as_strided(x[2:].clone(), (3,), (1,), 0).sin()

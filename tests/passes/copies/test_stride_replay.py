@@ -57,7 +57,7 @@ def test_all_results_are_answered_for(analyse: Any) -> None:
     assert replay_operator(op, facts, {"arg0_1": CHANNELS_LAST}) == (CHANNELS_LAST, CHANNELS_LAST)
 
 
-def test_nothing_is_said_where_the_fake_differs_from_the_capture(analyse: Any) -> None:
+def test_replay_is_unknown_if_the_fake_differs_from_the_capture(analyse: Any) -> None:
     facts, op = op_of(analyse, "aten.relu", lambda m, x: x.relu())
     result = op.outputs[0]
     lying = replace(facts, values={**facts.values, result: replace(facts.values[result], strides=CHANNELS_LAST)})

@@ -73,7 +73,7 @@ class NormedSequence(nn.Module):
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, nn.Module) else "",
 )
-def test_what_is_predicted_is_what_a_step_does(model: nn.Module, shape: tuple[int, ...]) -> None:
+def test_predicted_copies_match_a_training_step(model: nn.Module, shape: tuple[int, ...]) -> None:
     x = torch.randn(shape)
     observation = observe_eager(lambda: run_step(model, (x,), {}, train=True), model)
     observed = Counter((c.operator, c.kind, c.role, c.site.line, c.phase, c.bytes) for c in observation)

@@ -32,7 +32,7 @@ def outputs(analyse: Any, views: Any, x: Tensor = X) -> tuple[Any, tuple[str, ..
     return facts, facts.outputs
 
 
-def test_a_chain_ends_at_what_is_no_view(analyse: Any) -> None:
+def test_chain_ends_at_the_first_non_view(analyse: Any) -> None:
     facts, (value,) = outputs(analyse, lambda x: (x + 1).flatten(1, 2).transpose(1, 2)[:, 1:])
     chain = trace_views(facts, value)
     assert chain.base == "add"
@@ -66,7 +66,7 @@ def test_the_origin_of_strides_is_the_view_that_broke_them(analyse: Any) -> None
     assert describe_origin(facts, origin).startswith("made so by `transpose(1, 2)` in test_view_chain.py:")
 
 
-def test_the_origin_may_lie_outside_the_graph(analyse: Any) -> None:
+def test_origin_may_be_outside_the_graph(analyse: Any) -> None:
     facts, (value,) = outputs(analyse, lambda x: x.relu(), torch.randn(2, 3, 4).transpose(1, 2))
     origin = find_stride_origin(facts, value)
     assert origin is not None

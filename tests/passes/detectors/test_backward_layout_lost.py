@@ -61,7 +61,7 @@ def test_one_reader_alone_is_sure_to_save_nothing(analyse: Any) -> None:
     assert (found.saving.predicted_pct_min, found.severity) == (0.0, Severity.INFO)
 
 
-def test_of_two_readers_one_conversion_is_saved(analyse: Any) -> None:
+def test_two_readers_save_one_conversion(analyse: Any) -> None:
     (found,) = found_in(analyse, Two(), step_bytes=100_000)
     assert (found.count_per_step, found.bytes_per_step) == (2, 4 * GRADIENT)
     assert found.saving.predicted_pct_min == pytest.approx(100 * 2 * GRADIENT / 100_000)
@@ -152,7 +152,7 @@ def test_where_the_origin_is_larger_the_hook_belongs_on_the_convolution(analyse:
     [(flattened(), True), (flattened(nn.SiLU()), True), (flattened(nn.ReLU()), False), (Two(), True)],
     ids=["flatten", "silu", "relu", "two"],
 )
-def test_what_is_said_of_gradients_is_so_in_a_real_backward(analyse: Any, model: nn.Module, lost: bool) -> None:
+def test_predicted_gradient_layout_matches_a_real_backward(analyse: Any, model: nn.Module, lost: bool) -> None:
     model = model.to(memory_format=CHANNELS_LAST)  # type: ignore[call-overload]
     assert bool(list(detect(analyse(model, image(), train=True)))) is lost
     arrived = []
@@ -164,7 +164,7 @@ def test_what_is_said_of_gradients_is_so_in_a_real_backward(analyse: Any, model:
     assert all(g.is_contiguous(memory_format=CHANNELS_LAST) is not lost for g in arrived)
 
 
-def test_the_fix_does_what_it_says(analyse: Any) -> None:
+def test_fix_works_as_described(analyse: Any) -> None:
     class Hooked(Two):
         def forward(self, x: Tensor) -> Tensor:
             y = self.left(x) + self.right(x)

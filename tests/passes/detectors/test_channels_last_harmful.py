@@ -118,7 +118,7 @@ def test_the_two_rules_never_name_the_same_operator(analyse: Any) -> None:
         assert not harmful & opportunity
 
 
-def test_what_was_not_measured_is_refused_and_not_silent(analyse: Any) -> None:
+def test_unmeasured_convolutions_are_a_refusal_and_not_silent(analyse: Any) -> None:
     facts = analyse(Stages(), X).facts
     (refusal,) = detect(Analysis(facts, (), 1_000_000, inner="inductor", device=CPU))
     assert isinstance(refusal, Refusal)

@@ -150,7 +150,7 @@ class FixedBlocks(Blocks):
         return self.late(y.contiguous()).mean((2, 3))
 
 
-def test_the_fix_of_a_part_does_what_it_says(analyse: Any) -> None:
+def test_partial_fix_works_as_described(analyse: Any) -> None:
     def seconds(path: str) -> tuple[float, float]:
         return (4e-3, 1e-3) if "early" in path else (1e-3, 4e-3)
 
@@ -205,7 +205,7 @@ def test_three_dimensional_images_get_their_own_format(analyse: Any) -> None:
     assert "torch.channels_last_3d" in found.fix
 
 
-def test_copies_inside_are_told_as_an_overlap_and_not_claimed(analyse: Any) -> None:
+def test_inner_copies_are_reported_as_an_overlap_and_not_claimed(analyse: Any) -> None:
     analysis = analysis_of(analyse, nn.Conv2d(4, 4, 3), X, lambda _: (4e-3, 1e-3))
     (op,) = (op for op in analysis.facts.ops if op.operator == "aten.convolution")
 
@@ -233,7 +233,7 @@ def test_under_inductor_on_the_cpu_everything_2d_runs_channels_last_already(anal
     assert list(detect(fast)) == []
 
 
-def test_what_was_not_measured_is_refused_and_not_silent(analyse: Any) -> None:
+def test_unmeasured_convolutions_are_a_refusal_and_not_silent(analyse: Any) -> None:
     facts = analyse(Blocks(), X).facts
     (refusal,) = detect(Analysis(facts, (), 1_000_000, device=CPU))
     assert isinstance(refusal, Refusal)
@@ -248,7 +248,7 @@ def test_an_unknown_bandwidth_is_refused(analyse: Any) -> None:
     assert "bandwidth" in refusal.reason
 
 
-def test_a_network_without_convolutions_says_nothing(analyse: Any) -> None:
+def test_network_without_convolutions_has_no_findings(analyse: Any) -> None:
     analysis = analyse(nn.Linear(16, 16), X, device=CPU)
     assert list(detect(analysis)) == []
 

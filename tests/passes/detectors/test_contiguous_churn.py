@@ -248,7 +248,7 @@ def test_the_rounds_of_a_loop_are_those_of_one_value(churn: Any) -> None:
     assert "these are 2 copies of parts of one value" in finding.fix
 
 
-def test_copies_of_one_line_that_are_needed_are_no_loop(churn: Any) -> None:
+def test_needed_copies_on_one_line_are_not_a_loop(churn: Any) -> None:
     class OneWritten(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
             y, z = [x.clone() for _ in range(2)]
@@ -260,7 +260,7 @@ def test_copies_of_one_line_that_are_needed_are_no_loop(churn: Any) -> None:
         assert "copies of parts of one value" not in finding.fix
 
 
-def test_layers_are_no_loop(churn: Any) -> None:
+def test_repeated_layers_are_not_a_loop(churn: Any) -> None:
     class Layer(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
             return x.transpose(1, 2).contiguous()
@@ -312,7 +312,7 @@ def test_what_is_computed_from_parameters_alone_is_constant_in_inference_only(ch
     assert forward.title == "Reshape that copies"
 
 
-def test_a_line_with_copies_of_two_kinds_says_which_could_go(churn: Any) -> None:
+def test_line_with_two_kinds_of_copies_names_the_removable_one(churn: Any) -> None:
     def blocks(t: Tensor) -> Tensor:
         return t.transpose(0, 1).reshape(-1)
 
@@ -345,7 +345,7 @@ def test_a_copy_that_nothing_reads(churn: Any) -> None:
     assert finding.saving.predicted_pct_min == finding.saving.predicted_pct_max > 0
 
 
-def test_the_backward_stands_at_the_forwards_line(churn: Any) -> None:
+def test_backward_copy_is_reported_at_the_forward_line(churn: Any) -> None:
     class Attend(nn.Module):
         def __init__(self) -> None:
             super().__init__()

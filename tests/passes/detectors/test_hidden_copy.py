@@ -66,7 +66,7 @@ def test_a_copying_operator_is_found_with_the_view_that_made_the_strides(
     assert any("made so by `transpose(1, 2)` in test_hidden_copy.py:" in text for text in texts(finding))
 
 
-def test_the_producer_is_told_the_order_that_makes_the_copy_needless(analyse: Any, layer_norm_copies: Copies) -> None:
+def test_fix_names_the_producer_order_that_avoids_the_copy(analyse: Any, layer_norm_copies: Copies) -> None:
     (finding,) = DETECTOR.detect(analyse(Patches(), IMAGE, copies=layer_norm_copies))
     assert "run the convolution at test_hidden_copy.py:" in finding.fix
     assert "channels-last" in finding.fix
@@ -90,7 +90,7 @@ def test_one_contiguous_serves_many_operators(analyse: Any, layer_norm_copies: C
     assert finding.saving.predicted_pct_max == pytest.approx(10.0)
 
 
-def test_the_backward_stands_at_the_forwards_line(analyse: Any, copy_at: Any) -> None:
+def test_backward_copy_is_reported_at_the_forward_line(analyse: Any, copy_at: Any) -> None:
     class Norm(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -226,7 +226,7 @@ def test_an_input_that_arrives_strided(analyse: Any, layer_norm_copies: Copies) 
 
 
 @pytest.mark.parametrize("kind", [CopyKind.EXPLICIT, CopyKind.RESHAPE])
-def test_what_the_program_asks_for_is_not_hidden(analyse: Any, copy_at: Any, kind: CopyKind) -> None:
+def test_explicitly_requested_copy_is_not_hidden(analyse: Any, copy_at: Any, kind: CopyKind) -> None:
     class Asked(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
             return x.transpose(1, 2).contiguous()
@@ -279,7 +279,7 @@ def test_a_view_of_an_input_is_not_helped_by_contiguous(analyse: Any, layer_norm
     assert "made so by `transpose(1, 2)`" in finding.fix
 
 
-def test_a_view_of_a_result_is_told_to_come_later(analyse: Any, layer_norm_copies: Copies) -> None:
+def test_fix_for_a_view_of_a_result_is_to_apply_it_later(analyse: Any, layer_norm_copies: Copies) -> None:
     class Norm(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
             return F.layer_norm(x.exp().transpose(1, 2), (8,))
@@ -302,7 +302,7 @@ def fix_of(analyse: Any, copy_at: Any, model: nn.Module, x: Tensor, predict: Any
     return finding.fix
 
 
-def test_a_1d_convolution_is_told_to_be_a_2d_one(analyse: Any, copy_at: Any) -> None:
+def test_fix_for_a_1d_convolution_is_a_2d_one(analyse: Any, copy_at: Any) -> None:
     fix = fix_of(analyse, copy_at, nn.Conv1d(8, 8, 3), torch.randn(2, 8, 32), converts("arg2_1"))
     assert "F.conv2d(x.unsqueeze(2), weight.unsqueeze(2)" in fix
     assert "model.to(memory_format" not in fix
@@ -329,7 +329,7 @@ def test_a_contiguous_in_front_of_a_channels_last_convolution_is_named(analyse: 
     assert fix_of(analyse, copy_at, Plain(), x, converts("clone")).startswith("drop the copy at test_hidden_copy.py:")
 
 
-def test_sequences_are_not_told_to_be_images(analyse: Any, copy_at: Any) -> None:
+def test_fix_for_sequences_does_not_suggest_channels_last(analyse: Any, copy_at: Any) -> None:
     class Median(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
             return x.exp().median(1).values

@@ -220,7 +220,9 @@ class SoftCapped(nn.Module):
 
 
 @pytest.mark.parametrize(("model", "reason"), [(ReturnsWeights(), "the program's output"), (SoftCapped(), "tanh")])
-def test_what_a_fused_kernel_cannot_do_is_refused_with_the_nodes(analyse: Any, model: nn.Module, reason: str) -> None:
+def test_pattern_unsupported_by_the_fused_kernel_is_refused_with_its_nodes(
+    analyse: Any, model: nn.Module, reason: str
+) -> None:
     (refusal,) = DETECTOR.detect(analyse(model, *qkv()))
     assert isinstance(refusal, Refusal)
     assert reason in refusal.reason

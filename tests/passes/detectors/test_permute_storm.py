@@ -276,7 +276,7 @@ def one_of_three_is_read(x: Tensor) -> Any:
     ],
     ids=lambda program: program.__name__,
 )
-def test_what_keeps_reorderings_from_cancelling(storms: Any, program: Any) -> None:
+def test_operators_that_prevent_reorderings_from_cancelling(storms: Any, program: Any) -> None:
     assert storms(Program(program), X) == []
 
 
@@ -296,7 +296,7 @@ def handed_out_in_the_same_strides(x: Tensor) -> Any:
 
 
 @pytest.mark.parametrize("program", [written_before, read_before_and_after, handed_out_in_the_same_strides])
-def test_what_does_not_keep_reorderings_from_cancelling(storms: Any, program: Any) -> None:
+def test_operators_that_let_reorderings_cancel(storms: Any, program: Any) -> None:
     (finding,) = storms(Program(program), X)
     assert finding.title == "Reorderings that cancel"
     assert "together they change nothing" in finding.fix

@@ -92,7 +92,7 @@ def test_a_parameter_is_to_be_converted_before_compiling(recompile: Any) -> None
     assert "weight" in found.fix
 
 
-def test_only_the_frame_that_was_compiled_again_tells_of_it(recompile: Any) -> None:
+def test_only_the_recompiled_frame_reports_the_instability(recompile: Any) -> None:
     def broken(x: Tensor) -> Tensor:
         y = x + 1
         torch._dynamo.graph_break()
@@ -123,7 +123,7 @@ def test_at_the_limit_of_versions_it_is_severe(recompile: Any) -> None:
     assert (at.count_per_step, len(at.evidence)) == (7, 2)
 
 
-def test_skipped_cuda_graphs_are_told_beside_it_and_never_alone(recompile: Any) -> None:
+def test_skipped_cuda_graphs_are_reported_only_as_extra_evidence(recompile: Any) -> None:
     (analysis,) = recompile(double, (IMAGE,))
     (found,) = detect(with_reasons(analysis, "0/0: x.stride()[1] == 256", skips=3))
     assert isinstance(found, Finding)

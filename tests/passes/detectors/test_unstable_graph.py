@@ -165,7 +165,7 @@ class Branching(nn.Module):
         return y - 3
 
 
-def test_the_title_tells_the_break_in_the_programs_words(recompile: Any) -> None:
+def test_title_describes_the_break_in_terms_of_the_program(recompile: Any) -> None:
     first = recompile(Branching(), (X,))[0]
     (found,) = detect(replace(first, facts=replace(first.facts, calls=3)))
     assert isinstance(found, Finding)

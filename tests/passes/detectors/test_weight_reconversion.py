@@ -120,7 +120,7 @@ def test_activations_are_those_of_all_calls_as_the_copies_are(analyse: Any, copy
     assert thrice.evidence[-1].text.endswith(f"calls are {format_bytes(6 * X.nbytes)}")
 
 
-def test_a_computed_weight_is_no_weight(analyse: Any, copy_at: Any) -> None:
+def test_computed_weight_is_not_reported(analyse: Any, copy_at: Any) -> None:
     class Computed(nn.Module):
         def forward(self, x: Tensor, weight: Tensor) -> Tensor:
             return nn.functional.conv2d(x, weight)

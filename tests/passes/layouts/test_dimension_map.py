@@ -65,7 +65,7 @@ def test_a_permuted_stream_is_channels_last_when_permuted_back() -> None:
         ((16, 5, 6), (1, 0, 2, 3), None),
     ],
 )
-def test_a_view_maps_an_order_if_what_merges_lies_side_by_side(
+def test_view_maps_an_order_if_merged_dimensions_are_adjacent(
     size: tuple[int, ...], order: tuple[int, ...], result: tuple[int, ...] | None
 ) -> None:
     assert mapped(call("view.default", size), (2, 8, 5, 6), order, size) == result
@@ -90,7 +90,7 @@ def test_a_kernel_that_needs_a_memory_format() -> None:
 
 
 @pytest.mark.parametrize("order", [(0, 1), (0, 1, 1), (1, 2, 3)])
-def test_an_order_that_is_none_is_refused(order: tuple[int, ...]) -> None:
+def test_invalid_order_is_refused(order: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="is not an order"):
         map_order(DimensionMap.SAME, call("relu.default"), (2, 3, 4), order, (2, 3, 4))
 

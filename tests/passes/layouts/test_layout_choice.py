@@ -112,7 +112,7 @@ def test_the_gain_of_a_change_is_what_the_whole_costs_less(problem: LayoutProble
 
 
 @given(problems())
-def test_steady_layouts_are_no_dearer_than_one_layout_for_all_or_the_program(problem: LayoutProblem) -> None:
+def test_steady_layouts_cost_no_more_than_a_uniform_layout_or_the_program(problem: LayoutProblem) -> None:
     steady = problem.sum_seconds(find_steady_layouts(problem))
     assert steady <= problem.sum_seconds(problem.current) + 1e-5
     if not problem.pinned:

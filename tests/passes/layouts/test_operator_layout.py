@@ -55,7 +55,7 @@ def test_an_in_place_operator_has_the_row_of_its_out_of_place_form() -> None:
     assert row.operator == "aten.hardswish"
 
 
-def test_an_operator_that_is_told_its_memory_format_is_a_barrier() -> None:
+def test_operator_with_an_explicit_memory_format_is_a_barrier() -> None:
     asked = call("aten.clone", "x", pointwise=True, kwargs={"memory_format": torch.contiguous_format})
     kept = call("aten.clone", "x", pointwise=True, kwargs={"memory_format": torch.preserve_format})
     assert find_layout_operator(asked).role is LayoutRole.BARRIER
@@ -116,7 +116,7 @@ def test_statistics_do_not_count_and_all_parts_of_a_split_do() -> None:
     assert list_layout_results(split, find_layout_operator(split)) == ("a", "b")
 
 
-def test_views_and_in_place_results_lie_where_their_operand_lies() -> None:
+def test_views_and_in_place_results_follow_their_operand() -> None:
     assert follows_operand(call("aten.alias", "x", view=True))
     assert follows_operand(call("aten.relu_", "x", mutates=("x",), pointwise=True))
     assert not follows_operand(call("aten.relu", "x", pointwise=True))

@@ -172,7 +172,7 @@ class Gate(nn.Module):
         return y * torch.sigmoid(self.excite(self.squeeze(y.mean((2, 3), keepdim=True)).relu()))
 
 
-def test_values_without_an_order_join_nothing_and_are_no_anchors(analyse: Any) -> None:
+def test_values_without_an_order_are_neither_members_nor_anchors(analyse: Any) -> None:
     facts = facts_of(analyse, Gate(), torch.randn(IMAGE))
     (group,) = find_layout_groups(facts)
     assert anchors(group) == ["convolution"]
@@ -222,7 +222,7 @@ def test_forward_and_backward_are_two_regions_of_one_group(analyse: Any) -> None
     assert {member.op.phase for member in group.operators} == {Phase.FORWARD, Phase.BACKWARD}
 
 
-def test_values_saved_for_the_backward_cross_the_edge_but_nobody_outside_wants_them(analyse: Any) -> None:
+def test_values_saved_for_the_backward_cross_the_edge_without_a_layout_demand(analyse: Any) -> None:
     model = nn.Sequential(nn.Conv2d(4, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 3), nn.AdaptiveAvgPool2d(1))
     facts = facts_of(analyse, model, torch.randn(IMAGE), train=True)
     forward, backward = regions(facts)
@@ -274,7 +274,7 @@ def test_inductor_leaves_3d_convolutions_alone(analyse: Any) -> None:
     assert anchor_layouts(facts, "inductor") == {PLAIN}
 
 
-def test_every_anchor_lies_in_exactly_one_group(analyse: Any) -> None:
+def test_every_anchor_is_in_exactly_one_group(analyse: Any) -> None:
     facts = facts_of(analyse, Decoder(), torch.randn(IMAGE), train=True)
     nodes = [member.op.node for group in find_layout_groups(facts) for member in group.operators if member.anchor]
     assert sorted(nodes) == sorted(set(nodes)) == sorted(list_anchor_signatures(facts))

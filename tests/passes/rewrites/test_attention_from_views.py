@@ -496,7 +496,7 @@ def test_what_is_returned_may_be_written_into_before_the_backward(shape: tuple[i
     torch.testing.assert_close(gradient(compiled), gradient(attend), rtol=1e-4, atol=1e-4)
 
 
-def test_there_is_no_forward_derivative_of_a_fused_kernel() -> None:
+def test_forward_mode_autodiff_is_refused() -> None:
     """Nor may the attempt leave torch in the middle of taking one."""
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:

@@ -89,7 +89,7 @@ def test_a_saved_slice_with_gaps_is_read_as_it_was(rewrite: Any, reading: str, l
     assert ("backward_layout" in applied) is laid_out
 
 
-def test_after_a_failure_of_ours_the_program_still_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_program_still_runs_after_an_internal_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its forward has saved in channels-last, and its backward views what was saved."""
 
     class Viewing(nn.Module):

@@ -257,12 +257,12 @@ class Turned(nn.Module):
         return self.convolution(x).permute(0, 1, 3, 2).contiguous(memory_format=torch.channels_last).relu()
 
 
-def test_a_copy_that_moves_elements_is_no_pin(freeze: Freeze) -> None:
+def test_copy_that_moves_elements_is_not_a_pin(freeze: Freeze) -> None:
     frozen = freeze(Turned())
     frozen.run(torch.randn(2, 8, 5, 5))
 
 
-def test_weights_that_are_no_constants_are_not_packed(freeze: Freeze) -> None:
+def test_non_constant_weights_are_not_packed(freeze: Freeze) -> None:
     frozen = freeze(Both())
     frozen.run(IMAGE, torch.randn(8, 16, 1, 1))
     assert frozen.targets().count(PACKED_CONVOLUTION) == 1

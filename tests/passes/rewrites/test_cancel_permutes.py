@@ -13,7 +13,7 @@ def test_a_way_there_and_back_goes(rewrite) -> None:
     assert CLONE not in graph.targets()
 
 
-def test_an_order_that_somebody_asks_for_is_made(rewrite) -> None:
+def test_explicitly_requested_order_is_kept(rewrite) -> None:
     def program(x: Tensor) -> Tensor:
         y = x.permute(0, 2, 1).contiguous()
         return torch.softmax(y.sin(), -1)
@@ -22,7 +22,7 @@ def test_an_order_that_somebody_asks_for_is_made(rewrite) -> None:
     assert graph.targets().count(CLONE) == 1
 
 
-def test_what_is_returned_keeps_its_order(rewrite) -> None:
+def test_returned_tensor_keeps_its_order(rewrite) -> None:
     (graph,) = rewrite(lambda x: x.permute(0, 2, 1).contiguous(), torch.randn(2, 16, 24)).graphs
     assert graph.targets().count(CLONE) == 1
 

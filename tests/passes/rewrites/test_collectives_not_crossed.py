@@ -120,7 +120,7 @@ def test_without_anything_between_the_region_is_one(rewrite) -> None:
 
 
 @pytest.mark.parametrize("overload", overloads(), ids=str)
-def test_every_operator_that_communicates_is_told_its_strides(overload: OpOverload) -> None:
+def test_every_collective_requires_traced_strides(overload: OpOverload) -> None:
     facts = op_facts(overload)
     assert requires_traced_strides(facts)
     assert is_collective(facts.operator)

@@ -143,14 +143,14 @@ def test_strides_are_those_of_eager(
 
 @pytest.mark.parametrize("batch", [1, 2])
 @pytest.mark.parametrize("kernel_size", [1, 3])
-def test_what_reads_by_strides_that_nobody_knows_reads_what_it_read(rewrite, kernel_size: int, batch: int) -> None:
+def test_operator_reading_unknown_strides_reads_the_same_values(rewrite, kernel_size: int, batch: int) -> None:
     image = torch.randn(batch, 5, 1, 3).permute(0, 3, 2, 1).requires_grad_()
     assert rewrite(Normed(kernel_size), image, train=True).graphs
 
 
 @pytest.mark.parametrize("train", [False, True])
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))), ids=str)
-def test_a_batch_that_stands_elsewhere(rewrite, order: tuple[int, int, int], train: bool) -> None:
+def test_batch_dimension_in_another_position(rewrite, order: tuple[int, int, int], train: bool) -> None:
     if train and order == (1, 2, 0) and torch.__version__ < "2.15":
         pytest.skip("torch's own graph computes wrong gradients there, under aot_eager, too (2.13)")
     torch.manual_seed(0)
@@ -159,7 +159,7 @@ def test_a_batch_that_stands_elsewhere(rewrite, order: tuple[int, int, int], tra
     assert rewrite(Turned(), image.requires_grad_(train), train=train).graphs
 
 
-def test_why_it_is_not_laid_out_anew_is_said(rewrite) -> None:
+def test_reason_for_keeping_the_layout_is_reported(rewrite) -> None:
     (graph,) = rewrite(Viewed().eval(), torch.randn(1, 3, 6, 6).to(memory_format=LAST), dynamic=True).graphs
     assert any("strides were uncertain from the first" in refusal.reason for refusal in graph.done.refused)
 

@@ -44,7 +44,7 @@ def written_after_the_copy(x: Tensor) -> Tensor:
         (written_after_the_copy, 1),
     ],
 )
-def test_a_copy_that_somebody_could_miss_stays(rewrite, program: Callable[[Tensor], object], copies: int) -> None:
+def test_observable_copy_stays(rewrite, program: Callable[[Tensor], object], copies: int) -> None:
     found = rewrite(program, torch.randn(3, 4))
     (graph,) = found.graphs
     assert graph.targets().count(CLONE) >= copies - 1
@@ -52,7 +52,7 @@ def test_a_copy_that_somebody_could_miss_stays(rewrite, program: Callable[[Tenso
     assert len(storages) == len(found.outputs)
 
 
-def test_why_a_copy_stays_is_said(rewrite) -> None:
+def test_reason_for_keeping_a_copy_is_reported(rewrite) -> None:
     (graph,) = rewrite(lambda x: (y := x + 1, y.clone()), torch.randn(2, 3)).graphs
     (refusal,) = graph.done.refused
     assert "shares no memory" in refusal.reason

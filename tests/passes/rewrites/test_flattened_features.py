@@ -68,7 +68,7 @@ class Given(nn.Module):
         return self.convolution(x).flatten(1) @ weight
 
 
-def test_weights_that_are_no_constants_keep_their_order(freeze: Freeze) -> None:
+def test_non_constant_weights_keep_their_order(freeze: Freeze) -> None:
     frozen = freeze(Given())
     frozen.run(torch.randn(2, 3, 6, 6), torch.randn(96, 5))
     (reason,) = frozen.reasons("flattened_features")

@@ -61,7 +61,7 @@ def test_a_convolution_that_others_read_keeps_its_weight(freeze: Freeze) -> None
     assert NORM in frozen.targets()
 
 
-def test_statistics_of_the_batch_are_no_constants(freeze: Freeze) -> None:
+def test_batch_statistics_are_not_constants(freeze: Freeze) -> None:
     frozen = freeze(nn.Sequential(nn.Conv2d(8, 6, 3), nn.BatchNorm2d(6, track_running_stats=False)))
     frozen.run(IMAGE)
     assert "folded_norms" not in dict(frozen.applied())

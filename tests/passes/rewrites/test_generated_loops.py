@@ -114,7 +114,7 @@ def test_two_conversions_cost_more_than_a_pooling_gains() -> None:
     assert chosen(priced(subject, (1.0, 9.0), {POOL: (10.0, 8.5)}))[POOL] == "read as 0,1,2,3"
 
 
-def test_a_pooling_that_was_not_timed_is_told_nothing_and_said_to_be_so() -> None:
+def test_untimed_pooling_is_reported_and_follows_its_neighbours() -> None:
     subject, module = traced(between_convolutions, IMAGE, WEIGHT, WEIGHT)
     refusal, candidate = propose_orders(priced(subject, (9.0, 1.0), {}), "test")
     assert isinstance(refusal, Refusal)

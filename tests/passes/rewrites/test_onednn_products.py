@@ -151,7 +151,7 @@ def test_products_of_pixels_in_every_order(rewrite, memory_format, weight_format
     assert {PRODUCT, FORWARD} & set(found.graph(Phase.FORWARD).targets())
 
 
-def test_the_gradient_of_the_input_is_not_computed_where_nobody_asks_for_it(rewrite) -> None:
+def test_input_gradient_is_not_computed_if_not_required(rewrite) -> None:
     backward = rewrite(HEAVY, torch.randn(SMALL), train=True).graph(Phase.BACKWARD).targets()
     assert (TO_INPUT in backward, TO_WEIGHT in backward) == (False, True)
 
@@ -223,7 +223,7 @@ def test_measured_times_decide(rewrite, monkeypatch, faster: bool) -> None:
         assert candidate.predicted_seconds == pytest.approx(0.2)
 
 
-def test_what_cannot_be_timed_stays_and_is_told(rewrite, monkeypatch) -> None:
+def test_untimed_product_stays_and_is_reported(rewrite, monkeypatch) -> None:
     monkeypatch.setattr(rewrite_pipeline, "time_calls", lambda _groups, _device_type: {})
     (graph,) = rewrite(nn.Linear(7, 5), torch.randn(3, 7), plan="solved").graphs
     assert PRODUCT not in graph.targets()

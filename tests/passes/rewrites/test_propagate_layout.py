@@ -32,7 +32,7 @@ def test_a_region_changes_its_layout_and_is_converted_at_its_edges_only(rewrite)
     assert graph.targets().count(CLONE) == 2
 
 
-def test_what_was_channels_last_becomes_plain(rewrite) -> None:
+def test_channels_last_program_becomes_plain(rewrite) -> None:
     model = Residual().eval().to(memory_format=torch.channels_last)
     found = rewrite(model, torch.randn(2, 8, 6, 6).to(memory_format=torch.channels_last))
     assert found.graphs[0].strides(CONVOLUTION) == [(288, 36, 6, 1)] * 2
@@ -108,7 +108,7 @@ def test_copies_in_front_of_attention_go(rewrite) -> None:
     assert CLONE not in found.graphs[0].targets()
 
 
-def test_operators_that_are_told_strides_keep_them(rewrite) -> None:
+def test_operators_with_explicit_strides_keep_them(rewrite) -> None:
     convolution = nn.Conv2d(8, 8, 3, padding=1)
 
     def program(x: Tensor) -> Tensor:
@@ -187,7 +187,7 @@ class Between(nn.Module):
     ],
 )
 @pytest.mark.parametrize("train", [False, True])
-def test_gaps_are_no_reason_to_leave_a_convolution_as_it_is(rewrite, program, train: bool) -> None:
+def test_gaps_do_not_prevent_rewriting_a_convolution(rewrite, program, train: bool) -> None:
     found = rewrite(Between(program), torch.randn(2, 8, 6, 6), train=train)
     forward = found.graph(Phase.FORWARD)
     assert forward.strides(CONVOLUTION)[0] == (288, 1, 48, 8)
@@ -202,7 +202,7 @@ def test_gaps_are_no_reason_to_leave_a_convolution_as_it_is(rewrite, program, tr
         pytest.param(lambda first, _, x: torch.as_strided(first(x).permute(0, 2, 3, 1), (4,), (9,)), id="permuted"),
     ],
 )
-def test_places_that_an_operator_is_told_are_those_of_the_whole_memory(rewrite, program) -> None:
+def test_explicit_offsets_refer_to_the_whole_storage(rewrite, program) -> None:
     (graph,) = rewrite(Between(program), torch.randn(2, 8, 6, 6)).graphs
     assert graph.strides(CONVOLUTION) == [(288, 1, 48, 8)]
 

@@ -85,13 +85,13 @@ def test_a_conjugate_is_not_written_into(rewrite) -> None:
     """It would stay marked as one, which `view_as_real` refuses."""
 
     def program(x):
-        return torch.view_as_real(x.exp().conj() * 2)
+        return torch.view_as_real(x.exp().conj() * 2) + 1
 
     (graph,) = rewrite(program, torch.randn(4, 5, dtype=torch.complex64)).graphs
     assert not written(graph), graph.targets()
 
 
-def test_what_is_saved_for_the_backward_stays(rewrite) -> None:
+def test_tensors_saved_for_the_backward_are_not_overwritten(rewrite) -> None:
     found = rewrite(lambda x: x.exp().tanh().sin(), torch.randn(4, 5, requires_grad=True), train=True)
     # The first results are saved, the last is returned.
     assert not written(found.graph(Phase.FORWARD))
@@ -119,7 +119,7 @@ def test_what_is_computed_of_constants_alone_is_not_written_into(rewrite, frozen
 
 
 @pytest.mark.parametrize("batch", [2, 0])
-def test_without_elements_there_is_no_memory_to_give(rewrite, batch: int) -> None:
+def test_empty_result_does_not_reuse_memory(rewrite, batch: int) -> None:
     """A kernel's strides for an empty result are others than its fake's, and would be seen."""
 
     def program(x):
@@ -177,7 +177,7 @@ def viewed_and_returned(x):
         (lambda x: x.exp().tanh(), ["aten.tanh_.default"]),
     ],
 )
-def test_what_is_returned_is_no_view_where_it_was_none(rewrite, program, operators: list[str]) -> None:
+def test_returned_tensor_is_a_view_only_if_it_was_one(rewrite, program, operators: list[str]) -> None:
     x = torch.randn(4, 5)
     found = rewrite(program, x)
     assert written(found.graphs[0]) == operators

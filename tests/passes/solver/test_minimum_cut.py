@@ -48,6 +48,6 @@ def test_a_difference_of_one_in_a_large_graph() -> None:
     assert cut_capacity(edges, side) == networkx.minimum_cut_value(graph, SOURCE, SINK)
 
 
-def test_what_is_infinite_is_not_cut() -> None:
+def test_infinite_edge_is_not_cut() -> None:
     edges = [(SOURCE, 2, INFINITE), (2, 3, 2**59), (3, SINK, INFINITE), (2, SINK, 2**59), (3, 2, INFINITE)]
     assert find_source_side(network(edges, 4), SOURCE, SINK).tolist() == [True, False, True, False]

@@ -98,7 +98,7 @@ def test_the_same_problem_has_the_same_answer(problem: Problem) -> None:
 AGNOSTIC = {"plain": 0.0, "last": 0.0, "blocked": 0.0}
 
 
-def test_of_equal_costs_the_program_stays_as_it_is() -> None:
+def test_program_stays_unchanged_at_equal_costs() -> None:
     nodes = tuple(Node(AGNOSTIC, current) for current in ("last", "last", "plain"))
     chain = (Value(Port(0), (Port(1),), seconds=1.0), Value(Port(1), (Port(2),), seconds=1.0))
     assert solve(Problem(nodes, chain)).labels == ("last", "last", "last")
@@ -159,7 +159,7 @@ def test_a_conversion_that_cannot_be_avoided_is_an_error(labels: str) -> None:
 
 
 @pytest.mark.parametrize("seconds", [-1.0, math.nan])
-def test_what_is_no_time_is_refused(seconds: float) -> None:
+def test_invalid_time_is_refused(seconds: float) -> None:
     with pytest.raises(ValueError, match="not a time"):
         Problem((Node({"plain": seconds}, "plain"),))
 

@@ -11,7 +11,7 @@ from frx_graph.reports.advice.advice_file import is_advice, read_advice, render_
 
 
 @pytest.mark.parametrize("name", ["advice", "observed", "empty", "failed"])
-def test_what_was_written_is_read_again(name, request, tmp_path):
+def test_written_advice_is_read_back(name, request, tmp_path):
     advice = request.getfixturevalue(name)
     file = tmp_path / "advice.json"
     file.write_text(render_json(advice))
@@ -47,7 +47,7 @@ def test_a_number_that_was_not_finite_is_not_a_number(observed, tmp_path):
         ({"totals": {}}, "totals.ops_scanned"),
     ],
 )
-def test_what_is_none_says_where(advice, tmp_path, change, said):
+def test_invalid_advice_error_names_the_place(advice, tmp_path, change, said):
     file = tmp_path / "advice.json"
     file.write_text(json.dumps({**json.loads(render_json(advice)), **change}))
     with pytest.raises(EvidenceError, match=f"is not frx_advice_v1: {said}"):
@@ -68,7 +68,7 @@ def test_what_is_none_says_where(advice, tmp_path, change, said):
         (("totals", "ops_scanned"), "many"),
     ],
 )
-def test_what_is_out_of_bounds_is_refused(advice, tmp_path, path, value):
+def test_out_of_bounds_values_are_refused(advice, tmp_path, path, value):
     document = json.loads(render_json(advice))
     part = document
     for key in path[:-1]:

@@ -21,7 +21,7 @@ def test_moving_rewording_and_reordering_keep_the_fingerprint(advice, root):
     assert len(set(before)) == len(before)
 
 
-def test_the_project_may_lie_anywhere(advice, root):
+def test_project_may_be_in_any_folder(advice, root):
     elsewhere = [
         dataclasses.replace(
             finding,
@@ -44,7 +44,7 @@ def test_what_makes_another_finding_changes_it(advice, root):
         assert compute_fingerprints([other], root) != compute_fingerprints([finding], root)
 
 
-def test_twins_are_told_apart_by_line(advice, root):
+def test_twins_are_distinguished_by_line(advice, root):
     finding = advice.findings[0]
     twins = compute_fingerprints([_moved(finding, 5), finding], root)
     assert len(set(twins)) == 2

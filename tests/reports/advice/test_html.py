@@ -133,7 +133,7 @@ def test_every_finding_can_be_opened_and_holds_its_parts(observed, html):
         assert wanted in text
 
 
-def test_nothing_analysed_is_no_clean_bill(failed, empty, html):
+def test_nothing_analysed_is_not_shown_as_clean(failed, empty, html):
     bad, good = html(failed), html(empty)
     assert 'class="outcome is-nothing-analysed"' in bad
     assert "Nothing was analysed" in bad
@@ -149,7 +149,7 @@ def test_unknown_is_written_as_unknown(advice, html):
     assert html(unknown).count("<dd>unknown</dd>") == 2
 
 
-def test_fragment_can_stand_in_any_page(observed, root, cards):
+def test_fragment_can_be_embedded_in_any_page(observed, root, cards):
     many = dataclasses.replace(observed, findings=observed.findings * 5)
     source = render_fragment(many, root=root, cards=cards)
     page = Page(source)
@@ -164,5 +164,5 @@ def test_fragment_can_stand_in_any_page(observed, root, cards):
     assert all(".frx" in selector for selector in selectors)
 
 
-def test_fragment_says_that_nothing_was_analysed(failed, root, cards):
+def test_fragment_reports_that_nothing_was_analysed(failed, root, cards):
     assert "Nothing was analysed" in render_fragment(failed, root=root, cards=cards)

@@ -39,7 +39,7 @@ def test_timed_points_know_their_distance_to_the_roof():
     assert placed.height == placed.achieved
 
 
-def test_untimed_points_stand_at_the_roof():
+def test_untimed_points_are_drawn_at_the_roof():
     (placed,) = _placed(_point(1_000_000, 1_000_000))
     assert (placed.achieved, placed.roof_share) == (None, None)
     assert placed.height == placed.attainable == 10e9

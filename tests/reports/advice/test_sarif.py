@@ -122,7 +122,7 @@ def test_paths_are_relative_to_the_checkout_or_absolute(advice, run):
         ("ResNet", "ResNet.py"),
     ],
 )
-def test_the_target_stands_in_for_an_unknown_call_site(advice, run, target, uri):
+def test_target_replaces_an_unknown_call_site(advice, run, target, uri):
     finding = dataclasses.replace(advice.findings[0], site=UNKNOWN_SITE)
     location = run(dataclasses.replace(advice, findings=(finding,), target=target))["results"][0]["locations"][0]
     assert location == {"physicalLocation": {"artifactLocation": {"uri": uri, "uriBaseId": "%SRCROOT%"}}}

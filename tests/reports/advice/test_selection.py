@@ -52,14 +52,14 @@ def test_unknown_code_names_the_nearest(given, hint):
         parse_selection([], [given], KNOWN)
 
 
-def test_what_is_left_out_is_said(advice):
+def test_left_out_findings_are_reported(advice):
     less = apply_selection(advice, RuleSelection(ignore=("FRX010",)))
     assert less.refusals[-1].subject == "1 finding"
     assert "--ignore" in less.refusals[-1].reason
     assert apply_selection(advice, RuleSelection()) is advice
 
 
-def test_what_is_hidden_is_counted(advice):
+def test_hidden_findings_are_counted(advice):
     less = hide_findings(advice, [0, 2], "why")
     assert [finding.rule for finding in less.findings] == ["FRX002", "FRX010"]
     assert less.refusals == (*advice.refusals, Refusal("2 findings", "why"))

@@ -41,7 +41,7 @@ def test_colour_only_when_asked(advice, root, monkeypatch):
     assert "\x1b[1;31mFRX001" in _text(advice, root, color=True)
 
 
-def test_top_says_what_it_leaves_out(advice, root):
+def test_top_reports_how_many_findings_it_leaves_out(advice, root):
     text = _text(advice, root, top=2)
     assert "FRX007" not in text
     assert "2 more findings: --top 4 shows all." in text
@@ -55,7 +55,7 @@ def test_observed_evidence_comes_first(advice, root):
     assert "3.1 GFLOP" not in text
 
 
-def test_observing_nothing_is_said(advice, root):
+def test_observing_no_copies_is_reported(advice, root):
     nothing = dataclasses.replace(advice, copies=(), observed=())
     assert "No layout copy was predicted or observed." in _text(nothing, root)
     assert "observed." not in _text(dataclasses.replace(advice, copies=()), root)

@@ -11,7 +11,7 @@ from frx_graph.reports.advice import wording
 from frx_graph.reports.advice.wording import Outcome, classify_outcome, describe_copies, format_headline, group_refusals
 
 
-def test_traffic_and_time_each_say_what_they_rest_on(advice):
+def test_traffic_and_time_each_state_their_basis(advice):
     predicted, measured, _, unknown = (wording.describe_impact(finding) for finding in advice.findings)
     assert predicted.lines == ("12.8 MB", "6.1–8.0 %", "predicted")
     assert predicted.sentence == "saves 12.8 MB or 6.1–8.0 % of a step (predicted)"
@@ -94,8 +94,8 @@ def test_same_reason_is_one_entry(root):
         [Refusal("a", "why"), Refusal("b", "other"), Refusal("a", "why"), Refusal("c", "why", site=site)], root
     )
     assert [(g.reason, g.subjects) for g in groups] == [("why", ("a", "c (net.py:3)")), ("other", ("b",))]
-    assert groups[0].listed(1) == "a and 1 more"
-    assert groups[0].listed(2) == "a, c (net.py:3)"
+    assert groups[0].format_subjects(1) == "a and 1 more"
+    assert groups[0].format_subjects(2) == "a, c (net.py:3)"
 
 
 def test_names_are_made_printable(root):

@@ -88,7 +88,7 @@ def rendered(run: BenchRun) -> str:
 
 
 @pytest.mark.parametrize("run", ALL.values(), ids=ALL)
-def test_documents_are_what_the_schema_says(run: BenchRun) -> None:
+def test_document_matches_the_schema(run: BenchRun) -> None:
     published = json.loads(PUBLISHED)
     jsonschema.Draft202012Validator.check_schema(published)
     found = build_bench_document(run)
@@ -136,7 +136,7 @@ def test_unknown_is_null() -> None:
     assert (unbounded["ci"]["high"], unbounded["outputs"]["largest_absolute"]) == (None, 0.0)
 
 
-def test_what_people_read() -> None:
+def test_rendered_text() -> None:
     text = rendered(RUN)
     assert text.startswith("NO DIFFERENCE SHOWN  a.cu -> b.cu\n")
     assert "whole programs: 1.000x (99 % interval 0.900x to 1.100x, 2 quads)" in text
@@ -149,13 +149,13 @@ def test_what_people_read() -> None:
     assert "The output of before changes from run to run" in rendered(NO_KERNELS)
 
 
-def test_a_name_that_is_no_text_can_be_written() -> None:
+def test_non_utf8_name_can_be_written() -> None:
     run = replace(NOT_RUN, before=side("a\udcff.cu"), not_run_because="a\udcff.cu: ended")
     assert json.dumps(to_json(build_bench_document(run)), ensure_ascii=False).encode()
     assert rendered(run).encode()
 
 
-def test_why_it_was_not_run() -> None:
+def test_reason_for_not_running_is_shown() -> None:
     assert rendered(NOT_RUN).startswith("NOT RUN  a.cu -> b.cu\n    there is no NVIDIA GPU here\n")
     text = rendered(NOT_COMPILED)
     assert "it needs a main: frx bench runs whole programs" in text
@@ -171,7 +171,7 @@ def test_bounds_that_bound_nothing() -> None:
     assert "more than 1000x" in text
 
 
-def test_a_ratio_of_medians_that_says_something_else_is_shown() -> None:
+def test_disagreeing_ratio_of_medians_is_shown() -> None:
     assert "ratio of medians" not in rendered(RUN)
     wall = replace(WALL, ratio_median=1.2, ci_low=1.1, ci_high=1.3)
     assert "1.200x (99 % interval 1.100x to 1.300x, 2 quads); ratio of medians 1.000x" in " ".join(

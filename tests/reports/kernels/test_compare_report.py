@@ -57,7 +57,7 @@ def text(found: Comparison, width: int = 80) -> str:
 
 
 @ALL
-def test_documents_are_what_the_schema_says(found: Comparison) -> None:
+def test_document_matches_the_schema(found: Comparison) -> None:
     published = json.loads(PUBLISHED)
     jsonschema.Draft202012Validator.check_schema(published)
     document = build_compare_document(found, AGAIN)
@@ -103,7 +103,7 @@ def test_the_contract() -> None:
     ]
 
 
-def test_what_people_see() -> None:
+def test_rendered_text() -> None:
     said = text(FULL)
     assert said.startswith("WINNER  B  b.cu\n")
     for line in (
@@ -135,7 +135,7 @@ def test_a_regression_and_the_next_command() -> None:
     assert "Time of both: not measured" in said
 
 
-def test_nothing_in_common_says_what_there_is() -> None:
+def test_nothing_in_common_lists_the_available_evidence() -> None:
     said = " ".join(text(NOTHING).split())
     assert said.startswith("WINNER UNKNOWN there is no evidence that both sides have")
     assert "CUDA source of A alone: not compared" in said
@@ -158,7 +158,7 @@ def test_names_are_nobodys_markup() -> None:
     assert "\x1b[31mred" not in colored
 
 
-def test_a_ratio_that_is_no_number() -> None:
+def test_non_finite_ratio_can_be_rendered() -> None:
     a, b = Layers(ncu=ncu(launch(us=1e300))), Layers(ncu=ncu(launch(us=1e-300)))
     found = compare_layers(a, b, "a", "b")
     assert json.loads(json.dumps(to_json(build_compare_document(found, AGAIN)), allow_nan=False))

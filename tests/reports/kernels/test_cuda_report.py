@@ -28,14 +28,14 @@ WHOLE = document("\n".join(path.read_text() for path in sorted(ZOO.glob("*.cu"))
 
 
 @pytest.mark.parametrize("path", sorted(ZOO.glob("*.cu")), ids=lambda path: path.stem)
-def test_documents_are_what_the_schema_says(path: Path) -> None:
+def test_document_matches_the_schema(path: Path) -> None:
     found = document(path.read_text())
     text = json.dumps(to_json(found), allow_nan=False)
     jsonschema.Draft202012Validator(json.loads(PUBLISHED)).validate(json.loads(text))
     assert CudaDocument.model_validate_json(text) == found
 
 
-def test_what_is_not_known_is_null() -> None:
+def test_unknown_values_are_null() -> None:
     result = to_json(document("__global__ void k(T* a, int n) { a[f(n)] = 0; }\nvoid g(int t) { k<<<t, t>>>(0, 1); }"))
     assert result["mode"] == "cuda_source"
     (access,) = result["result"]["kernels"][0]["accesses"]
@@ -55,7 +55,7 @@ def test_a_finding_explains_its_access() -> None:
     assert found["parse_coverage"] == 1.0
 
 
-def test_what_people_see() -> None:
+def test_rendered_text() -> None:
     text = render_cuda(WHOLE.result, top=2, width=80, color=False)
     assert "understood" in text
     assert "Findings: " in text
@@ -71,7 +71,7 @@ def test_a_launch_is_advised_on() -> None:
     assert "take 128 threads: the last warp has 4 of 32 at work" in text
 
 
-def test_nothing_found_says_what_was_read() -> None:
+def test_empty_result_reports_what_was_read() -> None:
     text = render_cuda(document("__global__ void k() {}").result, top=2, width=80, color=False)
     assert "1 kernel, 0 launches; 100.0% of 22 bytes understood" in " ".join(text.split())
     assert "0 high, 0 medium, 0 low" in text

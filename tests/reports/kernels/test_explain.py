@@ -99,7 +99,7 @@ def test_the_published_schema_is_that_of_the_code(explained: ExplainDocument) ->
         assert ExplainDocument.model_validate_json(text) == document
 
 
-def test_what_the_document_says(explained: ExplainDocument, result: NcuResult) -> None:
+def test_document_contents(explained: ExplainDocument, result: NcuResult) -> None:
     found = to_json(explained)
     assert found["layers_available"] == ["ncu"]
     assert found["primary_diagnosis"]["label"] == result.primary_bottleneck == "memory_bandwidth_bound"
@@ -148,7 +148,7 @@ def test_ptx_is_risks_and_nothing_that_was_measured() -> None:
     assert [one["layer"] for one in known["missing_data"]] == ["ncu", "source"]
 
 
-def test_what_people_read(explained: ExplainDocument) -> None:
+def test_rendered_text(explained: ExplainDocument) -> None:
     text = render_summary(explained)
     titles = ("FRX SUMMARY", "PRIMARY DIAGNOSIS", "SECONDARY ISSUES", "TOP KERNELS", "ROOFLINE AND OCCUPANCY", "FIX 1")
     places = [
@@ -166,7 +166,7 @@ def test_what_people_read(explained: ExplainDocument) -> None:
     assert max(map(len, text.splitlines())) <= 80
 
 
-def test_nothing_found_is_said(tmp_path: Path) -> None:
+def test_no_bottleneck_is_reported(tmp_path: Path) -> None:
     text = long_export(
         metric(STREAM, SOL, "Compute (SM) Throughput", "%", "90.00"),
         metric(STREAM, SOL, "Memory Throughput", "%", "20"),
@@ -177,7 +177,7 @@ def test_nothing_found_is_said(tmp_path: Path) -> None:
     assert "SECONDARY" not in render_prompt(document)
 
 
-def test_too_little_to_tell_is_no_diagnosis(tmp_path: Path) -> None:
+def test_too_few_metrics_are_not_a_diagnosis(tmp_path: Path) -> None:
     text = long_export(metric(STREAM, RAW, "gpu__time_duration.sum", "ns", "1,000"))
     document = explain_ncu(result_of(tmp_path, text))
     assert document.primary_diagnosis is None
@@ -203,7 +203,7 @@ def test_a_prompt_without_source_asks_for_it(result: NcuResult) -> None:
     assert "SOURCE: not given. Ask for it" in render_prompt(explain_ncu(result))
 
 
-def test_names_and_source_stand_in_data_blocks_alone(explained: ExplainDocument) -> None:
+def test_names_and_source_appear_only_in_data_blocks(explained: ExplainDocument) -> None:
     prompt = render_prompt(explained)
     assert prompt.count(PLEADING) == 2
     for hostile in (PLEADING, "gemm<b>", "their", "report.csv", "\x1b", "\u202e", "\x0b"):
@@ -253,7 +253,7 @@ def with_findings(tmp_path: Path) -> ExplainDocument:
     return add_source(document, quote_source(kernel), source.analysis.findings, found)
 
 
-def test_what_the_source_shows_stands_beside_what_was_measured(with_findings: ExplainDocument) -> None:
+def test_source_findings_are_shown_beside_measurements(with_findings: ExplainDocument) -> None:
     found = to_json(with_findings)
     jsonschema.Draft202012Validator(json.loads(PUBLISHED)).validate(json.loads(json.dumps(found)))
     assert found["layers_available"] == ["source", "ncu"]
@@ -269,7 +269,7 @@ def test_what_the_source_shows_stands_beside_what_was_measured(with_findings: Ex
     assert [one["layer"] for one in found["missing_data"]] == ["ncu"]
 
 
-def test_findings_are_told_without_the_words_of_the_source(with_findings: ExplainDocument) -> None:
+def test_findings_are_described_without_quoting_the_source(with_findings: ExplainDocument) -> None:
     summary, prompt = render_summary(with_findings), render_prompt(with_findings)
     for text in (summary, prompt):
         flat = " ".join(text.split())
@@ -282,7 +282,7 @@ def test_findings_are_told_without_the_words_of_the_source(with_findings: Explai
     assert max(map(len, summary.splitlines())) <= 80
 
 
-def test_text_that_is_no_cuda_source_is_quoted_and_said_to_be(explained: ExplainDocument) -> None:
+def test_non_cuda_source_is_quoted_and_marked_as_such(explained: ExplainDocument) -> None:
     found = to_json(explained)
     assert (found["layers_available"], found["static_findings"]) == (["ncu"], [])
     assert "only quoted" in found["missing_data"][-1]["reason"]
@@ -299,7 +299,7 @@ def test_source_that_was_not_given_is_named_with_the_command(result: NcuResult) 
 
 
 @pytest.mark.parametrize(("stored", "refuted"), [("x[i] = x[i * 32]", True), ("x[i * 16] = x[i * 32]", False)])
-def test_what_the_counters_refute_is_not_told_as_a_defect(tmp_path: Path, stored: str, refuted: bool) -> None:
+def test_finding_refuted_by_counters_is_not_reported_as_a_defect(tmp_path: Path, stored: str, refuted: bool) -> None:
     """The counter is that of loads: it says nothing of stores."""
     path, kernel = tmp_path / "report.csv", tmp_path / "kernel.cu"
     path.write_text(EXPORT.replace('"12.00"', '"4.00"'))

@@ -54,7 +54,7 @@ def test_the_published_schema_is_that_of_the_code(document: NcuDocument) -> None
     assert NcuDocument.model_validate_json(text) == document
 
 
-def test_what_the_document_says(document: NcuDocument) -> None:
+def test_document_contents(document: NcuDocument) -> None:
     found = to_json(document)
     assert found["mode"] == "ncu"
     result = found["result"]
@@ -73,7 +73,7 @@ def test_what_the_document_says(document: NcuDocument) -> None:
     assert result["unread"] == ["line 22: unknown unit: SM Frequency in 'parsec'"]
 
 
-def test_what_people_see(document: NcuDocument) -> None:
+def test_rendered_text(document: NcuDocument) -> None:
     text = render_kernels(document.result, top=2, width=80, color=False)
     titles = ("VERDICT", "KERNELS", "MEASURED METRICS", "BOTTLENECKS DETECTED", "RECOMMENDATIONS", "NEXT STEPS")
     places = [text.index(title) for title in titles]
@@ -109,7 +109,7 @@ def test_hostile_names_are_harmless(document: NcuDocument) -> None:
     assert "\x1b" not in render_kernels(document.result, top=9, width=80, color=False)
 
 
-def test_nothing_to_say_is_said(tmp_path: Path) -> None:
+def test_unknown_bottleneck_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "report.csv"
     path.write_text(long_export(metric(STREAM, RAW, "gpu__time_duration.sum", "ns", "1,000")))
     document = build_ncu_document(*analyze_ncu(path))
@@ -120,7 +120,7 @@ def test_nothing_to_say_is_said(tmp_path: Path) -> None:
     assert text.count("frx profile --preset full -- ./your_app") == 1
 
 
-def test_shares_of_one_kernel_on_several_devices_are_told_apart(tmp_path: Path) -> None:
+def test_shares_of_one_kernel_are_listed_per_device(tmp_path: Path) -> None:
     rows = []
     for number, us in enumerate(("300.00", "100.00")):
         launch = Launch(number, "stream", device=str(number))
@@ -161,7 +161,7 @@ def test_tensor_cores_and_cache_of_a_gpu_that_is_known(tmp_path: Path) -> None:
     assert result.kernel_attribution.top_opportunities[0].roofline_region == "compute_bound"
 
 
-def test_what_is_shown_as_measured_is_not_missing(tmp_path: Path) -> None:
+def test_measured_values_are_not_listed_as_missing(tmp_path: Path) -> None:
     path = tmp_path / "report.csv"
     counters = ("l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum", "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum")
     idle = metric(STREAM, RAW, "smsp__issue_inst0.avg.pct_of_peak_sustained_active", "%", "80")

@@ -32,7 +32,7 @@ VIRTUAL = document({}, "there is no ptxas")
 
 
 @pytest.mark.parametrize("found", [ASSEMBLED, VIRTUAL], ids=["assembled", "virtual"])
-def test_documents_are_what_the_schema_says(found: PtxDocument) -> None:
+def test_document_matches_the_schema(found: PtxDocument) -> None:
     published = json.loads(PUBLISHED)
     jsonschema.Draft202012Validator.check_schema(published)
     text = json.dumps(to_json(found), allow_nan=False)
@@ -49,7 +49,7 @@ def test_unknown_is_null() -> None:
     assert to_json(ASSEMBLED)["result"]["primary_bottleneck"] == "ptx_register_spills"
 
 
-def test_what_people_see() -> None:
+def test_rendered_text() -> None:
     text = render_ptx(ASSEMBLED.result, top=2, width=80, color=False)
     assert "Primary risk: ptx_register_spills" in text
     assert "32 registers, 3640 bytes of spills (ptxas); registers allow 100.0 %" in text

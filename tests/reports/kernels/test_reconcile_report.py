@@ -111,7 +111,7 @@ def test_a_counter_refutes_what_the_source_looks_like(files: list[Path]) -> None
     ]
 
 
-def test_what_people_see(files: list[Path]) -> None:
+def test_rendered_text(files: list[Path]) -> None:
     text = render_reconciliation(document(*files[:1]).result, top=5, width=80, color=False)
     assert "1. [MEDIUM] Inefficient access of global memory" in text
     assert "confidence: medium -> confirmed if ncu confirms it" in text
@@ -125,7 +125,7 @@ def test_what_people_see(files: list[Path]) -> None:
     assert max(len(line) for line in whole.splitlines() if "ncu --" not in line) <= 80
 
 
-def test_nothing_found_says_so(tmp_path: Path) -> None:
+def test_empty_result_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "k.cu"
     path.write_text("__global__ void k(float* a) { a[threadIdx.x] = 0; }\n")
     result = checked(document(path))
@@ -171,7 +171,7 @@ def test_source_and_what_nvcc_makes_of_it(
 
 @pytest.mark.integration
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="there is no nvcc")
-def test_good_source_and_its_ptx_say_nothing(tmp_path: Path) -> None:
+def test_good_source_and_its_ptx_have_no_diagnosis(tmp_path: Path) -> None:
     for path in sorted(ZOO.glob("*_good.cu")):
         ptx = tmp_path / "k.ptx"
         subprocess.run(["nvcc", "-ptx", "-arch=sm_80", "-o", str(ptx), str(path)], check=True)

@@ -29,7 +29,7 @@ def test_paths(file, short, project):
     assert get_project_path(file, ROOT) == project
 
 
-def test_of_a_long_path_the_end_is_shown() -> None:
+def test_end_of_a_long_path_is_shown() -> None:
     assert cut_path("/a/report.csv", 20) == "/a/report.csv"
     assert cut_path("/" + "x" * 300 + "/report.csv", 15) == "…xxx/report.csv"
     assert cut_path("/\x1b[31m\n" + "x" * 300, 10) == "…" + "x" * 9

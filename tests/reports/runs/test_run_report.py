@@ -58,7 +58,7 @@ def test_a_report_as_it_is(tmp_path: Path) -> None:
     assert max(map(len, found.splitlines())) <= 80
 
 
-def test_unknown_figures_say_unknown(tmp_path: Path) -> None:
+def test_unknown_figures_are_shown_as_unknown(tmp_path: Path) -> None:
     run = WrittenRun()
     run.step(100)
     found = text(run.write(tmp_path / "run"))

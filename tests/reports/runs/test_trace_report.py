@@ -46,7 +46,7 @@ def hostile(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name[:12])
-def test_documents_are_what_the_published_schema_says(path: Path) -> None:
+def test_document_matches_the_published_schema(path: Path) -> None:
     published = json.loads(PUBLISHED)
     jsonschema.Draft202012Validator.check_schema(published)
     found = document(path)
@@ -55,7 +55,7 @@ def test_documents_are_what_the_published_schema_says(path: Path) -> None:
     assert TraceDocument.model_validate_json(text) == found
 
 
-def test_layout_findings_of_the_host_are_told_of() -> None:
+def test_host_layout_findings_are_mentioned() -> None:
     attention = document(TRACES / "attention_block_torch215.json.gz").result
     explained = analyze_trace(TRACES / "attention_block_torch215.json.gz", None).findings
     assert (len(attention.layout), attention.layout_findings) == (0, len(explained))

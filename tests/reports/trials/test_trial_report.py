@@ -50,7 +50,7 @@ def document(found: TrialRun, target: str = "model.py:build", decision: str = "r
 
 
 @pytest.mark.parametrize("found", [run(), run(void=True), run(failed="output 0 is wrong")])
-def test_documents_are_what_the_schema_says(found: TrialRun) -> None:
+def test_document_matches_the_schema(found: TrialRun) -> None:
     published = json.loads(PUBLISHED)
     jsonschema.Draft202012Validator.check_schema(published)
     text = json.dumps(to_json(document(found)), allow_nan=False)
@@ -81,7 +81,7 @@ def test_the_text_has_the_steps_of_both_arms() -> None:
     assert "median step" not in render_trial(document(run(void=True)), width=80, color=False)
 
 
-def test_where_there_is_no_gate_there_is_no_heading() -> None:
+def test_heading_is_omitted_without_gates() -> None:
     found = TrialRun((), Verdict(Outcome.INCONCLUSIVE, "the time budget ended", None, early=True), (), None, ())
     assert "Gates" not in render_trial(document(found), width=80, color=False)
     assert "Gates" in render_trial(document(run()), width=80, color=False)

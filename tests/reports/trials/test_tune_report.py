@@ -82,7 +82,7 @@ def test_documents_are_of_the_schema_and_come_back_as_they_were(made):
     assert written["schema"] == "frx_tune_v1"
 
 
-def test_the_report_says_what_is_recommended_and_why_the_others_are_not():
+def test_report_explains_the_recommendation_and_the_rejections():
     text = render_tune(document(*ALL, left_out=("layout: it does nothing against input_bound",)), width=80, color=False)
     for wanted in (
         "Throughput : 5 steps/sec",
@@ -113,7 +113,7 @@ def test_only_a_final_trial_that_was_promoted_is_a_winner():
     assert document(*ALL[:3]).winner is None
 
 
-def test_an_interrupted_tune_says_so_and_recommends_nothing():
+def test_interrupted_tune_is_marked_and_recommends_nothing():
     text = render_tune(document(*ALL[:3], status="interrupted"), width=80, color=False)
     assert "interrupted" in text
     assert "ENV VARS" not in text
@@ -129,5 +129,5 @@ def test_strangers_names_reach_no_terminal_and_no_markup():
 @pytest.mark.parametrize(
     ("fate", "said"), [(Fate.INCONCLUSIVE, "1 trial could not tell: --measure-steps"), (Fate.EQUIVALENT, "by enough\n")]
 )
-def test_trials_that_could_not_tell_are_no_proof_that_nothing_helps(fate, said):
+def test_inconclusive_trials_do_not_prove_that_nothing_helps(fate, said):
     assert said in render_tune(document(trial("dl:nw=4", Kind.FULL, fate)), width=80, color=False)

@@ -71,7 +71,7 @@ def test_devices_are_sampled_as_nvidia_smi_prints_them(tmp_path: Path) -> None:
     assert (first.memory_used, first.memory_total) == (512 * MIB, 1024 * MIB)
 
 
-def test_what_a_device_does_not_tell_is_missing_and_not_zero(tmp_path: Path) -> None:
+def test_unreported_device_values_are_missing_and_not_zero(tmp_path: Path) -> None:
     path = tmp_path / "gpu_metrics.csv"
     path.write_bytes(sampling.DEVICE_HEADER + make_device_reader(nvml(), {0: "handle 0"}, lambda: BEGIN)())
     (sample,) = read_device_samples(path)
@@ -87,7 +87,7 @@ def test_only_devices_that_the_workload_sees_are_sampled(visible: str | None, nu
     assert list(find_visible_devices(nvml(), environ)) == numbers
 
 
-def test_a_driver_without_devices_is_no_error() -> None:
+def test_driver_without_devices_is_not_an_error() -> None:
     library = nvml()
 
     def lost() -> int:
@@ -167,7 +167,7 @@ def test_one_sample_is_taken_in_the_beginning_and_one_in_the_end(tmp_path: Path)
     assert (tmp_path / "rows").read_bytes() == b"row\nrow\n"
 
 
-def test_what_goes_wrong_is_said_and_no_more(tmp_path: Path) -> None:
+def test_sampling_failure_is_reported_but_does_not_raise(tmp_path: Path) -> None:
     def fail() -> bytes:
         raise RuntimeError("the driver is gone")
 

@@ -132,7 +132,7 @@ def test_tensors_without_strides_or_shape() -> None:
     assert expanded[2] == (1, 0)
 
 
-def test_strides_and_dtypes_tell_layouts_apart() -> None:
+def test_layouts_are_distinguished_by_strides_and_dtypes() -> None:
     wide = torch.zeros(2, 3, 4, 4)
     layouts: dict[Layout, int] = {}
     batches = [wide, wide.to(memory_format=torch.channels_last), wide.half(), wide.clone(), wide[:1]]
@@ -152,7 +152,7 @@ def test_only_so_many_layouts_are_kept(recorded: Recorded) -> None:
     assert f"more than {MOST_LAYOUTS} different layouts" in warning["payload"]["message"]
 
 
-def test_batch_that_raises_when_looked_at_is_said_once_and_the_program_goes_on(
+def test_batch_that_raises_is_reported_once_and_the_program_continues(
     recorded: Recorded, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Broken(dict[str, Any]):

@@ -163,7 +163,7 @@ def test_lightning_trainer(package: str, recorded: Recorded, tmp_path: Path) -> 
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_lightning_step_that_fails_says_so(recorded: Recorded, tmp_path: Path) -> None:
+def test_failed_lightning_step_is_recorded_as_an_error(recorded: Recorded, tmp_path: Path) -> None:
     pl = pytest.importorskip("lightning.pytorch")
     from frx_graph.callbacks.lightning import FrxCallback
 
@@ -194,7 +194,7 @@ def test_lightning_step_that_fails_says_so(recorded: Recorded, tmp_path: Path) -
         ("lightning", ("lightning", "lightning.pytorch", "pytorch_lightning"), "pip install lightning"),
     ],
 )
-def test_library_that_is_not_there_is_said_in_one_line(module: str, missing: tuple[str, ...], advice: str) -> None:
+def test_missing_library_is_reported_in_one_line(module: str, missing: tuple[str, ...], advice: str) -> None:
     program = (
         f"import sys; sys.modules.update(dict.fromkeys({missing!r}))\n"
         f"try:\n    import frx_graph.callbacks.{module}\n"

@@ -154,7 +154,7 @@ def test_bound_of_the_file_is_a_setting(trace: Path, monkeypatch: pytest.MonkeyP
     assert 2000 < trace.stat().st_size < 3500
 
 
-def test_bound_that_is_no_number_is_said_and_the_usual_one_taken(
+def test_non_numeric_bound_is_reported_and_the_default_used(
     trace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("FRX_MAX_TRACE_BYTES", "1 GB")
@@ -162,7 +162,7 @@ def test_bound_that_is_no_number_is_said_and_the_usual_one_taken(
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_what_a_killed_writer_left_is_not_glued_to_the_next_line(tmp_path: Path) -> None:
+def test_torn_line_of_a_killed_writer_is_not_joined_with_the_next(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     path.write_text('{"event_type":"step_end"}\n{"event_ty')
     writer = EventWriter(path, max_bytes=10**9)
@@ -174,7 +174,7 @@ def test_what_a_killed_writer_left_is_not_glued_to_the_next_line(tmp_path: Path)
 
 
 @pytest.mark.parametrize("obstacle", ["file for a folder", "folder", "pipe", "forbidden"])
-def test_place_that_cannot_be_written_to_is_said_once_and_the_program_goes_on(
+def test_unwritable_path_is_reported_once_and_the_program_continues(
     obstacle: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "t.jsonl"
@@ -198,7 +198,7 @@ def test_place_that_cannot_be_written_to_is_said_once_and_the_program_goes_on(
     assert said.count("\n") == 1
 
 
-def test_full_disk_is_said_once_and_the_program_goes_on(run_program: RunProgram, trace: Path) -> None:
+def test_full_disk_is_reported_once_and_the_program_continues(run_program: RunProgram, trace: Path) -> None:
     ran = run_program(
         """
         import resource, frx_graph

@@ -51,7 +51,7 @@ def test_file_of_events_that_is_in_no_bundle_makes_none(
     assert operators(window.trace) == 1
 
 
-def test_block_without_told_steps_is_the_window(tmp_path: Path, recorded: Recorded) -> None:
+def test_block_without_marked_steps_is_the_window(tmp_path: Path, recorded: Recorded) -> None:
     with profile_kernels(output_dir=str(tmp_path / "elsewhere"), steps=4):
         for _ in range(4):
             torch.relu(torch.zeros(2))
@@ -79,9 +79,7 @@ def test_place_by_default_where_nothing_is_recorded(
 @pytest.mark.parametrize(
     ("rank", "name"), [("0", "profiler_trace.json"), ("3", "profiler_trace.rank3.json"), ("x", "profiler_trace.json")]
 )
-def test_each_rank_writes_a_trace_of_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: str, name: str
-) -> None:
+def test_each_rank_writes_its_own_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: str, name: str) -> None:
     monkeypatch.setenv("RANK", rank)
     with profile_kernels(tmp_path) as window:
         torch.relu(torch.zeros(2))
@@ -108,7 +106,7 @@ def test_another_profiler_goes_on_alone(tmp_path: Path, capsys: pytest.CaptureFi
     )
 
 
-def test_place_that_cannot_be_written_to_is_said(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_unwritable_path_is_reported(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("")
     with profile_kernels(tmp_path / "file"):
         torch.relu(torch.zeros(2))
@@ -133,7 +131,7 @@ def test_a_later_window_leaves_the_earlier_ones_alone(recorded: Recorded, trace:
     assert told == [path.relative_to(folder).as_posix() for path in windows]
 
 
-def test_steps_within_steps_are_no_steps_of_the_window(recorded: Recorded, trace: Path) -> None:
+def test_nested_steps_do_not_count_for_the_window(recorded: Recorded, trace: Path) -> None:
     with profile_kernels(trace.parent.parent, steps=2) as window:
         for _ in range(3):
             with frx_graph.step_context(), frx_graph.step_context():

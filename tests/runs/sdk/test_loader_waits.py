@@ -84,7 +84,7 @@ class Batches:
         yield from range(self.count)
 
 
-def test_loader_that_somebody_holds_is_timed_within_the_block(recorded: Recorded) -> None:
+def test_loader_held_elsewhere_is_timed_within_the_block(recorded: Recorded) -> None:
     loader, other, seen = Batches(3), Batches(1), list[int]()
     with AutopilotSession.from_env().time_in_place(loader, seen.append):
         assert isinstance(loader, Batches)
@@ -142,7 +142,7 @@ def test_an_iterator_stays_one(recorded: Recorded) -> None:
     assert next(frx_graph.instrument_dataloader(number for number in (7, 8))) == 7
 
 
-def test_an_iterator_that_begins_anew_does(recorded: Recorded) -> None:
+def test_restartable_iterator_still_restarts(recorded: Recorded) -> None:
     timed = frx_graph.instrument_dataloader(Resets())
     assert [list(timed), list(timed)] == [[1, 0], [1, 0]]
     assert next(iter(timed)) == 1

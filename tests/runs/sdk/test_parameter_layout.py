@@ -77,7 +77,7 @@ def test_shared_parameter_is_shown_once() -> None:
 
 
 @pytest.mark.parametrize("model", [lambda x: x, 5, "model", object()])
-def test_what_is_no_module_has_none(model: object, recorded: Recorded) -> None:
+def test_non_module_has_no_parameter_layout(model: object, recorded: Recorded) -> None:
     step_with(model, 2)
     assert recorded("shape_snapshot") == []
     assert len(recorded("step_end")) == 2

@@ -52,7 +52,7 @@ def test_value_that_has_not_come_is_unknown(dtype: torch.dtype, scalars: DeviceS
     assert waiting.get_value() == 3.0
 
 
-def test_places_are_used_again_and_none_is_no_value(scalars: DeviceScalars) -> None:
+def test_slots_are_reused_and_a_full_buffer_gives_none(scalars: DeviceScalars) -> None:
     one = torch.tensor(1.0)
     kept = [scalars.fetch(one) for _ in range(_PLACES)]
     assert scalars.fetch(one) is None
@@ -62,7 +62,7 @@ def test_places_are_used_again_and_none_is_no_value(scalars: DeviceScalars) -> N
 
 
 @pytest.mark.parametrize("tensor", [torch.zeros(2), torch.zeros(0), torch.tensor(1), torch.tensor(1j)])
-def test_what_is_no_number_of_these_is_not_read(tensor: torch.Tensor, scalars: DeviceScalars) -> None:
+def test_unsupported_tensor_is_not_read(tensor: torch.Tensor, scalars: DeviceScalars) -> None:
     assert scalars.fetch(tensor) is None
 
 

@@ -105,7 +105,7 @@ def test_snapshots_show_a_batch_once_and_the_parameters_once(recorded: Recorded)
     assert [event["payload"]["batch_layout"] for event in recorded("step_end")] == [0, 1, 0]
 
 
-def test_nothing_is_recorded_where_nobody_says_where_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_recorded_without_an_output_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     session = frx_graph.init(job_name="no place")
     loader = [1, 2]
@@ -155,7 +155,7 @@ def test_name_that_collect_gives_goes_before_the_programs(recorded: Recorded, mo
     assert [event["payload"]["job_name"] for event in recorded("system_info")] == ["outer"]
 
 
-def test_name_that_comes_late_is_told(recorded: Recorded) -> None:
+def test_late_job_name_is_recorded(recorded: Recorded) -> None:
     with frx_graph.step_context(0):
         pass
     frx_graph.init(job_name="late")
@@ -163,7 +163,7 @@ def test_name_that_comes_late_is_told(recorded: Recorded) -> None:
     assert [event["payload"]["job_name"] for event in recorded("system_info")] == [None, "late"]
 
 
-def test_rank_of_a_launcher_is_told(recorded: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_launcher_rank_is_recorded(recorded: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "3")
     monkeypatch.setenv("LOCAL_RANK", "x")
     with frx_graph.step_context(0):
@@ -190,7 +190,7 @@ def test_times_are_exact(recorded: Recorded) -> None:
     assert times == sorted(times)
 
 
-def test_failed_step_says_so_and_the_exception_is_as_it_was(recorded: Recorded) -> None:
+def test_failed_step_is_recorded_and_the_exception_is_unchanged(recorded: Recorded) -> None:
     error = ValueError("the program's")
     with pytest.raises(ValueError) as raised, frx_graph.step_context(7), AutopilotSession.from_env().forward_span():
         raise error

@@ -114,7 +114,7 @@ def test_what_is_found_is_kept_with_where_it_ran_and_not_measured_again(folder: 
     assert len(told.ran) == 2
 
 
-def test_what_was_lost_is_inconclusive_and_tried_again_by_whoever_goes_on(folder: TuneFolder, told: Told) -> None:
+def test_lost_trial_is_inconclusive_and_retried_on_resume(folder: TuneFolder, told: Told) -> None:
     told.candidates = {"a1": VOID, "a2": promoted(OTHER)}
     lost, found = trials(ClusterBench(SETTINGS, folder, told.on), ONE, OTHER)
     assert (lost.fate, lost.reason) == (Fate.INCONCLUSIVE, "void: 3 attempts were lost (try again)")
@@ -131,7 +131,7 @@ def test_what_was_lost_is_inconclusive_and_tried_again_by_whoever_goes_on(folder
     assert [job.candidate and job.candidate.id for job in told.ran] == [None, "a1", "a2", "a1"]
 
 
-def test_where_there_is_no_node_the_tune_ends_and_keeps_what_had_finished(folder: TuneFolder, told: Told) -> None:
+def test_tune_without_a_node_ends_and_keeps_finished_trials(folder: TuneFolder, told: Told) -> None:
     told.candidates = {"a1": promoted(ONE), "a2": NowhereError("the cluster has no node to measure on", "ray status")}
     with pytest.raises(NowhereError) as caught:
         trials(ClusterBench(SETTINGS, folder, told.on), ONE, OTHER)
@@ -144,7 +144,7 @@ def test_where_there_is_no_node_the_tune_ends_and_keeps_what_had_finished(folder
     assert trials(resumed(folder, told), ONE, OTHER) == [promoted(ONE), promoted(OTHER)]
 
 
-def test_what_a_job_says_itself_ends_the_tune(folder: TuneFolder, told: Told) -> None:
+def test_error_raised_by_a_job_ends_the_tune(folder: TuneFolder, told: Told) -> None:
     told.candidates = {"a1": TrialError("a defect")}
     with pytest.raises(TrialError, match="a defect"):
         trials(ClusterBench(SETTINGS, folder, told.on), ONE)
@@ -174,7 +174,7 @@ def test_no_file_is_written_outside_the_trials_folder(folder: TuneFolder, told: 
     assert {path.relative_to(folder.path).parts[0] for path in after - before} == {"baseline", "a1"}
 
 
-def test_whoever_goes_on_knows_the_machine_and_not_its_secrets(folder: TuneFolder, told: Told) -> None:
+def test_resumed_tune_knows_the_machine_but_not_its_secrets(folder: TuneFolder, told: Told) -> None:
     ClusterBench(SETTINGS, folder, told.on).run_baseline()
     assert "secret" not in (folder.path / "baseline" / "machine.json").read_text()
     bench = resumed(folder, told)
@@ -200,7 +200,7 @@ def test_without_the_machine_the_baseline_is_run_again(folder: TuneFolder, told:
     assert machine.is_file()
 
 
-def test_a_job_whose_program_fails_brings_its_files_and_says_where_they_will_be(tmp_path: Path) -> None:
+def test_failed_job_returns_its_files_and_names_their_destination(tmp_path: Path) -> None:
     settings = SETTINGS.model_copy(update={"command": (sys.executable, "-S", "-c", "raise SystemExit('no data')")})
     place = str(tmp_path / "tune-1")
     job = TuneJob(settings, place)

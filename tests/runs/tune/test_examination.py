@@ -7,7 +7,7 @@ from frx_graph.runs.collect.sampling import DEVICE_HEADER
 from frx_graph.runs.tune.examination import read_device_figures, sample_devices
 
 
-def test_what_was_sampled_is_read(tmp_path):
+def test_samples_are_read(tmp_path):
     rows = (
         b"2026-01-01T00:00:00.000000+00:00, 0, 20, 10, 4096, 8192, 1, 1, 40, 100\n"
         b"2026-01-01T00:00:01.000000+00:00, 0, 60, 10, 7372, 8192, 1, 1, 40, 100\n"

@@ -56,7 +56,7 @@ def test_workers_go_with_the_processors_and_memory_is_pinned_for_a_gpu_only():
     assert "dl:nw=32,pin=T" not in labels(DATALOADER, GPU)
 
 
-def test_what_the_program_has_already_is_not_tried():
+def test_current_configuration_is_not_tried():
     assert "dl:nw=0,pin=F" not in labels(DATALOADER, replace(CPU, seen=replace(SEEN, workers=0)))
 
 

@@ -48,7 +48,7 @@ def spawning(tmp_path):
     workload.end()
 
 
-def test_all_processes_stand_also_one_that_has_left_the_session_and_go_on(spawning):
+def test_pause_and_resume_cover_a_process_that_left_the_session(spawning):
     workload, child = spawning
     workload.pause()
     assert state(workload.pid) == state(child) == psutil.STATUS_STOPPED
@@ -75,12 +75,12 @@ def test_a_workload_that_ends_by_itself_takes_with_it_what_it_has_left_behind(tm
     workload.end()
 
 
-def test_what_is_no_program_is_an_error_of_one_line(tmp_path):
+def test_missing_program_is_an_error(tmp_path):
     with pytest.raises(TrialError, match="/no/such/program cannot be started"):
         PausableWorkload(["/no/such/program"], os.environ, tmp_path)
 
 
-def test_processor_time_is_that_of_all_processes_and_stands_still_with_them(tmp_path):
+def test_cpu_time_covers_all_processes_and_stops_while_paused(tmp_path):
     busy = PausableWorkload([sys.executable, "-S", "-c", "while True: pass"], os.environ, tmp_path)
     try:
         time.sleep(0.3)
@@ -95,7 +95,7 @@ def test_processor_time_is_that_of_all_processes_and_stands_still_with_them(tmp_
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_nothing_is_left_of_a_standing_workload_when_whoever_holds_it_is_killed(tmp_path, number):
+def test_paused_workload_ends_when_its_holder_is_killed(tmp_path, number):
     holder = f"""
 import os, sys, time
 from pathlib import Path
@@ -122,20 +122,24 @@ def arm(tmp_path, limit: float = 30.0, **variables: str) -> LiveArm:
     return LiveArm(Arm.BASELINE, start, tmp_path)
 
 
-def test_blocks_of_a_program_that_stands_between_them(tmp_path):
+def test_program_is_paused_between_blocks(tmp_path):
     with arm(tmp_path, TINY_MS="4") as living:
         living.warm_up(3)
         seen = len(living.steps)
         time.sleep(0.3)
+        begin = time.perf_counter()
         blocks = [living.run_block(5) for _ in range(3)]
+        elapsed = time.perf_counter() - begin
         # It has stood meanwhile: 0.3 s would be 75 steps.
         assert len(living.steps) < seen + 60
     assert all(len(block.step_seconds) == 5 for block in blocks)
     assert all(seconds >= 0.004 for block in blocks for seconds in block.step_seconds)
+    # The time that it stood is in no block.
+    assert sum(block.seconds for block in blocks) <= elapsed
     assert blocks[0].samples == 40
 
 
-def test_a_program_that_ends_says_how_many_steps_it_made(tmp_path):
+def test_ended_program_reports_its_step_count(tmp_path):
     with arm(tmp_path, TINY_STEPS="6", TINY_EXIT="4") as living:
         with pytest.raises(ArmEndedError, match="exit code 4, after 6 steps") as ended:
             living.warm_up(50)

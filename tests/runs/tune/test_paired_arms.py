@@ -57,7 +57,7 @@ def test_each_pair_is_fresh_and_the_one_before_is_gone(tmp_path, processes_of):
     assert (tmp_path / "01-baseline" / "raw" / "trace.jsonl").is_file()
 
 
-def test_a_candidate_that_fails_leaves_nobody(tmp_path, processes_of):
+def test_failed_candidate_leaves_no_processes(tmp_path, processes_of):
     with (
         pytest.raises(ArmEndedError) as ended,
         AlternatingArms(starts(TINY_STEPS="1", TINY_EXIT="1"), tmp_path, warmup=5, steps=2) as arms,
@@ -67,7 +67,7 @@ def test_a_candidate_that_fails_leaves_nobody(tmp_path, processes_of):
     assert not processes_of(tmp_path / "00-baseline")
 
 
-def test_one_at_a_time_every_block_is_a_process_of_its_own(tmp_path, processes_of):
+def test_successive_arms_run_every_block_in_its_own_process(tmp_path, processes_of):
     with SuccessiveArms(starts(), tmp_path, warmup=1, steps=3) as arms:
         arms.start_fresh(Arm.BASELINE)
         for arm in ABBA:

@@ -78,7 +78,7 @@ def test_outputs_may_drift_by_so_much(value, fails):
     assert failed(outputs=(("output_mean", value),), flags={"quality_checks": False}) == ""
 
 
-def test_a_drift_that_the_program_tells_itself_counts_as_it_is():
+def test_drift_reported_by_the_program_is_used_as_is():
     assert "output_abs_drift is off by 0.006" in failed(outputs=(*SEEN.outputs, ("output_abs_drift", 0.006)))
     assert failed(outputs=(*SEEN.outputs, ("output_abs_drift", 0.005))) == ""
 
@@ -89,7 +89,7 @@ def test_without_losses_there_is_nothing_to_compare():
     assert compute_final_loss((9.0, 9.0, 9.0, 1.0)) == 1.0
 
 
-def test_what_no_longer_tells_what_the_baseline_tells_cannot_be_judged():
+def test_candidate_that_lacks_baseline_values_cannot_be_judged():
     assert "no loss" in failed(losses=())
     assert "no output_mean" in failed(outputs=())
     assert failed(outputs=(), flags={"quality_checks": False}) == ""

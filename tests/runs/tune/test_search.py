@@ -95,7 +95,7 @@ def test_each_stage_builds_on_the_one_before_and_the_whole_is_proved_against_the
     assert winner(found).configuration.label == "workers:4+layout:last"
 
 
-def test_a_race_picks_who_gets_a_full_trial_and_its_losers_are_told():
+def test_race_selects_full_trials_and_its_losers_are_reported():
     bench = ScriptedBench({("WORKERS", "4"): 2.0, ("WORKERS", "2"): 1.5, ("WORKERS", "1"): 1.2})
     found = searched(bench, WORKERS, race_promote_count=2)
     full = [label for kind, label in bench.asked if kind is Kind.FULL]
@@ -119,13 +119,13 @@ def test_without_a_promotion_there_is_no_final_trial_and_no_winner():
     assert Kind.FINAL not in {kind for kind, _ in bench.asked}
 
 
-def test_what_the_final_trial_does_not_confirm_is_not_recommended():
+def test_unconfirmed_configuration_is_not_recommended():
     found = searched(ScriptedBench({("LAYOUT", "last"): 1.5}, unconfirmed=True), LAYOUT)
     assert [trial.fate for trial in found.trials] == [Fate.PROMOTE, Fate.EQUIVALENT]
     assert winner(found) is None
 
 
-def test_a_diagnosis_says_what_is_tried_and_what_is_left_out():
+def test_diagnosis_decides_what_is_tried_and_what_is_left_out():
     bench = ScriptedBench({}, label=lambda _: "layout_churn")
     found = searched(bench, WORKERS, LAYOUT)
     assert {label for _, label in bench.asked} == {"layout:last"}
@@ -133,13 +133,13 @@ def test_a_diagnosis_says_what_is_tried_and_what_is_left_out():
 
 
 @pytest.mark.parametrize("label", [None, "sync_bound", "insufficient_telemetry"])
-def test_where_no_family_is_for_the_bottleneck_all_are_tried(label):
+def test_all_families_are_tried_if_none_fits_the_bottleneck(label):
     bench = ScriptedBench({}, label=lambda _: label)
     assert searched(bench, WORKERS, LAYOUT, race=False).left_out == ()
     assert len(bench.asked) == 5
 
 
-def test_whoever_names_families_has_all_of_them_tried():
+def test_explicitly_named_families_are_all_tried():
     bench = ScriptedBench({}, label=lambda _: "input_bound")
     searched(bench, WORKERS, LAYOUT, families=("layout",))
     assert {label for _, label in bench.asked} == {"layout:last"}
@@ -176,7 +176,7 @@ def test_a_faster_model_that_waits_for_its_data_again_makes_them_be_looked_at_ag
     assert again == ["workers-4-again"]
 
 
-def test_it_tries_no_more_than_it_may_and_says_what_it_has_left_out():
+def test_trial_limit_is_respected_and_the_rest_is_reported():
     bench = ScriptedBench({})
     found = searched(bench, WORKERS, LAYOUT, max_trials=3)
     assert {label for _, label in bench.asked} == {"workers:0", "workers:1", "workers:2"}
@@ -189,7 +189,7 @@ def test_alpha_is_divided_by_all_that_may_be_tried_and_the_final_trial():
     assert searched(ScriptedBench({}), WORKERS, LAYOUT, max_trials=3).candidates == 4
 
 
-def test_what_cannot_be_tried_safely_is_refused_and_does_not_count():
+def test_unsafe_configuration_is_refused_and_does_not_count():
     refusing = family("workers", "0", "1", refuse=lambda candidate, _: "no" if candidate.label.endswith("1") else None)
     bench = ScriptedBench({})
     found = searched(bench, refusing, max_trials=1)
@@ -215,7 +215,7 @@ def test_tiers(flags, tried, refused):
     assert [t.configuration.label for t in found.trials if t.fate is Fate.REFUSED] == refused
 
 
-def test_everything_is_told_as_soon_as_it_is_known_also_before_an_error():
+def test_progress_is_reported_at_once_even_before_an_error():
     class Failing(ScriptedBench):
         def trial(self, kind, candidate, against, baseline, candidates):
             if candidate.label == "layout:last":

@@ -40,7 +40,7 @@ def test_steps_are_the_same_however_the_file_grows(tmp_path_factory, data):
     assert [step.end_ns for step in found] == list(range(1, 20))
 
 
-def test_steps_of_other_processes_and_lines_that_are_no_events_are_passed_over(tmp_path):
+def test_steps_of_other_processes_and_non_event_lines_are_skipped(tmp_path):
     path = tmp_path / "trace.jsonl"
     path.write_bytes(
         event("step_end", 1)
@@ -55,7 +55,7 @@ def test_steps_of_other_processes_and_lines_that_are_no_events_are_passed_over(t
 
 
 @given(st.lists(st.binary(max_size=80), max_size=20))
-def test_anything_may_stand_in_the_file(tmp_path_factory, lines):
+def test_arbitrary_file_contents_are_accepted(tmp_path_factory, lines):
     path = tmp_path_factory.mktemp("stream") / "trace.jsonl"
     path.write_bytes(b"\n".join(lines) + b"\n")
     assert isinstance(StepStream(path).read(), list)
@@ -75,7 +75,7 @@ def test_a_step_has_the_samples_of_the_layout_that_it_refers_to(tmp_path):
     assert stream.layouts == {0, 1}
 
 
-def test_without_layouts_a_loader_tells_samples_and_workers(tmp_path):
+def test_samples_and_workers_come_from_the_loader_without_layouts(tmp_path):
     path = tmp_path / "trace.jsonl"
     loader = {"stage": "next", "batch_size": 16, "num_workers": 4}
     path.write_bytes(event("dataloader_span", 1, loader) + event("step_end", 2))
@@ -103,7 +103,7 @@ def test_a_step_lasts_from_the_end_of_the_one_before_so_what_it_waits_for_is_in_
     assert found.seconds == pytest.approx(0.040 / 3)
 
 
-def test_a_step_during_which_the_program_stood_and_those_that_settle_do_not_count():
+def test_steps_during_a_pause_or_while_settling_do_not_count():
     # The first of these ends right behind the stop: it has lasted for as long as the program stood.
     ended = steps(5, 1001, 1002, 1003, 1013, 1023, 1033)
     found = block_of(ended, 1000, 2000)
@@ -141,7 +141,7 @@ def test_batches_that_come_in_bursts_have_their_mean_time_wherever_a_block_begin
     assert found.seconds == pytest.approx(round_ms / workers / 1e3)
 
 
-def test_samples_count_where_every_step_tells_them():
+def test_samples_count_only_if_every_step_reports_them():
     told = block_of(steps(0, 1, 2, 12, 22, 32, samples=4), 0, 100)
     assert told.samples == 12
     assert told.seconds_per_sample == pytest.approx(0.0025)

@@ -67,18 +67,18 @@ def test_a_program_against_itself_is_never_promoted():
     assert outcomes.count(Outcome.EQUIVALENT) > 100
 
 
-def test_what_is_faster_is_found_with_its_gain():
+def test_faster_candidate_is_promoted_with_its_gain():
     found = trial(Scripted(gain=1.5))
     assert found.outcome is Outcome.PROMOTE
     assert found.gain.ratio == pytest.approx(1.5, abs=0.05)
     assert found.gain.processes >= 2
 
 
-def test_what_is_slower_is_rejected():
+def test_slower_candidate_is_rejected():
     assert trial(Scripted(gain=0.7)).outcome is Outcome.REJECT
 
 
-def test_what_is_claimed_at_the_end_is_measured_to_the_end():
+def test_final_claim_is_measured_to_the_end():
     early, whole = trial(Scripted(gain=1.5)), trial(Scripted(gain=1.5), whole=True)
     assert len(early.quads) < RULE.quads
     assert len(whole.quads) == RULE.quads

@@ -43,7 +43,7 @@ def folder(tmp_path):
     return make_tune_folder(tmp_path, "tune-1", SETTINGS)
 
 
-def test_what_is_kept_comes_back_as_it_was(folder):
+def test_stored_results_are_read_back_unchanged(folder):
     assert folder.read_trial(Kind.FULL, CANDIDATE.id) is None
     folder.begin_trial(folder.get_trial_folder(Kind.FULL, CANDIDATE.id), {"FRX_NUM_WORKERS": "4"})
     folder.keep_trial(TRIAL)
@@ -54,7 +54,7 @@ def test_what_is_kept_comes_back_as_it_was(folder):
     assert open_tune_folder(folder.path, SETTINGS).read_baseline() == SEEN
 
 
-def test_what_was_interrupted_is_measured_anew(folder):
+def test_interrupted_trial_is_measured_again(folder):
     place = folder.get_trial_folder(Kind.FULL, CANDIDATE.id)
     folder.begin_trial(place, {})
     (place / "left over").touch()
@@ -64,7 +64,7 @@ def test_what_was_interrupted_is_measured_anew(folder):
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"trial": {"kind": "full"}}', "\x00", '{"trial": NaN}'])
-def test_metrics_that_somebody_has_changed_are_an_error_of_one_line(folder, text):
+def test_altered_metrics_file_is_an_error(folder, text):
     place = folder.get_trial_folder(Kind.FULL, CANDIDATE.id)
     folder.begin_trial(place, {})
     (place / "metrics.json").write_text(text)
@@ -100,7 +100,7 @@ def test_a_refused_candidate_has_its_folder_with_the_reason(folder):
     assert "there is no GPU" in (place / "stderr.log").read_text()
 
 
-def test_figures_for_people_say_null_for_what_is_not_known(folder):
+def test_unknown_metrics_are_written_as_null(folder):
     folder.begin_trial(folder.path / "baseline", {})
     folder.keep_baseline(replace(SEEN, step_seconds=()))
     metrics = json.loads((folder.path / "baseline" / "metrics.json").read_text())

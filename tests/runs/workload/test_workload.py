@@ -116,13 +116,13 @@ def test_how_it_ended(log: Path, script: str, code: int | None, number: int | No
     ("command", "why"),
     [("no-such-program", "No such file"), ("/etc/passwd", "Permission denied"), ("a\0b", "embedded null byte")],
 )
-def test_what_cannot_be_started_is_said(log: Path, command: str, why: str) -> None:
+def test_program_that_cannot_start_is_reported(log: Path, command: str, why: str) -> None:
     with pytest.raises(WorkloadError, match=why) as caught:
         run_workload([command], log=log)
     assert "\n" not in str(caught.value)
 
 
-def test_a_log_that_cannot_be_written_is_said_before_anything_runs(tmp_path: Path) -> None:
+def test_unwritable_log_is_refused_before_anything_runs(tmp_path: Path) -> None:
     with pytest.raises(WorkloadError, match="cannot be written"):
         run_workload(["touch", str(tmp_path / "ran")], log=tmp_path / "none" / "log")
     assert not (tmp_path / "ran").exists()
@@ -148,7 +148,7 @@ def test_python_is_the_workloads_own(log: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["sh -c '{loop}' sh {mark} &", "setsid sh -c '{loop}' sh {mark} &"])
-def test_what_it_leaves_behind_is_ended_and_not_waited_for(log: Path, how: str, tmp_path: Path) -> None:
+def test_leftover_processes_are_ended_and_not_waited_for(log: Path, how: str, tmp_path: Path) -> None:
     mark = f"mark-{tmp_path.name}-{os.getpid()}"
     script = how.format(loop=f'trap "" TERM; {FOREVER}', mark=mark)
     end = run_workload(["sh", "-c", f"{script} echo done"], log=log)
@@ -202,7 +202,9 @@ def test_a_second_ctrl_c_kills(runner: Callable[..., subprocess.Popen[bytes]]) -
     assert process.wait(SECONDS) == 137
 
 
-def test_who_ignores_sigterm_is_killed_when_patience_is_over(runner: Callable[..., subprocess.Popen[bytes]]) -> None:
+def test_workload_that_ignores_sigterm_is_killed_after_the_grace_period(
+    runner: Callable[..., subprocess.Popen[bytes]],
+) -> None:
     process = runner(f"trap '' TERM; echo set; {FOREVER}")
     assert process.stdout is not None
     assert process.stdout.readline() == b"set\n"
@@ -239,7 +241,7 @@ def test_a_workload_whose_guard_is_killed_is_ended(
     until(lambda: not marked(mark))
 
 
-def test_nobody_has_to_read_what_it_writes(log: Path) -> None:
+def test_workload_survives_a_closed_stdout(log: Path) -> None:
     """As with `| head`: the workload goes on, and its log is whole."""
     read, write = os.pipe()
     os.close(read)
@@ -266,7 +268,7 @@ def test_a_log_that_is_not_too_large_is_whole(tmp_path: Path) -> None:
     assert log.problem is None
 
 
-def test_a_full_disk_is_said(tmp_path: Path) -> None:
+def test_full_disk_is_reported(tmp_path: Path) -> None:
     log = WorkloadLog(Path("/dev/full"))
     log.write(b"x")
     log.write(b"y")
@@ -289,7 +291,7 @@ def test_secrets_on_the_command_line_are_not_kept() -> None:
         ("--secretary=me",), ("https://example.org/a@b",),
     ],
 )  # fmt: skip
-def test_what_is_no_secret_is_told(command: tuple[str, ...]) -> None:
+def test_non_secrets_are_not_redacted(command: tuple[str, ...]) -> None:
     assert redact_secrets(command) == command
 
 

@@ -17,7 +17,7 @@ PROGRAM = (
 SECONDS = 30
 
 
-def test_who_does_not_read_our_output_keeps_nobody_from_ending_it(tmp_path: Path) -> None:
+def test_unread_output_does_not_prevent_termination(tmp_path: Path) -> None:
     """A pager that waits: the first signal ends the workload, the second stops waiting for the pager."""
     log = tmp_path / "log"
     read, write = os.pipe()

@@ -70,7 +70,7 @@ def test_a_page_of_another_site_may_lead_here_and_send_nothing(site, expected):
         ("", 403),
     ],
 )
-def test_where_a_page_is_of_tells_its_origin(origin, expected):
+def test_origin_header_decides_access(origin, expected):
     settings = ServiceSettings(allowed_hosts=("frx.example",))
     assert status(settings, method="POST", host="localhost:8787", origin=origin) == expected
     told = {"host": "localhost:8787", "origin": origin, "sec_fetch_site": "same-origin"}
@@ -110,7 +110,7 @@ def test_a_request_without_a_host_is_not_served_but_health_is():
         ("", 401),
     ],
 )
-def test_with_a_token_only_who_has_it_is_served(header, expected):
+def test_only_requests_with_the_token_are_served(header, expected):
     settings = ServiceSettings(host="0.0.0.0", token=TOKEN)
     assert status(settings, host="anything.example", authorization=header) == expected
     assert status(settings, "/healthz") == 200
@@ -153,5 +153,5 @@ def test_a_token_must_be_fit_to_be_one(token, said):
         ("1.2.3.4", False),
     ],
 )
-def test_what_is_loopback(host, expected):
+def test_loopback_hosts_are_recognized(host, expected):
     assert is_loopback(host) is expected

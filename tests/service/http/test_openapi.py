@@ -14,7 +14,7 @@ pytestmark = pytest.mark.integration
 FAULTS = 500
 
 
-def test_what_is_answered_is_what_the_document_says(service):
+def test_responses_match_the_openapi_document(service):
     document = schemathesis.openapi.from_url(f"{service.url}/openapi.json")
     asked = set()
     for operation in (found.ok() for found in document.get_all_operations()):

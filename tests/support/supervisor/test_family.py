@@ -52,7 +52,7 @@ def test_one_that_goes_while_it_is_looked_at(
     assert leader.wait(10) in (-signal.SIGTERM, -signal.SIGKILL)
 
 
-def test_what_forked_processes_share_counts_once() -> None:
+def test_memory_shared_by_forked_processes_counts_once() -> None:
     hoard = 100 * 2**20
     # By one call, so that no other's comes between, whatever the buffering.
     code = f"import os, time; hoard = os.urandom({hoard}); [os.fork() for _ in range(2)]; os.write(1, b'x\\n')"
@@ -69,7 +69,7 @@ def test_what_forked_processes_share_counts_once() -> None:
 
 
 @pytest.mark.parametrize("method", ["memory_full_info", "memory_info"])
-def test_what_is_not_told_is_what_is_resident(
+def test_unavailable_memory_falls_back_to_resident_memory(
     leader: subprocess.Popen[bytes], method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(*_: object) -> None:
@@ -81,7 +81,7 @@ def test_what_is_not_told_is_what_is_resident(
     assert (family.measure_own_memory() == resident > 0) is (method == "memory_full_info")
 
 
-def test_it_hides_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_vanished_process_does_not_hide_a_marked_grandchild(monkeypatch: pytest.MonkeyPatch) -> None:
     """A grandchild that has left session and parent is found by its mark, whoever comes before it."""
     mark = uuid.uuid4().hex
     process = started("sh", "-c", "(setsid sleep 602 & echo $!); exec sleep 601 >/dev/null", mark=mark)

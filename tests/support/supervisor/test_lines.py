@@ -49,7 +49,7 @@ def test_a_line_has_a_longest(pipe: tuple[int, int]) -> None:
         lines.read_line(0.0)
 
 
-def test_of_an_output_the_end_is_kept(pipe: tuple[int, int]) -> None:
+def test_end_of_the_output_is_kept(pipe: tuple[int, int]) -> None:
     read, write = pipe
     tail = OutputTail(os.fdopen(os.dup(read), "rb", buffering=0))
     for number in range(3000):

@@ -59,7 +59,7 @@ def test_a_process_that_has_ended_keeps_its_exit_code() -> None:
     assert process.returncode == 3
 
 
-def test_it_leads_a_session_of_its_own_and_reads_nothing(tmp_path: Path) -> None:
+def test_process_leads_its_own_session_and_reads_nothing(tmp_path: Path) -> None:
     with supervise(shell("cat; echo $$ $PWD"), stdout=subprocess.PIPE, folder=tmp_path) as process:
         assert first_line(process).split() == [str(process.pid).encode(), str(tmp_path).encode()]
         assert os.getsid(process.pid) == process.pid
@@ -172,7 +172,7 @@ def test_it_comes_when_it_is_let_through_and_handlers_are_what_they_were() -> No
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_what_is_ignored_stays_so() -> None:
+def test_ignored_signals_stay_ignored() -> None:
     program = "import signal; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:

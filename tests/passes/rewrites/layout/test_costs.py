@@ -84,7 +84,7 @@ def test_a_gain_below_the_conversions_changes_nothing() -> None:
     assert "fastest order" in refusal.reason
 
 
-def test_a_difference_within_the_noise_is_none() -> None:
+def test_difference_within_the_noise_is_refused() -> None:
     subject = subject_of(*convolutions(1))
     (refusal,) = propose_orders(priced(subject, {"convolution": (100 * CONVERSION, 96 * CONVERSION)}), "test")
     assert isinstance(refusal, Refusal)
@@ -113,7 +113,7 @@ def test_what_is_undecided_can_be_converted_both_ways() -> None:
     assert not list_conversion_calls(replace(image, shape=(2, 8, 0, 16)))
 
 
-def test_what_is_saved_is_predicted() -> None:
+def test_saving_is_predicted() -> None:
     subject = subject_of(*convolutions(1))
     (candidate,) = propose_orders(priced(subject, {"convolution": (10 * CONVERSION, CONVERSION)}), "test")
     assert isinstance(candidate, Candidate)
@@ -139,7 +139,7 @@ def test_without_a_bandwidth_nothing_is_chosen() -> None:
     assert "bandwidth" in refusal.reason
 
 
-def test_under_inductor_loops_are_no_anchors_and_every_convolution_is_told() -> None:
+def test_inductor_loops_are_not_anchors_and_every_convolution_gets_an_order() -> None:
     def program(x: Tensor, w: Tensor) -> Tensor:
         return torch.max_pool2d(torch.conv2d(x, w, padding=1), 2)
 
@@ -215,7 +215,7 @@ def test_a_weight_in_channels_last_is_paid_for_by_a_plain_convolution() -> None:
     assert prepared[PLAIN].calls[0][0].calls[0].tensors[1].strides == (72, 9, 3, 1)
 
 
-def test_an_image_that_becomes_one_place_tells_no_order() -> None:
+def test_one_pixel_output_takes_the_order_of_its_input() -> None:
     """What a convolution makes of a whole image lies in both orders at once: its own order is that of what it reads."""
 
     def program(x: Tensor, w: Tensor) -> Tensor:

@@ -40,7 +40,7 @@ def test_a_value_is_converted_once_for_all_its_readers() -> None:
     assert strides["exp"] == (60, 20, 5, 1)
 
 
-def test_who_keeps_its_strides_gets_them_back() -> None:
+def test_operator_that_keeps_its_strides_gets_them_back() -> None:
     module = traced(lambda x: x.sin().cos(), (2, 3, 4, 5))
     inserted = relayout(
         module.graph,
@@ -122,7 +122,7 @@ def test_who_reads_an_order_needs_no_gaps(reads: Reads, strides: tuple[int, ...]
     assert torch.equal(module(x), x.sin()[:, 1:].cos())
 
 
-def test_who_is_told_strides_cannot_be_given_gaps_by_a_copy() -> None:
+def test_operator_that_reads_strides_cannot_get_gaps_from_a_copy() -> None:
     module = traced(lambda x: x.sin()[:, 1:].cos(), (2, 3, 4, 5))
     demands = {"sin": {"x_1": CHANNELS_LAST}}
     with pytest.raises(RewriteError, match="gaps"):

@@ -70,7 +70,7 @@ def test_an_input_that_has_changed_its_strides_is_what_it_was_when_traced() -> N
     }
 
 
-def test_what_is_right_is_left_alone() -> None:
+def test_correct_strides_are_left_unchanged() -> None:
     module = traced(lambda x: x.view(2, -1).t().sin(), torch.randn(2, 8, 4, 5))
     before = {node: node.meta.get("val") for node in module.graph.nodes}
     fix_view_strides(module.graph, {})
@@ -137,7 +137,7 @@ def test_a_chain_of_views() -> None:
     assert memory(nodes["sin"]) != memory(nodes["exp"])
 
 
-def test_a_view_that_does_not_say_that_it_is_one() -> None:
+def test_unsafe_view_shares_memory_with_its_operand() -> None:
     graph = rerouted(lambda x: torch.ops.aten._unsafe_view(x.exp().clone(), [20]).sin(), torch.randn(4, 5))
     nodes = named(graph)
     fix_view_storages(graph)

@@ -54,7 +54,7 @@ def test_a_view_that_raises_reads_what_it_was_traced_with(symbolic: bool) -> Non
     assert result.stride() == expected.stride()
 
 
-def test_what_lies_as_traced_is_not_copied() -> None:
+def test_view_with_the_traced_strides_is_not_copied() -> None:
     module = traced(merged, LAST)
     pin_views(module.graph)
     shuffle = next(node for node in module.graph.nodes if node.target is torch.ops.aten.channel_shuffle.default)

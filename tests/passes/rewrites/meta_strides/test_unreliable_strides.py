@@ -49,7 +49,7 @@ def test_what_reads_a_doubtful_result_can_rely_on_the_prediction(pins: bool) -> 
             module(x)
 
 
-def test_what_is_not_doubtful_is_not_pinned() -> None:
+def test_reliable_results_are_not_pinned() -> None:
     module = traced(lambda x: x.sin().cos(), (2, 4, 6, 6))
     demands = {"sin": {"x_1": CHANNELS_LAST}}
     relayout(module.graph, demands, convert=convert_in_aten, reads=lambda _: Reads.ANY, pins=True)
@@ -118,7 +118,7 @@ def test_strides_that_mean_nothing_are_given_exactly(symbolic: bool, strides: tu
 
 
 @pytest.mark.parametrize("plain", [False, True])
-def test_nothing_is_laid_out_behind_what_lies_otherwise_as_traced(plain: bool) -> None:
+def test_relayout_is_refused_behind_outputs_that_differ_from_the_trace(plain: bool) -> None:
     square, vector = torch.zeros(4, 4), torch.zeros(4)
 
     def program(x: Tensor) -> Tensor:
@@ -143,6 +143,6 @@ def test_nothing_is_laid_out_behind_what_lies_otherwise_as_traced(plain: bool) -
 
 
 @pytest.mark.parametrize("plain", [False, True])
-def test_what_makes_plain_results_of_any_lies_otherwise_as_traced(plain: bool) -> None:
+def test_operator_with_always_plain_results_differs_from_the_trace(plain: bool) -> None:
     module = traced(lambda x: torch.roll(x if plain else x.permute(0, 3, 1, 2), 1, 1).sin(), (2, 4, 6, 6))
     assert differs_from_trace(node_of(module, "roll")) is not plain
