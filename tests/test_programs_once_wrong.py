@@ -278,6 +278,22 @@ FOUND = {
         ("v0 = self.m0(i0)", "v1 = F.glu(v0, 0)"),
         ("v0", "v1[:1]"),
     ),
+    "a batch norm of attention, whose fake predicts other strides": RandomProgram(
+        ("torch.randn(n, 6, 6, dtype=torch.float32)",),
+        (
+            "self.m0 = nn.Linear(6, 18)",
+            "self.m1 = nn.BatchNorm2d(2, affine=False)",
+            "self.m2 = nn.Linear(2, 6)",
+        ),
+        (
+            "q, k, v = self.m0(i0).unflatten(-1, (3, 2, 3)).permute(2, 0, 3, 1, 4).unbind(0)",
+            "v0 = self.m1(F.scaled_dot_product_attention(q, k, v))",
+            "v1 = self.m2(v0.flatten(2).transpose(1, 2)).unflatten(-1, (3, 2, 1)).permute(2, 0, 3, 1, 4)",
+            "q, k, v = v1.unbind(0)",
+            "v2 = (q @ k.transpose(-2, -1) * 0.5).softmax(-1) @ v",
+        ),
+        ("v0[..., 0]",),
+    ),
     "attention whose result is written into": RandomProgram(
         ("torch.randn(1, 36, 1, dtype=torch.float32)",),
         ("self.m0 = nn.Linear(1, 3)",),

@@ -34,7 +34,12 @@ OTHER_THAN_FAKE = frozenset(
 _CALLED = re.compile("roll|channel_shuffle")
 """Names by which programs call those whose forwards are among them; padding is apart, since it has a mode."""
 OTHER_WHERE_PERMUTED = frozenset(
-    {"aten._batch_norm_with_update", "aten._native_batch_norm_legit", "aten.native_batch_norm"}
+    {
+        "aten._batch_norm_with_update",
+        "aten._native_batch_norm_legit",
+        "aten._native_batch_norm_legit_no_training",
+        "aten.native_batch_norm",
+    }
 )
 """Fakes are right for operands that are plain or channels-last."""
 _NORM_GRADIENTS = frozenset({torch.ops.aten.native_batch_norm_backward.default})

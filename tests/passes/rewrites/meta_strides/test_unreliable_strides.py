@@ -70,13 +70,28 @@ def test_a_view_is_as_sure_as_what_it_views() -> None:
     assert not has_unreliable_meta_strides(node_of(module, "transpose"))
 
 
-@pytest.mark.parametrize(("order", "doubtful"), [([0, 1, 2, 3], False), ([3, 2, 1, 0], True)])
-def test_batch_norm_is_doubtful_where_its_operand_is_permuted(order: list[int], doubtful: bool) -> None:
-    def program(x: Tensor) -> Tensor:
-        stored = torch.ops.aten.permute(x, order)
-        return torch.ops.aten.native_batch_norm(stored, None, None, None, None, True, 0.1, 1e-5)[0]
+def norm_without_statistics(x: Tensor) -> Tensor:
+    return torch.ops.aten.native_batch_norm(x, None, None, None, None, True, 0.1, 1e-5)[0]
 
-    assert has_unreliable_meta_strides(node_of(traced(program, (2, 3, 4, 5)), "getitem")) is doubtful
+
+def norm_in_inference(x: Tensor) -> Tensor:
+    statistics = torch.ones(x.shape[1])
+    return torch.ops.aten._native_batch_norm_legit_no_training(x, None, None, statistics, statistics, 0.1, 1e-5)[0]
+
+
+@pytest.mark.parametrize("norm", [norm_without_statistics, norm_in_inference])
+@pytest.mark.parametrize(
+    ("order", "doubtful"), [([0, 1, 2, 3], False), ([0, 3, 1, 2], False), ([3, 2, 1, 0], True), ([0, 2, 1, 3], True)]
+)
+def test_batch_norm_is_doubtful_where_its_operand_is_permuted(
+    norm: Callable[[Tensor], Tensor], order: list[int], doubtful: bool
+) -> None:
+    """Its fake follows any operand; its kernel only plain and channels-last ones."""
+    module = traced(lambda x: norm(torch.ops.aten.permute(x, order)), (2, 3, 4, 5))
+    node = node_of(module, "getitem")
+    assert has_unreliable_meta_strides(node) is doubtful
+    made = norm(torch.randn(2, 3, 4, 5).permute(order))
+    assert (made.stride() != node.meta["val"].stride()) is doubtful
 
 
 def test_what_is_written_into_is_not_converted() -> None:
