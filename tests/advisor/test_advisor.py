@@ -270,10 +270,7 @@ def test_a_checkpoint_in_inference_computes_nothing_again() -> None:
 
 
 def test_a_torch_without_the_hook_into_inductor_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Config:
-        """Inductor's configuration, of a version without the hook."""
-
-    monkeypatch.setattr(inductor_backend, "inductor_config", Config())
+    monkeypatch.setattr(inductor_backend, "has_post_fusion_pass", lambda: False)
     model, args = nn.Linear(4, 4).eval(), (torch.randn(2, 4),)
     advice = frx_graph.advise(model, args, inner="inductor", observe=True, measure=False).advice
     assert advice.observed is None
