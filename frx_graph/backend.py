@@ -78,7 +78,7 @@ class _Session:
             return self._promoted.find(dynamo, example_inputs, options)
         except AgreementError as error:
             topic = "ranks"
-            said = f"the ranks do not agree on the promoted plan: {error}; all compile the graph without rewrites"
+            said = f"frx: the ranks do not agree on the promoted plan: {error}; all compile the graph without rewrites"
         except (SerializationError, TrialError) as error:
             topic = "trial"
             said = f"frx could not try a graph ({error}); it compiles this one, and others like it, without rewrites"

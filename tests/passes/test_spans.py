@@ -54,6 +54,13 @@ def test_spans_follow_modules_as_deep_as_the_limit_allows(analyse):
     assert [span.layout for span in spans[-2:]] == [NO_LAYOUT, NO_LAYOUT]
 
 
+def test_backward_spans_follow_modules_too(analyse):
+    spans = build_layout_spans(analyse(Network(1), IMAGE, train=True).facts, ())
+
+    backward = {span.module_path for span in spans if span.phase is Phase.BACKWARD}
+    assert backward >= {"model.blocks.0.conv", "model.blocks.0.norm", "model.head"}
+
+
 def test_a_deep_network_is_shown_by_its_blocks(analyse):
     blocks = MAX_SPANS // 3 + 1
 

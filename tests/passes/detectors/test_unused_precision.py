@@ -92,6 +92,16 @@ def test_only_the_share_in_fp32_counts(found):
     assert finding.count_per_step == 1
 
 
+def test_heaviest_operator_is_the_site(found):
+    def program(small: nn.Module, large: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
+        first = small(x)
+        return first, large(x)
+
+    (finding,) = found(Function(program, nn.Linear(64, 8), MODEL), X)
+
+    assert finding.site.line == program.__code__.co_firstlineno + 2
+
+
 def test_a_step_that_waits_for_memory_gains_little(found):
     slow_memory = replace(DEVICE, bandwidth_bytes_per_s=1e6)
     model = Function(lambda linear, x, y: (linear(x), y.sin().cos().tan()), MODEL)
