@@ -1,7 +1,8 @@
 """Trace a Dynamo graph to the ATen operators that eager would dispatch, forward and backward.
 
 Unlike AOTAutograd's graphs, these are not functionalised, decomposed or partitioned: a `reshape` that copies appears as
-`aten.clone`, `relu_` stays in place, and strides come from eager's own meta functions.
+`aten.clone`, `relu_` stays in place, and strides are those of eager's kernels
+(`kernel_strides.py`).
 """
 
 from __future__ import annotations
@@ -26,11 +27,10 @@ from frx_graph.capture.call_site import (
     resolve_module_site,
 )
 from frx_graph.capture.captured_graph import CapturedGraph, GraphInput, InputKind, Phase
+from frx_graph.capture.kernel_strides import KernelStrides, merge_forced_strides
 from frx_graph.capture.tracing_context import disable_guards, hide_from_saved_tensor_hooks, restore_modes
 from frx_graph.support.torch_internals import (
     FakeTensorMode,
-    OpOverload,
-    TorchDispatchMode,
     TracingContext,
     compile_lock,
     enable_python_dispatcher,
@@ -38,8 +38,6 @@ from frx_graph.support.torch_internals import (
     setup_stacktrace_preservation_hooks,
     tracing,
 )
-
-_LAYER_NORM_BACKWARD = torch.ops.aten.native_layer_norm_backward.default
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +102,7 @@ def trace_eager(
         stack.enter_context(restore_modes())
         torch.set_grad_enabled(graph.train or torch.is_grad_enabled())
         function: Callable[..., Any] = forward_and_backward if graph.train else forward
-        stack.enter_context(RealStrides())  # type: ignore[no-untyped-call]
+        stack.enter_context(KernelStrides())
         try:
             aten = make_fx(function, record_module_stack=False)(*graph.fakes)
         except (RuntimeError, TypeError) as error:
@@ -116,7 +114,7 @@ def trace_eager(
             with enable_python_dispatcher():
                 aten = make_fx(function, record_module_stack=False)(*graph.fakes)
 
-    merge_relayouts(aten.graph)
+    merge_forced_strides(aten.graph)
     sites, phases = _attribute(aten.graph, graph.module_root, forward_nodes, graph.caller)
     output_args = aten.graph.output_node().args[0]
     visible, gradients = output_args if graph.train and isinstance(output_args, (tuple, list)) else (output_args, ())
@@ -209,35 +207,3 @@ def _attribute(
             # Operators that autograd does not record share the number of the one before them: the first is the owner.
             forward_by_sequence.setdefault(sequence, sites[node.name])
     return sites, phases
-
-
-class RealStrides(TorchDispatchMode):
-    """Give fake results the strides of the real kernels (seen on 2.13 and 2.15).
-
-    `native_layer_norm_backward` allocates contiguous gradients (`layer_norm.cpp`, `layer_norm_kernel.cu`), but its fake
-    follows the incoming gradient. `merge_relayouts` removes the clones that this mode adds to the graph.
-    """
-
-    supports_higher_order_operators = True
-
-    def __torch_dispatch__(
-        self, func: OpOverload, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        """Run `func`, and make the results contiguous as the kernel does."""
-        result = func(*args, **(kwargs or {}))
-        if func is not _LAYER_NORM_BACKWARD:
-            return result
-        return tuple(item.contiguous() if isinstance(item, Tensor) else item for item in result)
-
-
-def merge_relayouts(graph: fx.Graph) -> None:
-    """Replace each clone by the corrected result, with its fake value."""
-    for node in graph.find_nodes(op="call_function", target=_LAYER_NORM_BACKWARD):
-        values = list(node.meta["val"])
-        for item in list(node.users):
-            for clone in list(item.users):
-                if clone.target is torch.ops.aten.clone.default:
-                    values[item.args[1]] = item.meta["val"] = clone.meta["val"]
-                    clone.replace_all_uses_with(item)
-                    graph.erase_node(clone)
-        node.meta["val"] = tuple(values)

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from frx_graph.capture.stride_table import dump_stride_table, make_table_name
 from frx_graph.cli.printing.output import (
     FormatOption,
     JsonOption,
@@ -26,18 +27,20 @@ from frx_graph.cli.printing.output import (
     print_document,
     print_notice,
 )
-from frx_graph.errors import OptionError
+from frx_graph.errors import EvidenceError, OptionError
 from frx_graph.facts.operator_signature import OperatorSignature
 from frx_graph.measure.operators.contract_cases import Case
 from frx_graph.measure.operators.contract_measurement import measure_contract, plan_trials
-from frx_graph.measure.operators.contract_table import CASES
+from frx_graph.measure.operators.contract_table import CASES, STRIDE_CASES
 from frx_graph.measure.operators.operator_contract import (
     ContractRow,
     OperatorContract,
     dump_contract,
-    get_own_contracts,
 )
+from frx_graph.measure.operators.operator_database import collect_case_calls, collect_database_calls
+from frx_graph.measure.operators.stride_comparison import compare_strides, summarize_comparison
 from frx_graph.support.atomic_file import write_atomically
+from frx_graph.support.cache_directory import get_own_contracts
 
 
 class ProbeDevice(enum.StrEnum):
@@ -81,17 +84,21 @@ def probe(
 
         contract = measure_contract(cases, device.value, progress=advance, on_failure=record_failure)
     written = _write(contract, output, whole=only is None)
+    strides = _compare_strides(device.value) if only is None and output is None else None
     if is_json(format, as_document):
         document = {
             "contract": yaml.safe_load(dump_contract(contract)),
             "file": None if written is None else str(written),
             "not_measured": [{"call": call, "reason": reason} for call, reason in failures.items()],
+            "strides": None if strides is None else yaml.safe_load(strides.read_text(encoding="utf-8")),
         }
         print_document(document)
     elif not is_quiet():
         _print(contract, failures)
     if written is not None:
         print_notice(f"contract {contract.name} written to {written}")
+    if strides is not None:
+        print_notice(f"strides of results written to {strides}")
 
 
 def select_cases(only: Sequence[str] | None) -> tuple[Case, ...]:
@@ -112,14 +119,35 @@ def select_cases(only: Sequence[str] | None) -> tuple[Case, ...]:
     return tuple(dict.fromkeys(case for name in only for case in by_name[name]))
 
 
+def _compare_strides(device: str) -> Path | None:
+    """Write the list of operators whose kernels make other strides than their fakes to the cache."""
+    try:
+        with _make_progress() as progress:
+            task = progress.add_task("strides of results", total=None)
+
+            def advance(name: str) -> None:
+                progress.update(task, advance=1, description=name)
+
+            calls = [*collect_database_calls(device, advance), *collect_case_calls(STRIDE_CASES, device)]
+            progress.update(task, completed=0, total=len(calls))
+            seen = summarize_comparison(compare_strides(calls, advance))
+    except EvidenceError as error:
+        print_notice(f"strides of results were not compared: {error}")
+        return None
+    path = get_own_contracts() / f"{make_table_name(device, str(torch.__version__))}.yaml"
+    return _write_file(path, dump_stride_table(device, str(torch.__version__), seen))
+
+
 def _write(contract: OperatorContract, output: Path | None, *, whole: bool) -> Path | None:
     """Write to `output`, else to the cache. A partial contract never replaces the one in the cache."""
     path = output or (get_own_contracts() / f"{contract.name}.yaml" if whole else None)
-    if path is None:
-        return None
+    return None if path is None else _write_file(path, dump_contract(contract))
+
+
+def _write_file(path: Path, text: str) -> Path:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, dump_contract(contract))
+        write_atomically(path, text)
     except OSError as error:
         message = f"the contract cannot be written to {path}"
         raise OptionError(message, "name a file that can be written with --output") from error

@@ -11,6 +11,7 @@ from typing import Any
 from torch import Tensor, fx
 
 from frx_graph.capture.captured_graph import Phase
+from frx_graph.capture.kernel_strides import KernelStrides, merge_forced_strides
 from frx_graph.capture.whole_upsampling import can_upsample_whole, keep_upsampling_whole
 from frx_graph.compiler.aot_context import get_graph_id, report_output_strides
 from frx_graph.compiler.fallback import FallbackState, GuardedGraph
@@ -19,7 +20,6 @@ from frx_graph.compiler.rewrite_pipeline import RewrittenGraph, rewrite_graph, r
 from frx_graph.errors import is_out_of_memory, summarize_error
 from frx_graph.freezing.constant_folding import bind_constants, freeze_weights
 from frx_graph.passes.rewrites.folded_norms import fold_norms
-from frx_graph.passes.rewrites.meta_strides.pinned_views import pin_views
 from frx_graph.passes.rewrites.meta_strides.preserve_output_strides import convert_inputs_back
 from frx_graph.passes.rewrites.meta_strides.unreliable_strides import calls_unreliable_operator
 from frx_graph.plan import Plan
@@ -59,7 +59,7 @@ class EagerPlan:
             keep_inference_input_mutations=True,
         )
         whole = can_upsample_whole(dynamo) and not calls_unreliable_operator(dynamo)
-        with keep_upsampling_whole() if whole else contextlib.nullcontext():
+        with KernelStrides(), keep_upsampling_whole() if whole else contextlib.nullcontext():
             compiled: Compiled = compiler(dynamo, list(example_inputs))
         return compiled
 
@@ -79,6 +79,7 @@ class _AotGraphCompiler:
     def compile_inference(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Compiled:
         """Compile a graph that has no backward."""
         self._fallback_state.alone = True
+        merge_forced_strides(module.graph)
         given = _find_restrided_inputs(module, inputs)
         if inductor_config.freezing:
             frozen = self._compile_guarded(module, given, lambda: self._freeze_and_rewrite(module, given))
@@ -88,12 +89,14 @@ class _AotGraphCompiler:
 
     def compile_forward(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Compiled:
         """Compile the forward of a graph with a backward."""
+        merge_forced_strides(module.graph)
         compiled = self._compile(module, _find_restrided_inputs(module, inputs), Phase.FORWARD, train=True)
         report_output_strides(module)
         return compiled
 
     def compile_backward(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Compiled:
         """Compile the backward; it must not fail, since the user's own call of `backward` may compile it."""
+        merge_forced_strides(module.graph)
         return self._compile(module, _find_restrided_inputs(module, inputs, self._misread), Phase.BACKWARD, train=True)
 
     def _compile(self, module: fx.GraphModule, given: Mapping[str, Tensor], phase: Phase, *, train: bool) -> Compiled:
@@ -148,12 +151,11 @@ class _AotGraphCompiler:
             self._how.on_failure(error)
 
     def _compile_as_traced(self, module: fx.GraphModule, given: Mapping[str, Tensor]) -> Compiled:
-        for change in (lambda: convert_inputs_back(module.graph, given), lambda: pin_views(module.graph)):
-            try:
-                with rollback_on_error(module):
-                    change()
-            except Exception as error:  # noqa: BLE001 - any failure of this package falls back to the graph as it was
-                self._how.on_failure(error)
+        try:
+            with rollback_on_error(module):
+                convert_inputs_back(module.graph, given)
+        except Exception as error:  # noqa: BLE001 - any failure of this package falls back to the graph as it was
+            self._how.on_failure(error)
         return _box_arguments(module)
 
     def _freeze_and_rewrite(self, module: fx.GraphModule, given: Mapping[str, Tensor]) -> RewrittenGraph:

@@ -10,6 +10,7 @@ from torch import Tensor, fx
 
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.capture.compiler_graphs import snapshot_dynamo_graph
+from frx_graph.capture.kernel_strides import KernelStrides
 from frx_graph.compiler.aot_context import get_graph_id
 from frx_graph.compiler.eager import EagerPlan
 from frx_graph.compiler.frozen_graph import FrozenGraph, IsConstant
@@ -133,7 +134,8 @@ def _make_rewriting_inductor(
     def compile_and_collect(dynamo: fx.GraphModule, inputs: Sequence[Any], **how: Any) -> Any:
         rewrite_or_leave(dynamo, "inductor", plan, log.add, on_failure)
         log.collect()
-        compiled = inductor(dynamo, inputs, **how)
+        with KernelStrides():
+            compiled = inductor(dynamo, inputs, **how)
         log.collect(get_graph_id())
         return compiled
 

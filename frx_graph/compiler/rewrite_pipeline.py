@@ -30,7 +30,6 @@ from frx_graph.passes.layouts.inductor_layout import is_channels_last_forced
 from frx_graph.passes.rewrites import MEET_INPUTS, REWRITES
 from frx_graph.passes.rewrites.layout.assignment import adapt_to_inputs
 from frx_graph.passes.rewrites.meta_strides.fix_view_strides import fix_view_storages, fix_view_strides
-from frx_graph.passes.rewrites.meta_strides.pinned_views import pin_views
 from frx_graph.passes.rewrites.rewrite import RewriteSubject
 from frx_graph.plan import RECORDED, Plan
 from frx_graph.records import Candidate, Refusal
@@ -100,7 +99,6 @@ def rewrite_graph(
     if inner == "eager":
         fix_view_strides(module.graph, original_inputs)
         as_run = list_output_strides(module)
-        pin_views(module.graph)
     correct_weight_gradients(module.graph)
     captured = wrap_aot_graph(module, graph_id=graph_id, phase=phase, train=train, static_inputs=static_inputs)
     facts = build_graph_facts(captured)

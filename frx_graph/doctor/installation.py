@@ -14,11 +14,11 @@ import torch
 
 from frx_graph.doctor import machine
 from frx_graph.errors import FrxError
-from frx_graph.measure.cache_directory import CACHE_VARIABLE, get_cache_directory
 from frx_graph.measure.machine.device_calibration import get_device_name, get_device_profile
 from frx_graph.measure.machine.measurement_environment import get_onednn_version
 from frx_graph.measure.operators.copy_recorder import CopyRecorder
 from frx_graph.measure.operators.operator_contract import load_contract
+from frx_graph.support.cache_directory import CACHE_VARIABLE, get_cache_directory
 from frx_graph.support.check import Check, Status
 from frx_graph.support.torch_internals import has_onednn
 from frx_graph.version import __version__

@@ -14,7 +14,7 @@ from torch import Tensor, fx
 from frx_graph.capture.call_site import UNKNOWN_SITE
 from frx_graph.capture.captured_graph import CapturedGraph, InputKind, Phase
 from frx_graph.facts.graph_facts import Argument, GraphFacts, OpFacts, ValueFacts, ValueRef
-from frx_graph.facts.size_hint import get_shape_hint, get_stride_hint, is_known
+from frx_graph.support.size_hint import get_shape_hint, get_stride_hint, is_known
 from frx_graph.support.torch_internals import (
     HigherOrderOperator,
     OpOverload,

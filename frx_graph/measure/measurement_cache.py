@@ -17,12 +17,12 @@ from filelock import FileLock, Timeout
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from frx_graph.facts.operator_signature import OperatorSignature, SpecArgument, TensorSpec
-from frx_graph.measure.cache_directory import get_cache_directory, write_cache_entry
 from frx_graph.measure.machine.disturbance import watch_disturbance
 from frx_graph.measure.machine.measurement_environment import get_measurement_environment
 from frx_graph.measure.operators.operator_call import Progress, measure_operators
 from frx_graph.measure.operators.operator_measurement import LayoutTimes, OperatorMeasurement
 from frx_graph.measure.operators.operator_timing import time_layouts, time_variants
+from frx_graph.support.cache_directory import get_cache_directory, write_cache_entry
 
 _LOCK_SECONDS = 10.0
 _MOST_ENTRIES = 20_000

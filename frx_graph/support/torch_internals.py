@@ -28,9 +28,10 @@ from torch._C._verbose import mkldnn_set_verbose  # behind `torch.backends.mkldn
 from torch._dispatch.python import enable_python_dispatcher  # also with symbolic shapes; since 2.0
 from torch._guards import CompileContext, TracingContext, tracing  # the running compilation; since 2.0, 2.1 the first
 from torch._ops import HigherOrderOperator, OperatorBase, OpOverload, OpOverloadPacket  # since 2.0, overloads 1.11
-from torch._prims_common import make_contiguous_strides_for  # since 1.13
+from torch._prims_common import make_channels_last_strides_for, make_contiguous_strides_for  # since 1.13
 from torch._subclasses import fake_tensor  # tensors without data; since 1.13
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, disable_fake_tensor_cache  # the last by 2.13
+from torch._subclasses.functional_tensor import FunctionalTensor  # what AOTAutograd traces; since 2.2
 from torch.autograd.grad_mode import _unsafe_preserve_version_counter as preserve_version_counter  # since 2.0
 from torch.fx._lazy_graph_module import _LazyGraphModule as LazyGraphModule  # since 2.3
 from torch.fx.graph import _BoxedCodeGen as BoxedCodeGen  # code that takes its arguments as one list; by 2.13
@@ -329,6 +330,13 @@ def use_post_fusion_pass(run: Callable[[list[Any]], list[Any]]) -> AbstractConte
 def get_loop_body(node: Any) -> Any:
     """Return the loop body of a node of Inductor's schedule."""
     return node._body
+
+
+def load_operator_database() -> list[Any]:
+    """Return torch's operators with samples of their arguments. Raises `ImportError` without the package
+    `expecttest`. Importing them forbids the process to set flags of `torch.backends`."""
+    database = importlib.import_module("torch.testing._internal.common_methods_invocations")
+    return list(database.op_db)
 
 
 def list_generated_modules() -> Iterable[ModuleType]:

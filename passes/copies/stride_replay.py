@@ -12,6 +12,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from frx_graph.capture.kernel_strides import correct_strides, restride_fake
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts
 from frx_graph.facts.layout import CHANNELS_LAST_ORDER, make_ordered_strides
 from frx_graph.facts.operator_overload import find_overload
@@ -74,7 +75,7 @@ def _compute_result_strides(signature: OperatorSignature) -> tuple[Strides, ...]
     try:
         with _get_fake_mode(), torch.no_grad():
             args, kwargs = signature.make_arguments(_make_fake)
-            result = overload(*args, **kwargs)
+            result = correct_strides(overload, args, kwargs, overload(*args, **kwargs), restride_fake)
     # A fake operator may refuse strides with any exception.
     except (RuntimeError, ValueError, TypeError, NotImplementedError, IndexError, AssertionError):
         return None

@@ -19,7 +19,6 @@ from torch import fx
 
 from frx_graph.facts.layout import get_dimension_order, is_dense
 from frx_graph.facts.operator_families import TRACED_COPIES
-from frx_graph.facts.size_hint import get_shape_hint, get_stride_hint
 from frx_graph.passes.rewrites.layout.conversion import pin_in_aten, restore_exact_strides
 from frx_graph.passes.rewrites.meta_strides.fake_values import (
     find_fake_mode,
@@ -30,6 +29,7 @@ from frx_graph.passes.rewrites.meta_strides.fake_values import (
 from frx_graph.passes.rewrites.meta_strides.unreliable_values import has_explicit_order
 from frx_graph.passes.rewrites.rewrite import Rewrite, RewriteSubject, have_same_layout
 from frx_graph.records import Candidate, Refusal
+from frx_graph.support.size_hint import get_shape_hint, get_stride_hint
 
 NAME = "drop_redundant_copies"
 

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from frx_graph.measure.cache_directory import get_cache_directory, write_cache_entry
+from frx_graph.support.cache_directory import get_cache_directory, write_cache_entry
 
 
 def test_the_environment_variable_wins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

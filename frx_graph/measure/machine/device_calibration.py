@@ -18,9 +18,9 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from frx_graph.errors import EvidenceError, OptionError
-from frx_graph.measure.cache_directory import CACHE_VARIABLE, get_cache_directory, write_cache_entry
 from frx_graph.measure.machine.device_profile import DeviceProfile, find_implausibility
 from frx_graph.measure.machine.disturbance import watch_disturbance
+from frx_graph.support.cache_directory import CACHE_VARIABLE, get_cache_directory, write_cache_entry
 from frx_graph.support.torch_internals import disable_current_modes
 
 Clock = Callable[[], float]

@@ -175,3 +175,24 @@ CASES: tuple[Case, ...] = (
     _make_case("silu", "any", (_SEQUENCE,)),
     _make_case("glu", "last dimension", (_SEQUENCE, -1)),
 )
+
+_VECTOR, _SQUARE = _make_fixed(64), _make_fixed(64, 64)
+_STATISTICS = (_CHANNELS, _CHANNELS, _CHANNELS, _CHANNELS)
+STRIDE_CASES: tuple[Case, ...] = (
+    *CASES,
+    _make_case("_native_batch_norm_legit", "images", (_IMAGE, *_STATISTICS, True, 0.1, 1e-5)),
+    _make_case("_native_batch_norm_legit_no_training", "images", (_IMAGE, *_STATISTICS, 0.1, 1e-5)),
+    _make_case("_native_batch_norm_legit_functional", "images", (_IMAGE, *_STATISTICS, True, 0.1, 1e-5)),
+    _make_case("_batch_norm_with_update", "images", (_IMAGE, *_STATISTICS, 0.1, 1e-5)),
+    _make_case("_batch_norm_with_update_functional", "images", (_IMAGE, *_STATISTICS, 0.1, 1e-5)),
+    _make_case("_batch_norm_no_update", "images", (_IMAGE, *_STATISTICS, 0.1, 1e-5)),
+    _make_case(
+        "_transformer_encoder_layer_fwd",
+        "sequences",
+        (
+            *(_SEQUENCE, 64, 4, _make_fixed(192, 64), _make_fixed(192), _SQUARE, _VECTOR, False, False, 1e-5),
+            *(_VECTOR, _VECTOR, _VECTOR, _VECTOR, _SQUARE, _VECTOR, _SQUARE, _VECTOR),
+        ),
+    ),
+)
+"""Calls whose results' strides are compared with those of fakes, besides those of torch's operator database."""

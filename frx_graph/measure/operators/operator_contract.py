@@ -7,12 +7,10 @@ is unknown.
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -22,12 +20,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from frx_graph.errors import ContractError
 from frx_graph.facts.layout import StridePattern
-from frx_graph.measure.cache_directory import get_cache_directory
 from frx_graph.measure.operators.operator_measurement import Mechanism
+from frx_graph.support.cache_directory import get_own_contracts
+from frx_graph.support.versioned_file import find_nearest_version, parse_minor
 
 SCHEMA = "frx_operator_contract_v1"
 RESULT = "result"
-_SHIPPED = Path(str(resources.files("frx_graph.rules"))) / "contracts"
 _SAME_RATIO = 0.05
 
 
@@ -112,24 +110,13 @@ def load_contract(device: str, torch_version: str, *, own: Path | None = None) -
     A contract measured on this machine (`own`, else the cache directory) goes before a shipped one, and the same minor
     version before the nearest one, for which `exact` is then false. Raises `ContractError` for a malformed file.
     """
-    wanted = _parse_minor(torch_version)
-    found = [
-        (abs(version[0] - wanted[0]), abs(version[1] - wanted[1]), place, path)
-        for place, folder in enumerate((own or get_own_contracts(), _SHIPPED))
-        for path in folder.glob(f"{device}-*.yaml")
-        if (version := _parse_minor(path.stem.removeprefix(f"{device}-"))) != (0, 0)
-    ]
-    return read_contract(min(found)[-1], wanted=torch_version) if found else None
-
-
-def get_own_contracts() -> Path:
-    """Return the folder in which `frx probe` keeps this machine's contracts."""
-    return get_cache_directory() / "contracts"
+    path = find_nearest_version(device, torch_version, own or get_own_contracts())
+    return None if path is None else read_contract(path, wanted=torch_version)
 
 
 def make_contract_name(device: str, torch_version: str) -> str:
     """Return the name of a contract, such as `cpu-2.15`."""
-    major, minor = _parse_minor(torch_version)
+    major, minor = parse_minor(torch_version)
     return f"{device}-{major}.{minor}"
 
 
@@ -269,11 +256,6 @@ class _ContractDocument(_ContractModel):
             torch_version=self.torch,
             measured_on=self.measured_on,
             rows=rows,
-            exact=wanted is None or _parse_minor(wanted) == _parse_minor(self.torch),
+            exact=wanted is None or parse_minor(wanted) == parse_minor(self.torch),
             path=path,
         )
-
-
-def _parse_minor(version: str) -> tuple[int, int]:
-    found = re.match(r"(\d+)\.(\d+)", version)
-    return (0, 0) if found is None else (int(found[1]), int(found[2]))

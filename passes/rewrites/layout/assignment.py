@@ -20,7 +20,6 @@ from frx_graph.passes.rewrites.layout.relayout import Demands, OrderConstraint, 
 from frx_graph.passes.rewrites.meta_strides.preserve_output_strides import convert_inputs_back
 from frx_graph.passes.rewrites.meta_strides.requires_contiguous_input import list_images, requires_contiguous_input
 from frx_graph.passes.rewrites.meta_strides.stride_sensitivity import reads_any_order
-from frx_graph.passes.rewrites.meta_strides.unreliable_strides import OTHER_THAN_FAKE
 from frx_graph.passes.rewrites.rewrite import RewriteSubject
 from frx_graph.records import Candidate, Refusal
 
@@ -148,7 +147,6 @@ def apply_orders(subject: RewriteSubject, module: fx.GraphModule, candidate: Can
         changed=choices,
         freed=freed,
         made={member.op.node: labels[member.op.node] for member in members if member.resizes},
-        kernels_make=dict(order for member in members for order in _list_kernel_orders(member, labels[member.op.node])),
     )
 
 
@@ -239,14 +237,6 @@ def _make_demand(subject: RewriteSubject, member: OrderedOp, label: Order) -> di
     if weight is not None:
         wanted[weight.name] = OrderConstraint(label)
     return wanted
-
-
-def _list_kernel_orders(member: OrderedOp, label: Order) -> Iterator[tuple[str, Order]]:
-    """Return the orders of results at run time, from the operator table, if those of fakes are wrong."""
-    if member.op.operator in OTHER_THAN_FAKE:
-        for result in member.results:
-            if (order := member.map_label_to_order(result, label)) is not None:
-                yield result.name, order
 
 
 def _demand_plain_images(subject: RewriteSubject) -> dict[str, dict[str, OrderConstraint]]:

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, fx
 
 from frx_graph.facts.layout import CHANNELS_LAST_ORDER, get_dimension_order, invert_order, make_ordered_strides
-from frx_graph.facts.size_hint import get_shape_hint, get_stride_hint
 from frx_graph.passes.layouts.dimension_map import Order, make_plain_order
 from frx_graph.passes.rewrites.meta_strides.fake_values import call_op, has_fixed_sizes
+from frx_graph.support.size_hint import get_shape_hint, get_stride_hint
 from frx_graph.support.torch_internals import OpOverload
 
 Convert: TypeAlias = Callable[[fx.Graph, fx.Node, Order], fx.Node]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,10 +11,9 @@ from torch import Tensor, fx
 
 from frx_graph.errors import RewriteError
 from frx_graph.facts.layout import CHANNELS_LAST_ORDER, get_dimension_order, is_dense, is_expanded, make_ordered_strides
-from frx_graph.facts.ordered_tensor import store_in_order
-from frx_graph.facts.size_hint import get_shape_hint, get_stride_hint
 from frx_graph.passes.layouts.dimension_map import Order, make_plain_order, match_memory_format
 from frx_graph.passes.rewrites.layout.conversion import Convert, convert_in_aten, pin_in_aten, restore_exact_strides
+from frx_graph.support.size_hint import get_shape_hint, get_stride_hint
 
 
 @dataclass
@@ -28,7 +27,6 @@ class LayoutEdit:
     original: frozenset[fx.Node]
     pins: bool
     doubtful: Collection[str]
-    kernels_make: Mapping[str, Order]
     before: dict[fx.Node, Any] = field(default_factory=dict)
     behind: set[fx.Node] = field(default_factory=set)
     conversions: dict[tuple[fx.Node, tuple[int, ...]], fx.Node] = field(default_factory=dict)
@@ -112,8 +110,6 @@ def compute_copy_order(node: fx.Node, value: Tensor, *, gaps: bool = False) -> O
 def pin_result(edit: LayoutEdit, node: fx.Node) -> None:
     """Let readers of `node` read it with the predicted strides, or with its former ones if those are equivalent."""
     value = node.meta["val"]
-    if (order := edit.kernels_make.get(node.name)) is not None:
-        value = store_in_order(value, order)
     original = edit.before.get(node, value)
     if has_same_strides(value, get_stride_hint(original)):
         value = original

@@ -19,7 +19,6 @@ from torch import Tensor, fx
 from frx_graph.errors import RewriteError, summarize_error
 from frx_graph.facts.layout import get_dimension_order, is_expanded, make_ordered_strides
 from frx_graph.facts.operator_overload import find_aliased_operands
-from frx_graph.facts.size_hint import get_shape_hint, get_stride_hint
 from frx_graph.passes.layouts.dimension_map import Order
 from frx_graph.passes.rewrites.layout.conversion import Convert
 from frx_graph.passes.rewrites.layout.edits import (
@@ -38,13 +37,13 @@ from frx_graph.passes.rewrites.meta_strides.fake_values import (
 )
 from frx_graph.passes.rewrites.meta_strides.preserve_output_strides import restore_outputs
 from frx_graph.passes.rewrites.meta_strides.unreliable_strides import (
-    differs_from_trace,
     find_misread_gradient,
     fix_fake_strides,
     has_unreliable_meta_strides,
     shares_operand_memory,
 )
 from frx_graph.passes.rewrites.meta_strides.unreliable_values import has_one_order
+from frx_graph.support.size_hint import get_shape_hint, get_stride_hint
 from frx_graph.support.torch_internals import pytree
 
 
@@ -84,7 +83,6 @@ def relayout(
     kept_outputs: Collection[str] = (),
     given: Mapping[str, Tensor] = MappingProxyType({}),
     made: Mapping[str, Order] = MappingProxyType({}),
-    kernels_make: Mapping[str, Order] = MappingProxyType({}),
     pins: bool = False,
     doubtful: Collection[str] = (),
 ) -> tuple[str, ...]:
@@ -96,15 +94,12 @@ def relayout(
     kernels, and so their fakes, make in one order only.
 
     With `pins` the operators run as they are. Results whose fakes have unreliable strides are brought to the predicted
-    ones: those of `kernels_make`, or else the fakes'. Outputs among `doubtful` had uncertain strides from the first.
+    ones. Outputs among `doubtful` had uncertain strides from the first.
     Without `pins`, Inductor compiles the graph. Raises `RewriteError`, with the graph unchanged, if an operator cannot
     run on its new strides.
     """
-    unknown = next(filter(_has_unknown_strides, graph.nodes), None) if pins else None
-    if unknown is not None:
-        raise RewriteError(f"{unknown.name} has other strides than its fake, and so have its readers")
     mode = find_fake_mode(graph)
-    edit = LayoutEdit(graph, convert, frozenset(graph.nodes), pins, doubtful, kernels_make)
+    edit = LayoutEdit(graph, convert, frozenset(graph.nodes), pins, doubtful)
     apart = None if pins else predict_inductor_storages(graph)
     for node in graph.find_nodes(op="placeholder"):
         if node.name in given:
@@ -179,12 +174,6 @@ def _is_satisfied(value: Tensor, wanted: OrderConstraint) -> bool:
         [d for d in order if shape[d] != 1] for order in (wanted.order, get_dimension_order(shape, strides))
     )
     return present == places and not is_expanded(shape, strides)
-
-
-def _has_unknown_strides(node: fx.Node) -> bool:
-    # What reads it by `pin_views` knows.
-    pinned = all(reader.target is torch.ops.aten.contiguous.default for reader in node.users)
-    return differs_from_trace(node) and not pinned
 
 
 def _check_unchanged(node: fx.Node, value: Any) -> Any:

@@ -16,7 +16,6 @@ from torch import Tensor, fx
 
 from frx_graph.errors import RewriteError, summarize_error
 from frx_graph.facts.layout import is_dense
-from frx_graph.facts.size_hint import get_shape_hint, get_stride_hint
 from frx_graph.passes.rewrites.meta_strides.fake_values import (
     find_fake_mode,
     has_fixed_sizes,
@@ -25,6 +24,7 @@ from frx_graph.passes.rewrites.meta_strides.fake_values import (
     run_on_fakes,
 )
 from frx_graph.passes.rewrites.meta_strides.unreliable_strides import fix_fake_strides, shares_operand_memory
+from frx_graph.support.size_hint import get_shape_hint, get_stride_hint
 from frx_graph.support.torch_internals import pytree
 
 

@@ -18,7 +18,6 @@ from frx_graph.facts.layout import (
     is_expanded,
     make_ordered_strides,
 )
-from frx_graph.facts.size_hint import get_shape_hint, get_size_hint, get_stride_hint
 from frx_graph.passes.layouts.dimension_map import make_plain_order
 from frx_graph.passes.rewrites.layout.conversion import convert_in_aten, copy_in_aten, restore_exact_strides
 from frx_graph.passes.rewrites.layout.edits import LayoutEdit, compute_copy_order, has_same_strides
@@ -30,6 +29,7 @@ from frx_graph.passes.rewrites.meta_strides.fake_values import (
 )
 from frx_graph.passes.rewrites.meta_strides.unreliable_strides import is_view
 from frx_graph.passes.rewrites.meta_strides.unreliable_values import has_one_order
+from frx_graph.support.size_hint import get_shape_hint, get_size_hint, get_stride_hint
 from frx_graph.support.torch_internals import CustomGraphPass, pytree
 
 

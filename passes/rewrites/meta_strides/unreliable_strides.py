@@ -1,9 +1,7 @@
-"""List operators whose fake tensors have unreliable strides, and correct these if they are known.
+"""Find values whose fake strides may differ from the kernels', and correct those that are known.
 
 A rewrite predicts strides by running operators on fakes. Where an operator makes other strides than its fake, the
-operators planned after it would read something else: views fail, and callers see strides that eager does not have. The
-lists come from running torch's operator database on channels-last and permuted operands, real and fake side by side
-(torch 2.15, CPU).
+operators planned after it would read something else: views fail, and callers see strides that eager does not have.
 """
 
 from __future__ import annotations
@@ -15,33 +13,16 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
+from frx_graph.capture.kernel_strides import correct_strides, knows_result_strides, restride_fake
 from frx_graph.errors import RewriteError
-from frx_graph.facts.layout import Layout, classify_layout
-from frx_graph.facts.size_hint import get_shape_hint, get_stride_hint
 from frx_graph.passes.layouts.dimension_map import compute_view_strides
 from frx_graph.passes.rewrites.layout.conversion import MEMORY_FORMATS
-from frx_graph.passes.rewrites.meta_strides.fake_values import has_fixed_sizes
-from frx_graph.support.torch_internals import OpOverload, get_schema
+from frx_graph.passes.rewrites.meta_strides.fake_values import find_fake_mode, has_fixed_sizes, run_fakes_unguarded
+from frx_graph.support.size_hint import get_shape_hint, get_stride_hint
+from frx_graph.support.torch_internals import OpOverload, get_schema, pytree
 
-OTHER_THAN_FAKE = frozenset(
-    {
-        "aten._log_softmax_backward_data", "aten.channel_shuffle", "aten.glu_backward",
-        "aten.native_dropout_backward", "aten.reflection_pad2d_backward", "aten.reflection_pad3d",
-        "aten.reflection_pad3d_backward", "aten.replication_pad2d_backward", "aten.replication_pad3d",
-        "aten.replication_pad3d_backward", "aten.roll",
-    }
-)  # fmt: skip
 _CALLED = re.compile("roll|channel_shuffle")
-"""Names by which programs call those whose forwards are among them; padding is apart, since it has a mode."""
-OTHER_WHERE_PERMUTED = frozenset(
-    {
-        "aten._batch_norm_with_update",
-        "aten._native_batch_norm_legit",
-        "aten._native_batch_norm_legit_no_training",
-        "aten.native_batch_norm",
-    }
-)
-"""Fakes are right for operands that are plain or channels-last."""
+"""Names by which programs call operators whose kernels make other strides; padding is apart, since it has a mode."""
 _NORM_GRADIENTS = frozenset({torch.ops.aten.native_batch_norm_backward.default})
 RESHAPING_VIEWS = frozenset({torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default})
 """Views that raise if their operand has unsuitable strides."""
@@ -61,19 +42,17 @@ def has_unreliable_meta_strides(node: fx.Node) -> bool:
     if isinstance(call.target, OpOverload):
         if is_view(call):
             return False
-        name = str(call.target.overloadpacket)
-        if has_wrong_fake_strides(call.target):
-            return True
-        if name in OTHER_WHERE_PERMUTED and _classify_operand(call) not in (None, Layout.PLAIN, Layout.CHANNELS_LAST):
+        if not _has_known_strides(call):
             return True
     values = [value, *(source.meta.get("val") for source in call.all_input_nodes[:2])]
     # A batch of one is outermost in every order that is asked for.
     return any(isinstance(v, Tensor) and v.dim() == value.dim() > 2 and 1 in v.shape[1:] for v in values)
 
 
-def has_wrong_fake_strides(called: object) -> bool:
-    """Return True for operators known to make other strides than their fakes of channels-last operands."""
-    return isinstance(called, OpOverload) and str(called.overloadpacket) in OTHER_THAN_FAKE
+def _has_known_strides(call: fx.Node) -> bool:
+    """Return False if this kernel makes other strides than its fake, and cannot be run to see which."""
+    args, kwargs = pytree.tree_map_only(fx.Node, lambda node: node.meta.get("val"), (call.args, call.kwargs))
+    return knows_result_strides(call.target, args, kwargs)
 
 
 def calls_unreliable_operator(dynamo: fx.GraphModule) -> bool:
@@ -89,24 +68,19 @@ def _is_unreliable_call(node: fx.Node) -> bool:
     return _CALLED.search(name) is not None or ("pad" in name and modes not in ([], ["constant"]))
 
 
-def differs_from_trace(node: fx.Node) -> bool:
-    """Return True if the result differs in strides from the trace though nothing was changed, and all that follows,
-    too. These operators make plain results, and their fakes follow the operand, or the reverse, as for `roll` (torch
-    2.15)."""
-    fast_layer = node.target is torch.ops.aten._transformer_encoder_layer_fwd.default
-    if not (fast_layer or has_wrong_fake_strides(node.target)):
-        return False
-    return _classify_operand(node) not in (None, Layout.PLAIN)
-
-
 def fix_fake_strides(node: fx.Node, value: Any) -> Any:
     """Return the fake's `value` of `node` with its strides at run time, as far as they are known.
 
-    Fakes of views have other strides in dimensions of size 1, and some are views although a copy is needed, as of (6,
-    1, 6) with strides (1, 36, 6) for (36,) (torch 2.15). Raises `RewriteError` for those, and for strides that are not
-    known for all sizes.
+    Kernels that make other strides than their fakes are run to see which (`capture/kernel_strides.py`). Fakes of views
+    have other strides in dimensions of size 1, and some are views although a copy is needed, as of (6, 1, 6) with
+    strides (1, 36, 6) for (36,) (torch 2.15). Raises `RewriteError` for those, and for strides that are not known for
+    all sizes.
     """
-    if node.target not in RESHAPING_VIEWS or 0 in get_shape_hint(value):
+    if node.target not in RESHAPING_VIEWS:
+        args, kwargs = pytree.tree_map_only(fx.Node, lambda source: source.meta.get("val"), (node.args, node.kwargs))
+        with run_fakes_unguarded(find_fake_mode(node.graph)):
+            return correct_strides(node.target, args, kwargs, value, restride_fake)
+    if 0 in get_shape_hint(value):
         return value
     source = node.all_input_nodes[0].meta["val"]
     strides = compute_view_strides(get_shape_hint(source), get_stride_hint(source), get_shape_hint(value))
@@ -150,9 +124,3 @@ def find_misread_gradient(node: fx.Node) -> fx.Node | None:
         for layout in (torch.contiguous_format, MEMORY_FORMATS[values[0].dim()])
     )
     return None if alike else gradient
-
-
-def _classify_operand(call: fx.Node) -> Layout | None:
-    """Return the layout of the first operand; None if it is not a tensor."""
-    value = call.all_input_nodes[0].meta.get("val")
-    return classify_layout(get_shape_hint(value), get_stride_hint(value)) if isinstance(value, Tensor) else None

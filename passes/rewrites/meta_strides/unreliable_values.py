@@ -14,10 +14,9 @@ from collections.abc import Collection, Sequence
 import torch
 
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
-from frx_graph.facts.layout import Layout, make_ordered_strides
+from frx_graph.facts.layout import make_ordered_strides
 from frx_graph.facts.operator_families import CONVOLUTIONS, FOLDED_PRODUCTS, LAYOUT_COPIES
 from frx_graph.passes.layouts.dimension_map import compute_view_strides, make_plain_order
-from frx_graph.passes.rewrites.meta_strides.unreliable_strides import OTHER_THAN_FAKE, OTHER_WHERE_PERMUTED
 
 _PRODUCTS = FOLDED_PRODUCTS | {"frx_graph.product"}
 """Operators whose results are plain for any operands."""
@@ -70,10 +69,6 @@ def _is_mispredicted(op: OpFacts, result: ValueFacts, operands: Sequence[ValueFa
     """Return True if the operator may choose another order than its fake. Given new tensors alone, both make one."""
     if op.view or all(map(_is_plain, operands)):
         return False
-    if op.operator in OTHER_THAN_FAKE:
-        return True
-    if op.operator in OTHER_WHERE_PERMUTED and operands[0].layout not in (Layout.PLAIN, Layout.CHANNELS_LAST):
-        return True
     # Convolutions follow their images, so a weight of single pixels causes no doubt.
     first = operands[: 1 if op.operator in CONVOLUTIONS else 2]
     values = [result, *(value for value in first if len(value.shape) == len(result.shape))]

@@ -18,6 +18,11 @@ def get_cache_directory() -> Path:
     return Path(named).expanduser() if named else Path(platformdirs.user_cache_dir("frx-graph"))
 
 
+def get_own_contracts() -> Path:
+    """Return the folder in which `frx probe` keeps this machine's contracts."""
+    return get_cache_directory() / "contracts"
+
+
 def write_cache_entry(path: Path, text: str) -> bool:
     """Write an entry of the cache; False, and nothing left behind, where the place cannot be written."""
     try:

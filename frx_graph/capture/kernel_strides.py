@@ -1,0 +1,216 @@
+"""Give fake results the strides that kernels make.
+
+Fake tensors, and the decompositions that Inductor traces, predict other strides than the kernels of some operators
+make. A channel shuffle keeps channels-last, for example, and its fake is plain (torch 2.15). Whatever follows is then
+wrong: `as_strided` reads other values, a `reshape` is traced as a view that is impossible, outputs have strides that
+eager does not give them.
+
+`frx probe` compares kernels with fakes over torch's operator database, and lists the operators that differ
+(`rules/contracts/strides-*.yaml`). Each traced call of one of these is run once, on made-up values in its shapes and
+strides.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import torch
+from torch import SymBool, SymFloat, SymInt, Tensor, fx
+
+from frx_graph.capture.stride_table import StrideTable, load_stride_table
+from frx_graph.support.size_hint import get_shape_hint, get_size_hint, get_stride_hint
+from frx_graph.support.torch_internals import (
+    FakeTensor,
+    FunctionalTensor,
+    OpOverload,
+    TorchDispatchMode,
+    disable_autocast,
+    disable_current_modes,
+    disable_python_dispatcher,
+    get_schema,
+    pytree,
+)
+
+Strides: TypeAlias = tuple[int, ...]
+Restride: TypeAlias = Callable[[Tensor, Strides], Tensor]
+
+
+class KernelStrides(TorchDispatchMode):
+    """Traces listed operators with the strides of their kernels.
+
+    Each corrected result is followed by `prims.inductor_force_stride_order`. Inductor lays it out so; where the kernels
+    run as they are, `merge_forced_strides` removes it again.
+    """
+
+    supports_higher_order_operators = True
+
+    def __init__(self, table: StrideTable | None = None) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._table = table
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Return True: whatever is compiled inside is not affected."""
+        return True
+
+    def __torch_dispatch__(
+        self, func: OpOverload, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Run `func`, and correct what it returns if it is traced."""
+        named = dict(kwargs or {})
+        result = func(*args, **named)
+        if not any(issubclass(kind, (FakeTensor, FunctionalTensor)) for kind in types):
+            return result
+        return correct_strides(func, args, named, result, _force_strides, self._table)
+
+
+def correct_strides(
+    func: Any,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    result: Any,
+    restride: Restride,
+    table: StrideTable | None = None,
+) -> Any:
+    """Return `result` of the call, with `restride` applied to each tensor in it whose strides the kernel makes
+    otherwise. Dimensions of size 1 do not count, and symbolic sizes are those of the example."""
+    if not _may_differ(func, args, kwargs, load_stride_table() if table is None else table):
+        return result
+    made = measure_results(func, args, kwargs)
+    leaves, spec = pytree.tree_flatten(result)
+    if made is None or len(made) != len(leaves):
+        return result
+    corrected = [
+        restride(leaf, own[1]) if own is not None and _is_laid_out_otherwise(leaf, own) else leaf
+        for leaf, own in zip(leaves, made, strict=True)
+    ]
+    return pytree.tree_unflatten(corrected, spec)
+
+
+def knows_result_strides(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Return False for a call whose kernel may make other strides than its fake, and cannot be run."""
+    if not _may_differ(func, args, kwargs, load_stride_table()):
+        return True
+    return measure_results(func, args, kwargs) is not None
+
+
+def _may_differ(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], table: StrideTable) -> bool:
+    if not isinstance(func, OpOverload) or str(func) not in table.differ or _aliases_operand(func):
+        return False
+    operands = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+    return not table.agrees(str(func), [(get_shape_hint(t), get_stride_hint(t)) for t in operands])
+
+
+def restride_fake(value: Tensor, strides: Strides) -> Tensor:
+    """Return a new fake like `value` with these strides. The caller has entered the fake mode."""
+    return value.new_empty_strided(value.shape, _make_symbolic(strides, value))
+
+
+def _force_strides(value: Tensor, strides: Strides) -> Tensor:
+    forced: Tensor = torch.ops.prims.inductor_force_stride_order.default(value, _make_symbolic(strides, value))
+    return forced
+
+
+def _make_symbolic(strides: Strides, value: Tensor) -> list[int | SymInt]:
+    """Return the example's `strides` for the sizes of `value`, which may be symbols; then the result is dense."""
+    if all(isinstance(size, int) for size in value.shape):
+        return list(strides)
+    found: list[int | SymInt] = [0] * len(strides)
+    step: int | SymInt = 1
+    for dim in sorted(range(len(strides)), key=lambda dim: (strides[dim], -dim)):
+        found[dim] = step
+        step = step * value.shape[dim]
+    return found
+
+
+def merge_forced_strides(graph: fx.Graph) -> None:
+    """Give each corrected result its strides without the operator behind it: the kernel makes them."""
+    for node in graph.find_nodes(op="call_function", target=torch.ops.prims.inductor_force_stride_order.default):
+        source = node.args[0]
+        called = source.args[0] if source.op == "call_function" and _is_getitem(source) else source
+        if str(called.target) not in load_stride_table().differ:
+            continue
+        source.meta["val"] = node.meta["val"]
+        if called is not source:
+            values = list(called.meta["val"])
+            values[source.args[1]] = node.meta["val"]
+            called.meta["val"] = type(called.meta["val"])(values)
+        node.replace_all_uses_with(source)
+        graph.erase_node(node)
+
+
+def _is_getitem(node: fx.Node) -> bool:
+    return getattr(node.target, "__name__", "") == "getitem"
+
+
+def measure_results(
+    func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[tuple[Strides, Strides] | None, ...] | None:
+    """Return shape and strides, in elements, of each tensor in the kernel's result (None for another value).
+
+    The call is run on made-up values with the sizes of the example. None if it cannot be run.
+    """
+    leaves, spec = pytree.tree_flatten((tuple(args), dict(kwargs)))
+    # A generator of the program's must draw nothing for this.
+    if any(isinstance(leaf, torch.Generator) for leaf in leaves):
+        return None
+    return _run_call(func, tuple(map(_describe, leaves)), spec)
+
+
+def _describe(leaf: Any) -> Any:
+    if isinstance(leaf, Tensor):
+        return (get_shape_hint(leaf), get_stride_hint(leaf), leaf.dtype, leaf.device)
+    if isinstance(leaf, (SymInt, SymFloat, SymBool)):
+        return get_size_hint(leaf) if isinstance(leaf, SymInt) else leaf.node.hint
+    return leaf
+
+
+@functools.lru_cache(maxsize=4096)
+def _run_call(
+    func: OpOverload, leaves: tuple[Any, ...], spec: Any
+) -> tuple[tuple[Strides, Strides] | None, ...] | None:
+    try:
+        with disable_current_modes(), disable_python_dispatcher(), disable_autocast(), torch.no_grad():
+            args, kwargs = pytree.tree_unflatten([_make_operand(leaf) for leaf in leaves], spec)
+            with torch.random.fork_rng(_list_gpus(leaves)):
+                result = func(*args, **kwargs)
+    # Kernels may refuse made-up values or sizes with any exception, and memory may be missing.
+    except Exception:  # noqa: BLE001
+        return None
+    return tuple(
+        (tuple(leaf.shape), leaf.stride()) if isinstance(leaf, Tensor) and leaf.layout is torch.strided else None
+        for leaf in pytree.tree_leaves(result)
+    )
+
+
+def _make_operand(leaf: Any) -> Any:
+    """Return a tensor as described: ones if floating-point or boolean, else zeros, which are valid indices."""
+    if not _is_tensor(leaf):
+        return leaf
+    shape, strides, dtype, device = leaf
+    extent = 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True) if size > 0)
+    one = dtype.is_floating_point or dtype is torch.bool
+    return torch.full((extent,), int(one), dtype=dtype, device=device).as_strided(shape, strides)
+
+
+def _is_tensor(leaf: Any) -> bool:
+    return isinstance(leaf, tuple) and len(leaf) == 4 and isinstance(leaf[2], torch.dtype)
+
+
+def _list_gpus(leaves: Iterable[Any]) -> list[torch.device]:
+    return list({leaf[3] for leaf in leaves if _is_tensor(leaf) and leaf[3].type == "cuda"})
+
+
+def _aliases_operand(func: OpOverload) -> bool:
+    return any(returned.alias_info is not None for returned in get_schema(func).returns)
+
+
+def _is_laid_out_otherwise(value: Any, made: tuple[Strides, Strides]) -> bool:
+    """Return False also for results of another shape, which depends on values that were made up."""
+    if not isinstance(value, Tensor) or get_shape_hint(value) != made[0] or 0 in made[0]:
+        return False
+    return any(
+        size != 1 and own != new for size, own, new in zip(made[0], get_stride_hint(value), made[1], strict=True)
+    )
