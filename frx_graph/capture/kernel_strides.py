@@ -30,6 +30,7 @@ from frx_graph.support.torch_internals import (
     disable_current_modes,
     disable_python_dispatcher,
     get_schema,
+    load_force_strides,
     pytree,
 )
 
@@ -109,7 +110,7 @@ def restride_fake(value: Tensor, strides: Strides) -> Tensor:
 
 
 def _force_strides(value: Tensor, strides: Strides) -> Tensor:
-    forced: Tensor = torch.ops.prims.inductor_force_stride_order.default(value, _make_symbolic(strides, value))
+    forced: Tensor = load_force_strides()(value, _make_symbolic(strides, value))
     return forced
 
 
@@ -127,7 +128,7 @@ def _make_symbolic(strides: Strides, value: Tensor) -> list[int | SymInt]:
 
 def merge_forced_strides(graph: fx.Graph) -> None:
     """Give each corrected result its strides without the operator behind it: the kernel makes them."""
-    for node in graph.find_nodes(op="call_function", target=torch.ops.prims.inductor_force_stride_order.default):
+    for node in graph.find_nodes(op="call_function", target=load_force_strides()):
         source = node.args[0]
         called = source.args[0] if source.op == "call_function" and _is_getitem(source) else source
         if str(called.target) not in load_stride_table().differ:

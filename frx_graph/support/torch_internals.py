@@ -332,6 +332,13 @@ def get_loop_body(node: Any) -> Any:
     return node._body
 
 
+def load_force_strides() -> OpOverload:
+    """Return Inductor's operator that returns a tensor with other strides, and copies it only if it must."""
+    importlib.import_module("torch._inductor.inductor_prims")
+    overload: OpOverload = torch.ops.prims.inductor_force_stride_order.default
+    return overload
+
+
 def load_operator_database() -> list[Any]:
     """Return torch's operators with samples of their arguments. Raises `ImportError` without the package
     `expecttest`. Importing them forbids the process to set flags of `torch.backends`."""

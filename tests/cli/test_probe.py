@@ -7,16 +7,17 @@ import typer
 import yaml
 from typer.testing import CliRunner
 
+from frx_graph.capture.stride_table import read_stride_table
 from frx_graph.cli.probe import probe, select_cases
-from frx_graph.errors import OptionError
+from frx_graph.errors import EvidenceError, OptionError
 from frx_graph.measure.operators.contract_cases import Case, Operand
 from frx_graph.measure.operators.contract_table import CASES
 from frx_graph.measure.operators.operator_contract import (
-    get_own_contracts,
     load_contract,
     make_contract_name,
     read_contract,
 )
+from frx_graph.support.cache_directory import get_own_contracts
 
 app = typer.Typer()
 app.command()(probe)
@@ -59,12 +60,29 @@ def test_output_is_a_contract(tmp_path: Path) -> None:
 def test_a_whole_contract_goes_where_advice_looks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     cases = tuple(case for case in CASES if case.target == "aten.flip.default")
     monkeypatch.setattr("frx_graph.cli.probe.CASES", cases)
+    monkeypatch.setattr("frx_graph.cli.probe.STRIDE_CASES", tuple(c for c in CASES if c.target == "aten.roll.default"))
+    monkeypatch.setattr("frx_graph.cli.probe.collect_database_calls", lambda _device, _progress: [])
     result = CliRunner().invoke(app, [])
     assert result.exit_code == 0, result.output
+    (strides,) = get_own_contracts().glob("strides-cpu-*.yaml")
+    assert strides.name in result.stderr
+    assert set(read_stride_table(strides).differ) == {"aten.roll.default"}
     found = load_contract("cpu", torch.__version__)
     assert found is not None
     assert found.path == get_own_contracts() / f"{NAME}.yaml"
     assert {row.target for row in found.rows} == {"aten.flip.default"}
+
+
+def test_without_the_operator_database_the_contract_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_device: str, _progress: object) -> list[object]:
+        raise EvidenceError("torch's operator database cannot be imported: no expecttest")
+
+    monkeypatch.setattr("frx_graph.cli.probe.CASES", CASES[:1])
+    monkeypatch.setattr("frx_graph.cli.probe.collect_database_calls", fail)
+    result = CliRunner().invoke(app, ["--json"])
+    assert result.exit_code == 0, result.output
+    assert "strides of results were not compared" in result.stderr
+    assert json.loads(result.stdout)["strides"] is None
 
 
 def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
