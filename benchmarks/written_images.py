@@ -121,3 +121,33 @@ def custom_between(train: bool = False, batch: int = BATCH) -> Built:
     """Ten convolutions of 128 channels on 28x28 feature maps with a custom operator behind each of them."""
     with seeded():
         return CustomBetween().train(train), (images(batch, 112),), {}
+
+
+class StrideFollowers(nn.Module):
+    """Channels-last convolutions with operators between them whose kernels keep the layout though fakes predict another
+    one: a roll, a channel shuffle, `copysign` and `lerp` with a number for each channel, a reflection pad."""
+
+    def __init__(self, width: int = 64) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, width, 3, stride=2, padding=1)
+        self.layers = nn.ModuleList(nn.Conv2d(width, width, 3, padding=1) for _ in range(4))
+        self.padded = nn.Conv2d(width, width, 3)
+        self.signs = nn.Parameter(torch.randn(width, 1, 1))
+        self.classifier = nn.Linear(width, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        one, two, three, four = self.layers
+        x = torch.roll(functional.relu(self.stem(x)), (1, 1), (2, 3))
+        x = functional.channel_shuffle(one(x), 4)
+        x = torch.copysign(two(x), self.signs)
+        x = torch.lerp(x, three(x), self.signs.sigmoid())
+        x = self.padded(functional.pad(four(x), (1, 1, 1, 1), mode="reflect"))
+        classes: Tensor = self.classifier(x.mean((2, 3)))
+        return classes
+
+
+def stride_followers(train: bool = False, batch: int = BATCH) -> Built:
+    """Our own channels-last network of operators whose fakes predict other strides, images of 64x64."""
+    with seeded():
+        model = StrideFollowers().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        return model.train(train), (images(batch, 64).contiguous(memory_format=torch.channels_last),), {}

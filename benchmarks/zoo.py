@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 from written_attention import attention_block, attention_contiguous
-from written_images import alternating_strides, custom_between, unet_plain
+from written_images import alternating_strides, custom_between, stride_followers, unet_plain
 from written_networks import conv_flatten_linear, mixed_64_512, nhwc_written, shufflenet, wide_7x7
 from zoo_entry import BATCH, CLASSES, IMAGE, Built, Group, ZooEntry, images, seeded
 
@@ -180,6 +180,7 @@ ZOO: tuple[ZooEntry, ...] = (
     ZooEntry("unet_plain", unet_plain, Group.WRITTEN),
     ZooEntry("alternating_strides", alternating_strides, Group.WRITTEN, alternates=True),
     ZooEntry("custom_between", custom_between, Group.WRITTEN),
+    ZooEntry("stride_followers", stride_followers, Group.WRITTEN),
 )
 
 _BY_NAME: Mapping[str, ZooEntry] = {entry.name: entry for entry in ZOO}
