@@ -136,7 +136,7 @@ class Judge:
 class Judged:
     """The `values` that differ among `compared` results, and the `forms` among `placed` outputs and gradients. `exact`
     is False if the program does not run in float64; `share` is the largest fraction of the allowed error that is used
-    where nothing differs."""
+    where nothing differs. `departed` are results of the baseline that differ from eager's."""
 
     values: tuple[Difference, ...]
     forms: tuple[Difference, ...]
@@ -144,6 +144,7 @@ class Judged:
     exact: bool
     placed: int = 0
     share: float | None = None
+    departed: tuple[Difference, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

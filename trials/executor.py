@@ -27,6 +27,7 @@ from frx_graph.trials.arm_messages import (
 from frx_graph.trials.arm_process import ArmError
 from frx_graph.trials.environment_record import TrialEnvironment
 from frx_graph.trials.gates import Comparison, examine_gates, find_plan_fault
+from frx_graph.trials.numerics import Difference, describe_differences
 from frx_graph.trials.policy import TrialPolicy
 from frx_graph.trials.protocol import Protocol as Rule
 from frx_graph.trials.protocol import make_protocol
@@ -94,6 +95,7 @@ class _TrialRunner:
     environment: TrialEnvironment | None = None
     signatures: tuple[str, ...] = ()
     random: bool | None = None
+    departed: tuple[Difference, ...] = ()
     deadline: float = field(init=False)
     asking: WorkerClient = field(init=False)
 
@@ -128,7 +130,14 @@ class _TrialRunner:
         return self._make_run((self._make_process_gate(), *gates[1:], throughput), verdict, quads)
 
     def _make_run(self, gates: tuple[GateResult, ...], verdict: Verdict, quads: Sequence[MeasuredQuad]) -> TrialRun:
+        if self.departed:
+            verdict = replace(verdict, reason=f"{self._describe_departure()}; {verdict.reason}")
         return TrialRun(gates, verdict, tuple(quads), self.environment, self.signatures)
+
+    def _describe_departure(self) -> str:
+        """Return how the baseline differs from eager, which no candidate has to match."""
+        found = "; ".join(describe_differences(self.departed, 1))
+        return f"{self.programs.baseline.inner} alone computes something else than eager ({found})"
 
     def _check_gates(self) -> Iterator[GateResult]:
         try:
@@ -169,6 +178,7 @@ class _TrialRunner:
             multipliers = (self.policy.numerics_multiplier, self.policy.numerics_multiplier_half)
             question = Judge(files[Arm.BASELINE], files[Arm.CANDIDATE], DRAWS, *multipliers)
             judged = self.asking.ask(arms, Arm.BASELINE, question, Judged)
+            self.departed = judged.departed
         wanted = self.programs.candidate.candidates
         return Comparison(seen[Arm.BASELINE], seen[Arm.CANDIDATE], judged, wanted, self.policy)
 

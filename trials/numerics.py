@@ -11,6 +11,9 @@ in the last place (`frx_graph.trials.rounding_noise`). The resulting error of th
 gradients behind ten convolutions with ReLUs are 5e-7 of their size off in plain layout, 2e-5 in channels-last, and 4e-4
 where only the weights are moved.
 
+Both programs are also compared with eager in the same way. A baseline that computes something else than eager
+excuses nothing: a candidate must then agree with eager.
+
 The baseline's error excuses the candidate's only as far as rounding explains it. If it is larger, the float64 run has
 computed something else: generators draw other numbers for it, or the program's state has moved on. Then the two arms
 are compared with each other.
@@ -138,8 +141,9 @@ def judge_value(
     allowed: Multipliers,
     noise: Errors | None = None,
     least_size: float = 0.0,
+    owner: str = "the baseline",
 ) -> Judgement:
-    """Judge if `theirs`, the candidate's result, is worse than `ours`, the baseline's.
+    """Judge if `theirs`, the candidate's result, is worse than `ours`, the baseline's or another `owner`'s.
 
     `exact` is the result in float64, if `ours` is its rounded value; without it both may differ by the tolerance.
     `noise` is the distance by which rounding may move the baseline's result. It counts as the baseline's error, except
@@ -181,11 +185,11 @@ def judge_value(
     more, larger = other.mean > mean_allowed, other.largest > largest_allowed
     share = max(_compute_share(other.mean, mean_allowed), _compute_share(other.largest, largest_allowed))
     if doubt and (more or larger):
-        found = f"{other.mean:.2e} (root mean square), at most {other.largest:.2e}, from the baseline's{doubt}"
+        found = f"{other.mean:.2e} (root mean square), at most {other.largest:.2e}, from {owner}'s{doubt}"
     elif more:
-        found = f"error {other.mean:.2e} (root mean square) where the baseline's is {own.mean:.2e}"
+        found = f"error {other.mean:.2e} (root mean square) where {owner}'s is {own.mean:.2e}"
     elif larger:
-        found = f"an error of {other.largest:.2e} where the baseline's largest is {own.largest:.2e}"
+        found = f"an error of {other.largest:.2e} where {owner}'s largest is {own.largest:.2e}"
     return Judgement(found, share)
 
 

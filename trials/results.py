@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -159,43 +160,75 @@ def permute_inputs(values: Any, draw: int) -> Any:
     return pytree.tree_map(permute, values)
 
 
-def compare_results(
-    draw: int,
-    own: StepResults,
-    other: StepResults,
-    exact: StepResults | None,
-    allowed: Multipliers,
-    noisy: Callable[[], Mapping[str, Errors]] = dict,
-) -> Judged:
-    """Compare a draw's results with the baseline's `own`; if they differ, `noisy` tells the effect of rounding."""
-    values: list[Difference] = []
-    shares: list[float] = []
-    reference = {} if exact is None else exact.values
-    noise: Mapping[str, Errors] | None = None
-    sizes = compute_least_sizes(own.values)
-    for name in (*own.values, *(name for name in other.values if name not in own.values)):
-        if name not in own.values or name not in other.values:
-            detail = "only the candidate has it" if name in other.values else "the candidate has none"
-            values.append(Difference(name, draw, detail))
-            continue
-        pair = own.values[name], other.values[name], reference.get(name), allowed
-        size = sizes.get(name, 0.0)
-        judged = judge_value(*pair, None, size)
-        if judged.difference is not None:
-            noise = noisy() if noise is None else noise
-            judged = judge_value(*pair, noise.get(name), size)
-        if judged.difference is not None:
-            values.append(Difference(name, draw, judged.difference))
-        elif judged.share is not None and math.isfinite(judged.share):
-            shares.append(judged.share)
+@dataclass(frozen=True)
+class Comparing:
+    """What a draw's results are compared with besides each other. `exact` are those in float64, `eager` the program's
+    own without a compiler, both None if it does not run so; `noisy` returns the effect of rounding, which takes time.
+    """
+
+    draw: int
+    allowed: Multipliers
+    exact: StepResults | None = None
+    eager: StepResults | None = None
+    noisy: Callable[[], Mapping[str, Errors]] = dict
+
+    @functools.cached_property
+    def noise(self) -> Mapping[str, Errors]:
+        """The effect of rounding on each result."""
+        return self.noisy()
+
+    def find_differences(
+        self, own: StepResults, other: StepResults, names: tuple[str, str]
+    ) -> tuple[dict[str, Difference], list[float]]:
+        """Return the results of `other` that are worse than those of `own`, by name, and the shares of the allowed
+        error that the rest take. `names` are those of both programs, for the descriptions."""
+        reference = {} if self.exact is None else self.exact.values
+        sizes = compute_least_sizes(own.values)
+        found: dict[str, Difference] = {}
+        shares: list[float] = []
+        for name in (*own.values, *(name for name in other.values if name not in own.values)):
+            if name not in own.values or name not in other.values:
+                detail = f"only {names[1]} has it" if name in other.values else f"{names[1]} has none"
+                found[name] = Difference(name, self.draw, detail)
+                continue
+            pair = own.values[name], other.values[name], reference.get(name), self.allowed
+            size = sizes.get(name, 0.0)
+            judged = judge_value(*pair, None, size, names[0])
+            if judged.difference is not None:
+                judged = judge_value(*pair, self.noise.get(name), size, names[0])
+            if judged.difference is not None:
+                found[name] = Difference(name, self.draw, judged.difference)
+            elif judged.share is not None and math.isfinite(judged.share):
+                shares.append(judged.share)
+        return found, shares
+
+
+def compare_results(own: StepResults, other: StepResults, beside: Comparing) -> Judged:
+    """Compare a draw's results of the candidate, `other`, with the baseline's `own`, and both with eager's.
+
+    A result may differ from the baseline's only where the baseline differs from eager.
+    """
+    values, shares = beside.find_differences(own, other, ("the baseline", "the candidate"))
+    departed: dict[str, Difference] = {}
+    if beside.eager is not None:
+        departed, _ = beside.find_differences(beside.eager, own, ("eager", "the baseline"))
+        wrong, _ = beside.find_differences(beside.eager, other, ("eager", "the candidate"))
+        values = {name: found for name, found in values.items() if name not in departed} | wrong
     placed = {name: form for name, form in own.forms.items() if name in other.forms}
     forms = tuple(
-        Difference(name, draw, f"{other.forms[name]} instead of {form}")
+        Difference(name, beside.draw, f"{other.forms[name]} instead of {form}")
         for name, form in placed.items()
-        if other.forms[name] != form
+        if other.forms[name] not in (form, None if beside.eager is None else beside.eager.forms.get(name))
     )
-    share = max(shares, default=None)
-    return Judged(tuple(values), forms, len(own.values), exact is not None, len(placed), share)
+    return Judged(
+        values=tuple(values.values()),
+        forms=forms,
+        compared=len(own.values),
+        exact=beside.exact is not None,
+        placed=len(placed),
+        share=max(shares, default=None),
+        departed=tuple(departed.values()),
+    )
 
 
 def estimate_noise(runs: Iterator[Tensors]) -> dict[str, Errors]:

@@ -49,6 +49,7 @@ from frx_graph.trials.block_watch import watch_block
 from frx_graph.trials.environment import read_trial_environment
 from frx_graph.trials.numerics import Errors, Multipliers
 from frx_graph.trials.results import (
+    Comparing,
     Program,
     StepResults,
     are_results_equal,
@@ -170,17 +171,23 @@ class TrialArm:
             exact=all(found.exact for found in draws),
             placed=sum(found.placed for found in draws),
             share=max((found.share for found in draws if found.share is not None), default=None),
+            departed=tuple(difference for found in draws for difference in found.departed),
         )
 
     def _compare_draw(self, asked: Judge, draw: int, exact: Program | None) -> Judged:
         """Compare one draw. Its results are freed before the next draw: they are as large as all gradients."""
-        reference = None
+        program, workload = self._require_loaded()
+        reference = eager = None
         # It is the workload's own code, in a type that it was not written for.
         with contextlib.suppress(Exception):
             reference = None if exact is None else self._compute_result(exact, draw)
+        # Without a compiler it may need more memory than there is.
+        with contextlib.suppress(Exception):
+            eager = self._compute_result(copy_program(workload.make_program(program.train)), draw)
         ours, theirs = read_results(Path(asked.ours), draw), read_results(Path(asked.theirs), draw)
         allowed = Multipliers(asked.multiplier, asked.multiplier_half)
-        return compare_results(draw, ours, theirs, reference, allowed, lambda: self._estimate_noise(draw))
+        beside = Comparing(draw, allowed, reference, eager, lambda: self._estimate_noise(draw))
+        return compare_results(ours, theirs, beside)
 
     def _measure(self, asked: Measure) -> Measured:
         program, workload = self._require_loaded()

@@ -11,7 +11,16 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from frx_graph.errors import TrialError
 from frx_graph.trials.numerics import Multipliers
-from frx_graph.trials.results import Program, compare_results, observe_step, permute_inputs, read_results, write_results
+from frx_graph.trials.results import (
+    Comparing,
+    Program,
+    StepResults,
+    compare_results,
+    observe_step,
+    permute_inputs,
+    read_results,
+    write_results,
+)
 
 ALLOWED = Multipliers(2.0, 3.0)
 
@@ -105,8 +114,8 @@ def compared(theirs: Program) -> tuple[list[str], list[str]]:
     ours = program()
     exact = program(model=Net().double())
     exact = replace(exact, args=(exact.args[0].detach().double().requires_grad_(),))
-    results = [observe_step(one, seed=0) for one in (ours, theirs, exact)]
-    found = compare_results(0, *results, ALLOWED)
+    own, other, reference = (observe_step(one, seed=0) for one in (ours, theirs, exact))
+    found = compare_results(own, other, Comparing(0, ALLOWED, reference))
     return [difference.name for difference in found.values], [difference.name for difference in found.forms]
 
 
@@ -116,15 +125,15 @@ def test_the_same_program_does_not_differ() -> None:
 
 def test_closeness_of_results_is_reported() -> None:
     results = [observe_step(program(), seed=0) for _ in range(2)]
-    found = compare_results(0, *results, None, ALLOWED)
+    found = compare_results(*results, Comparing(0, ALLOWED))
     assert (found.placed, found.share) == (len(results[0].forms), 0.0)
     results[1].values["output 0"].mul_(1 + 2e-5)
-    near = compare_results(0, *results, None, ALLOWED)
+    near = compare_results(*results, Comparing(0, ALLOWED))
     assert near.values == ()
     assert near.share is not None
     assert 0.0 < near.share < 1.0
     results[1].values["output 0"].mul_(2.0)
-    far = compare_results(0, *results, None, ALLOWED)
+    far = compare_results(*results, Comparing(0, ALLOWED))
     # What is not as good does not count.
     assert [difference.name for difference in far.values] == ["output 0"]
     assert far.share == 0.0
@@ -182,6 +191,44 @@ def test_another_memory_or_order_is_found_though_values_are_right() -> None:
     assert compared(program(call=copied, model=model)) == ([], ["output 0", "output 1"])
 
 
+def make_results(value: float, form: str) -> StepResults:
+    return StepResults({"output 0": torch.tensor([value, 1.0])}, {"output 0": form})
+
+
+@pytest.mark.parametrize(
+    ("baseline", "candidate", "differ", "departed"),
+    [
+        (1.0, 1.0, [], []),
+        (1.5, 1.0, [], ["output 0"]),
+        (1.5, 1.5, ["output 0"], ["output 0"]),
+        (1.0, 1.5, ["output 0"], []),
+        (1.5, 2.5, ["output 0"], ["output 0"]),
+    ],
+)
+def test_a_wrong_baseline_excuses_nothing(
+    baseline: float, candidate: float, differ: list[str], departed: list[str]
+) -> None:
+    own, other, eager = (make_results(value, "plain") for value in (baseline, candidate, 1.0))
+    found = compare_results(own, other, Comparing(0, ALLOWED, exact=eager, eager=eager))
+    assert [difference.name for difference in found.values] == differ
+    assert [difference.name for difference in found.departed] == departed
+    if differ:
+        assert "from eager's" in found.values[0].detail or "eager's" in found.values[0].detail
+
+
+@pytest.mark.parametrize(("form", "differ"), [("baseline's", False), ("eager's", False), ("another", True)])
+def test_strides_may_be_the_baselines_or_those_of_eager(form: str, differ: bool) -> None:
+    own, other, eager = (make_results(1.0, each) for each in ("baseline's", form, "eager's"))
+    found = compare_results(own, other, Comparing(0, ALLOWED, eager=eager))
+    assert bool(found.forms) is differ
+
+
+def test_without_eager_the_baseline_decides() -> None:
+    found = compare_results(make_results(1.5, "plain"), make_results(1.0, "plain"), Comparing(0, ALLOWED))
+    assert [difference.name for difference in found.values] == ["output 0"]
+    assert found.departed == ()
+
+
 class Cached(nn.Module):
     def __init__(self, name: str, *, copied: bool) -> None:
         super().__init__()
@@ -199,8 +246,8 @@ class Cached(nn.Module):
 def test_a_copy_of_what_the_model_keeps_is_another_memory(name: str) -> None:
     own, same, copied = (Cached(name, copied=copied) for copied in (False, False, True))
     found = [observe_step(Program(one, one, (torch.ones(3),), {}, False), seed=0) for one in (own, same, copied)]
-    assert compare_results(0, found[0], found[1], None, ALLOWED).forms == ()
-    differing = compare_results(0, found[0], found[2], None, ALLOWED)
+    assert compare_results(found[0], found[1], Comparing(0, ALLOWED)).forms == ()
+    differing = compare_results(found[0], found[2], Comparing(0, ALLOWED))
     assert differing.values == ()
     assert [difference.name for difference in differing.forms] == ["output 0"]
 

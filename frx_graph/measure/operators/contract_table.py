@@ -186,6 +186,20 @@ STRIDE_CASES: tuple[Case, ...] = (
     _make_case("_batch_norm_with_update", "images", (_IMAGE, *_STATISTICS, 0.1, 1e-5)),
     _make_case("_batch_norm_with_update_functional", "images", (_IMAGE, *_STATISTICS, 0.1, 1e-5)),
     _make_case("_batch_norm_no_update", "images", (_IMAGE, *_STATISTICS, 0.1, 1e-5)),
+    _make_case("native_channel_shuffle", "images", (_IMAGE, 4)),
+    _make_case("_unsafe_index.Tensor", "rows", (_SEQUENCE, (_make_indices(16),))),
+    _make_case("copy", "images", (_IMAGE, Operand((2, 32, 28, 30)))),
+    _make_case("_upsample_bicubic2d_aa", "2-D", (_IMAGE, (56, 60), False, None, None)),
+    _make_case(
+        "_upsample_bicubic2d_aa_backward",
+        "2-D",
+        (Operand((2, 32, 56, 60)), (56, 60), (2, 32, 28, 30), False, None, None),
+    ),
+    _make_case(
+        "_upsample_nearest_exact3d_backward",
+        "3-D",
+        (Operand((2, 16, 12, 28, 32)), (12, 28, 32), (2, 16, 6, 14, 16), None, None, None),
+    ),
     _make_case(
         "_transformer_encoder_layer_fwd",
         "sequences",
