@@ -136,7 +136,8 @@ class Judge:
 class Judged:
     """The `values` that differ among `compared` results, and the `forms` among `placed` outputs and gradients. `exact`
     is False if the program does not run in float64; `share` is the largest fraction of the allowed error that is used
-    where nothing differs. `departed` are results of the baseline that differ from eager's."""
+    where nothing differs. `departed` are results of the baseline that differ from eager's; `eager` is False if
+    the program does not run without a compiler."""
 
     values: tuple[Difference, ...]
     forms: tuple[Difference, ...]
@@ -145,6 +146,7 @@ class Judged:
     placed: int = 0
     share: float | None = None
     departed: tuple[Difference, ...] = ()
+    eager: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,7 +102,8 @@ def describe_both(describe: Callable[[Facts], str], baseline: Facts, candidate: 
 
 def describe_numerics(found: Judged) -> str:
     """Return how many results were compared, and with what."""
-    against = "eager and float64" if found.exact else "eager and the baseline, as the program does not run in float64"
+    against = "float64" if found.exact else "the baseline, as the program does not run in float64"
+    against = f"eager and {against}" if found.eager else against
     largest = "" if found.share is None else f"; the largest error is {100 * found.share:.3g} % of what is allowed"
     return f"{found.compared} results against {against}{largest}"
 

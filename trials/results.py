@@ -162,9 +162,8 @@ def permute_inputs(values: Any, draw: int) -> Any:
 
 @dataclass(frozen=True)
 class Comparing:
-    """What a draw's results are compared with besides each other. `exact` are those in float64, `eager` the program's
-    own without a compiler, both None if it does not run so; `noisy` returns the effect of rounding, which takes time.
-    """
+    """References for the results of a draw. `exact` are the results in float64, `eager` those without a compiler. Each
+    is None if the program does not run so. `noisy` returns the effect of rounding, which takes time."""
 
     draw: int
     allowed: Multipliers
@@ -181,7 +180,7 @@ class Comparing:
         self, own: StepResults, other: StepResults, names: tuple[str, str]
     ) -> tuple[dict[str, Difference], list[float]]:
         """Return the results of `other` that are worse than those of `own`, by name, and the shares of the allowed
-        error that the rest take. `names` are those of both programs, for the descriptions."""
+        error that the rest take. The descriptions call both programs by `names`."""
         reference = {} if self.exact is None else self.exact.values
         sizes = compute_least_sizes(own.values)
         found: dict[str, Difference] = {}
@@ -228,6 +227,7 @@ def compare_results(own: StepResults, other: StepResults, beside: Comparing) -> 
         placed=len(placed),
         share=max(shares, default=None),
         departed=tuple(departed.values()),
+        eager=beside.eager is not None,
     )
 
 

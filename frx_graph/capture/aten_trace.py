@@ -1,8 +1,7 @@
 """Trace a Dynamo graph to the ATen operators that eager would dispatch, forward and backward.
 
 Unlike AOTAutograd's graphs, these are not functionalised, decomposed or partitioned: a `reshape` that copies appears as
-`aten.clone`, `relu_` stays in place, and strides are those of eager's kernels
-(`kernel_strides.py`).
+`aten.clone`, `relu_` stays in place, and strides are as eager's kernels make them (`kernel_strides.py`).
 """
 
 from __future__ import annotations

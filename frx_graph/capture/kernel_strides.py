@@ -75,8 +75,10 @@ def correct_strides(
     restride: Restride,
     table: StrideTable | None = None,
 ) -> Any:
-    """Return `result` of the call, with `restride` applied to each tensor in it whose strides the kernel makes
-    otherwise. Dimensions of size 1 do not count, and symbolic sizes are those of the example."""
+    """Return `result` of the call, with `restride` applied to each tensor that the kernel lays out differently.
+
+    Dimensions of size 1 do not count. Symbolic sizes stand for those of the example.
+    """
     if not _may_differ(func, args, kwargs, load_stride_table() if table is None else table):
         return result
     made = measure_results(func, args, kwargs)

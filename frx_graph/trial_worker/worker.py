@@ -172,6 +172,7 @@ class TrialArm:
             placed=sum(found.placed for found in draws),
             share=max((found.share for found in draws if found.share is not None), default=None),
             departed=tuple(difference for found in draws for difference in found.departed),
+            eager=all(found.eager for found in draws),
         )
 
     def _compare_draw(self, asked: Judge, draw: int, exact: Program | None) -> Judged:

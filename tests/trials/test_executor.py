@@ -164,12 +164,6 @@ def tried(
     ("times", "outcome"),
     [(1.2, Outcome.PROMOTE), (1.0, Outcome.EQUIVALENT), (0.95, Outcome.REJECT)],
 )
-def test_a_baseline_that_departs_from_eager_is_named_first() -> None:
-    departed = (Difference("output 0", 0, "0.7 (root mean square) from eager's"),)
-    run = tried(World(judged=replace(FINE, departed=departed)))
-    assert run.verdict.reason.startswith("inductor alone computes something else than eager (output 0, draw 0: 0.7")
-
-
 def test_the_verdict_follows_the_times(times: float, outcome: Outcome) -> None:
     run = tried(World(seconds={False: 0.010 * times, True: 0.010}))
     assert run.verdict.outcome is outcome
@@ -548,3 +542,9 @@ def test_progress_is_reported() -> None:
     tried(World(seconds={False: 0.012, True: 0.010}), said=said.append)
     assert said[0] == "looking at the baseline"
     assert "quad 1 of 10" in said
+
+
+def test_a_baseline_that_departs_from_eager_is_named_first() -> None:
+    departed = (Difference("output 0", 0, "0.7 (root mean square) from eager's"),)
+    run = tried(World(judged=replace(FINE, departed=departed)))
+    assert run.verdict.reason.startswith("inductor alone computes something else than eager (output 0, draw 0: 0.7")

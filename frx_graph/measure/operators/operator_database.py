@@ -28,7 +28,7 @@ _UNINITIALIZED = "empty"
 
 @dataclass(frozen=True, eq=False)
 class OverloadCall:
-    """One call of an overload: the leaves of its arguments, and their structure."""
+    """One call of an overload: the leaves of the arguments, and their structure."""
 
     overload: OpOverload
     leaves: tuple[Any, ...]

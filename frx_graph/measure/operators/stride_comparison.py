@@ -48,7 +48,7 @@ class ComparedCall:
 def compare_strides(
     calls: Iterable[OverloadCall], progress: Callable[[str], None] = lambda _target: None
 ) -> Iterator[ComparedCall]:
-    """Yield each call in many strides of its operands. Calls that the kernel or the fake refuses are left out."""
+    """Yield each call, with operands in many strides. Calls that the kernel or the fake refuses are left out."""
     decompositions = select_decomp_table()
     for call in calls:
         progress(str(call.overload))
