@@ -137,7 +137,8 @@ class _TrialRunner:
     def _describe_departure(self) -> str:
         """Return how the baseline differs from eager, which no candidate has to match."""
         found = "; ".join(describe_differences(self.departed, 1))
-        return f"{self.programs.baseline.inner} alone computes something else than eager ({found})"
+        name = "Inductor" if self.programs.baseline.inner == "inductor" else self.programs.baseline.inner
+        return f"{name} alone computes something else than eager ({found})"
 
     def _check_gates(self) -> Iterator[GateResult]:
         try:

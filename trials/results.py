@@ -211,7 +211,7 @@ def compare_results(own: StepResults, other: StepResults, beside: Comparing) -> 
     departed: dict[str, Difference] = {}
     if beside.eager is not None:
         departed, _ = beside.find_differences(beside.eager, own, ("eager", "the baseline"))
-        wrong, _ = beside.find_differences(beside.eager, other, ("eager", "the candidate"))
+        wrong, shares = beside.find_differences(beside.eager, other, ("eager", "the candidate"))
         values = {name: found for name, found in values.items() if name not in departed} | wrong
     placed = {name: form for name, form in own.forms.items() if name in other.forms}
     forms = tuple(

@@ -56,7 +56,7 @@ class StrideTable:
 
 
 def classify_call(operands: Sequence[tuple[Sizes, Sizes]]) -> CallClass:
-    """Return the class of a call, from shapes and strides (in elements) of its tensors."""
+    """Return the class of a call from the shapes and strides, in elements, of the tensors."""
     if all(_follows(shape, strides, make_contiguous_strides_for(shape)) for shape, strides in operands):
         return CallClass.PLAIN
     wanted = (

@@ -547,4 +547,4 @@ def test_progress_is_reported() -> None:
 def test_a_baseline_that_departs_from_eager_is_named_first() -> None:
     departed = (Difference("output 0", 0, "0.7 (root mean square) from eager's"),)
     run = tried(World(judged=replace(FINE, departed=departed)))
-    assert run.verdict.reason.startswith("inductor alone computes something else than eager (output 0, draw 0: 0.7")
+    assert run.verdict.reason.startswith("Inductor alone computes something else than eager (output 0, draw 0: 0.7")
