@@ -63,7 +63,8 @@ class Analysis:
     `copies` are the predicted layout copies of one step. `layout_times` and `measurements` are keyed by node name and
     hold only what was measured on this device. `step_bytes` is the predicted traffic of one eager step, including
     copies and the step's other graphs; savings are percentages of it. `contract` lists the strides that an operator
-    takes without a copy; None if this device and torch have no contract.
+    takes without a copy; None if this device and torch have no contract. `loaded` is True if other programs disturbed
+    the measured times.
     """
 
     facts: GraphFacts
@@ -76,6 +77,7 @@ class Analysis:
     events: CompileEvents = field(default_factory=CompileEvents)
     precision: PrecisionSettings | None = None
     contract: OperatorContract | None = None
+    loaded: bool = False
 
     @cached_property
     def layout_groups(self) -> tuple[LayoutGroup, ...]:

@@ -18,6 +18,8 @@ MODELLED: Final = 0.7
 """The cause is certain; how much a fix saves follows from a model of the compiler or of the device."""
 ASSUMED: Final = 0.5
 """It also depends on something not examined here: a device that is not available, or a library's internals."""
+LOADED: Final = 0.4
+"""It follows from times that were taken while other programs used the processors."""
 CONTRADICTED: Final = 0.3
 """A run of the same operators, on operands of the same shapes and strides, did not show it. The confidence is not zero:
 the recording may be of another version of the program or of a library."""

@@ -31,6 +31,7 @@ from frx_graph.errors import NOT_THE_MODELS, FrxError, summarize_error
 from frx_graph.facts.build import build_graph_facts
 from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.facts.operator_signature import OperatorSignature
+from frx_graph.measure.machine.cache_size import read_last_cache_bytes
 from frx_graph.measure.machine.device_calibration import get_device_profile
 from frx_graph.measure.machine.device_profile import DeviceProfile
 from frx_graph.measure.measurement_cache import MeasuredOperators
@@ -39,6 +40,7 @@ from frx_graph.options import check_inner
 from frx_graph.passes.analysis import Analysis, CompileEvents, PrecisionSettings
 from frx_graph.passes.copies.prediction import list_signatures_to_measure, predict_copies
 from frx_graph.passes.costs.operator_costs import count_step_traffic
+from frx_graph.passes.costs.working_set import estimate_working_set
 from frx_graph.passes.detectors import DETECTORS
 from frx_graph.passes.layouts.regions import list_anchor_signatures
 from frx_graph.passes.severity import rank_findings
@@ -149,6 +151,7 @@ def advise_capture(
         measured.measure(
             (signature for subject in subjects for signature in subject.calls.values()),
             (signature for subject in subjects for signature in subject.anchors.values()),
+            resident=device.type == "cpu" and _fits_in_cache([subject.facts for subject in subjects]),
         )
         measure_s = time.perf_counter() - begin
     profile: DeviceProfile | None = None
@@ -205,6 +208,12 @@ def _choose_device(graphs: Iterable[GraphFacts]) -> torch.device:
     return accelerators[0] if accelerators else torch.device("cpu")
 
 
+def _fits_in_cache(graphs: Iterable[GraphFacts]) -> bool:
+    """Return True if what a step reads and writes stays in half of the processor's last cache, which it shares."""
+    cache = read_last_cache_bytes()
+    return cache is not None and sum(map(estimate_working_set, graphs)) <= cache // 2
+
+
 def _prepare_graph(graph: CapturedGraph, inner: str) -> _PreparedGraph:
     facts = build_graph_facts(graph)
     compiler = graph.inner or inner
@@ -244,6 +253,7 @@ def _analyze_graphs(
             events=events if last_version[get_frame_id(subject.facts.graph_id)] is subject else CompileEvents(),
             precision=PrecisionSettings.read_current(_choose_device([subject.facts]).type),
             contract=contract,
+            loaded=measured.loaded,
         )
         for subject, known, predicted in zip(subjects, measurements, copies, strict=True)
     ]

@@ -35,7 +35,7 @@ _Value = TypeVar("_Value")
 class _StoredFile(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    version: Literal[3] = 3
+    version: Literal[4] = 4
     measurements: dict[str, OperatorMeasurement] = {}
     layout_times: dict[str, LayoutTimes] = {}
     seconds: dict[str, _Seconds] = {}
@@ -54,20 +54,25 @@ class MeasuredOperators:
         self._times: dict[OperatorSignature, LayoutTimes] = {}
         self._seconds: dict[OperatorSignature, float] = {}
         self.failures: dict[OperatorSignature, str] = {}
+        self.loaded = False
+        """True if other programs disturbed times that were taken now."""
 
     def measure(
         self,
         signatures: Iterable[OperatorSignature],
         anchors: Iterable[OperatorSignature] = (),
         *,
+        resident: bool = False,
         progress: Progress = lambda _signature: None,
     ) -> None:
         """Read the copies of `signatures` and the layout times of `anchors` from the cache, and measure missing ones.
 
+        With `resident`, the program's data stays in the processor's caches, and so do the operands of what is timed.
         Failed calls are added to `failures`. Times that other programs disturbed are used, but not stored.
         """
         calls = {s: make_signature_key(s) for s in signatures if s not in self._measurements}
-        timed = {s: make_signature_key(s) for s in anchors if s not in self._times}
+        regime = " resident" if resident else ""
+        timed = {s: f"{make_signature_key(s)}{regime}" for s in anchors if s not in self._times}
         if not calls and not timed:
             return
         stored = _read(self._path)
@@ -78,13 +83,17 @@ class MeasuredOperators:
         )
         with watch_disturbance() as disturbed:
             new_times = time_layouts(
-                [s for s in timed if s not in self._times], on_failure=self._record_failure, progress=progress
+                [s for s in timed if s not in self._times],
+                resident=resident,
+                on_failure=self._record_failure,
+                progress=progress,
             )
         self._measurements.update(new_measurements)
         self._times.update(new_times)
-        if self._device_type == "cpu" and disturbed():
+        if new_times and self._device_type == "cpu" and disturbed():
             # Which operators copy does not depend on the load; how long they take does.
             new_times = {}
+            self.loaded = True
         if new_measurements or new_times:
             new = _StoredFile(
                 measurements={calls[s]: m for s, m in new_measurements.items()},

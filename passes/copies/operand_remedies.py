@@ -60,6 +60,8 @@ def choose_remedy(analysis: Analysis, group: CopyGroup, copied: Mapping[tuple[ob
     value = facts.values.get(copy.value)
     if "conv" in copy.operator and value is not None and len(value.shape) == 3 and value.device.type == "cpu":
         return _SEQUENCE_CONVOLUTION
+    if _is_faster_plain(analysis, copy):
+        return _keep_plain(facts, copy)
     if copy.kind is CopyKind.REORDER:
         return _choose_library_remedy(facts, copy, value)
     if value is None:
@@ -83,6 +85,20 @@ def choose_remedy(analysis: Analysis, group: CopyGroup, copied: Mapping[tuple[ob
     if copy.role is OperandRole.OUTPUT:
         return _choose_result_remedy(facts, copy)
     return _choose_matmul_remedy(value) if copy.operator == "aten.matmul" else _choose_last_resort(facts, copy, value)
+
+
+def _is_faster_plain(analysis: Analysis, copy: Copy) -> bool:
+    """Return True if the operator was timed in both layouts, and plain is at least as fast."""
+    times = analysis.layout_times.get(copy.node)
+    return times is not None and times.steady and times.gain_seconds is not None and times.gain_seconds <= 0
+
+
+def _keep_plain(facts: GraphFacts, copy: Copy) -> Remedy:
+    """Describe what is left to do if plain, copies included, was measured to be faster."""
+    faster = f"{get_operator_name(copy)} is measured to be faster plain, with these copies, than in channels-last"
+    if _has_channels_last_weight(facts, copy):
+        return Remedy(f"{faster}: keep its image and its weight plain", Effort.ONE_LINE)
+    return Remedy(f"{faster}: leave it as it is, or freeze the weights")
 
 
 def _choose_library_remedy(facts: GraphFacts, copy: Copy, value: ValueFacts | None) -> Remedy:

@@ -17,6 +17,8 @@ from frx_graph.passes.severity import grade_share
 from frx_graph.records import HIDDEN_KINDS, Basis, Effort, Evidence, Finding, OperandRole, Refusal, Risk, Saving
 from frx_graph.support.plain_text import format_bytes, format_seconds
 
+_LOADED = "other programs used the processors while this was timed: repeat it on a quiet machine"
+
 
 def find_unmeasured_convolutions(
     analysis: Analysis, layout: Layout
@@ -64,6 +66,7 @@ def make_layout_finding(
     measured = len(changes.anchors) - len(changes.total.unmeasured)
     # The times are of eager's operators; Inductor calls the same libraries, and fuses the operators around them.
     trust = confidence.MODELLED if analysis.inner == "inductor" else confidence.INFERRED
+    trust = min(trust, confidence.LOADED) if analysis.loaded else trust
     return Finding(
         rule=rule,
         title=title,
@@ -85,6 +88,7 @@ def make_layout_finding(
             _describe_times(changes.total, measured),
             _describe_conversions(changes.total, analysis.device.bandwidth_bytes_per_s),
             *([Evidence(overlap, "predicted copies")] if copied else []),
+            *([Evidence(_LOADED, "anchor measurement")] if analysis.loaded else []),
         ),
         graph_id=analysis.facts.graph_id,
         modules=changes.modules,

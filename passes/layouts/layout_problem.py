@@ -115,8 +115,8 @@ def build_layout_problem(
             index: {Layout.PLAIN: measured.plain_seconds, Layout.CHANNELS_LAST: measured.channels_last_seconds}
             for index, operator in enumerate(operators)
             if operator.anchor
-            and (measured := times.get(operator.op.node)) is not None
-            and measured.plain_seconds is not None
+            and (timed := times.get(operator.op.node)) is not None
+            and (measured := timed.drop_unsteady()).plain_seconds is not None
             and measured.channels_last_seconds is not None
         },
         tied=tuple(tied),

@@ -36,6 +36,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[OperatorSignature]:
             *,
             on_failure: Callable[[OperatorSignature, str], None],
             progress: object,
+            resident: bool = False,
         ) -> Mapping[OperatorSignature, object]:
             found = {}
             for signature in signatures:
@@ -61,8 +62,18 @@ def test_times_of_a_busy_machine_are_used_but_not_stored(
     first = MeasuredOperators("cpu", directory=tmp_path)
     first.measure([relu(1)], [relu(3)])
     assert first.layout_times(relu(3)) == TIMES
+    assert first.loaded
     MeasuredOperators("cpu", directory=tmp_path).measure([relu(1)], [relu(3)])
     assert measured == [relu(1), relu(3), relu(3)]
+
+
+def test_times_with_resident_operands_are_others(tmp_path: Path, measured: list[OperatorSignature]) -> None:
+    for resident in (False, True, False, True):
+        found = MeasuredOperators("cpu", directory=tmp_path)
+        found.measure([], [relu(3)], resident=resident)
+        assert found.layout_times(relu(3)) == TIMES
+        assert not found.loaded
+    assert measured == [relu(3), relu(3)]
 
 
 def only_file(directory: Path) -> Path:
@@ -108,8 +119,8 @@ def test_a_real_measurement_survives_the_file(tmp_path: Path) -> None:
         "{",
         "null",
         '{"version": 1, "measurements": {}, "layout_times": {}}',
-        '{"version": 3, "layout_times": {"x": {"plain_seconds": NaN, "channels_last_seconds": 1}}}',
-        '{"version": 3, "measurements": {"x": {"copies": [{"shape": [-1]}], "implementation": null}}}',
+        '{"version": 4, "layout_times": {"x": {"plain_seconds": NaN, "channels_last_seconds": 1}}}',
+        '{"version": 4, "measurements": {"x": {"copies": [{"shape": [-1]}], "implementation": null}}}',
         "\x00\xff",
     ],
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import math
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from frx_graph.capture.call_site import CallSite
@@ -65,16 +65,27 @@ class LayoutTimes:
     """Median seconds of one anchor operator in each layout; None where it was not, or could not be, measured.
 
     The channels-last time has input, weight and gradient in channels-last: what a region pays inside, conversions at
-    its edges not included.
+    its edges not included. If the times are not `steady`, measuring again may turn the order around.
     """
 
     plain_seconds: float | None
     channels_last_seconds: float | None
+    steady: bool = True
 
     def __add__(self, other: LayoutTimes) -> LayoutTimes:
         """The times of both calls together; unknown where one of them is."""
-        pairs = zip(astuple(self), astuple(other), strict=True)
-        return LayoutTimes(*(None if None in pair else sum(pair) for pair in pairs))
+        return LayoutTimes(
+            _add_known(self.plain_seconds, other.plain_seconds),
+            _add_known(self.channels_last_seconds, other.channels_last_seconds),
+            self.steady and other.steady,
+        )
+
+    def drop_unsteady(self) -> LayoutTimes:
+        """Return the times with no difference if they are not steady."""
+        if self.steady or self.gain_seconds is None:
+            return self
+        both = (self.plain_seconds or 0.0) + (self.channels_last_seconds or 0.0)
+        return LayoutTimes(both / 2, both / 2, steady=False)
 
     @property
     def gain_seconds(self) -> float | None:
@@ -82,6 +93,10 @@ class LayoutTimes:
         if self.plain_seconds is None or self.channels_last_seconds is None:
             return None
         return self.plain_seconds - self.channels_last_seconds
+
+
+def _add_known(one: float | None, other: float | None) -> float | None:
+    return None if one is None or other is None else one + other
 
 
 OUTSIDE = "<outside of compiled graphs>"

@@ -5,9 +5,11 @@ An operator that cannot run alone is reported as not measured; nothing is raised
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 
 import torch
 
@@ -17,7 +19,7 @@ from frx_graph.measure.operators.operator_call import (
     FailureReport,
     Progress,
     isolate_calls,
-    make_cold_callable,
+    make_callable,
     report_failures,
 )
 from frx_graph.measure.operators.operator_inputs import OperandPool
@@ -37,29 +39,49 @@ def time_layouts(
     signatures: Iterable[OperatorSignature],
     *,
     budget_s: float = BUDGET_S,
+    resident: bool = False,
     on_failure: FailureReport = lambda _signature, _reason: None,
     progress: Progress = lambda _signature: None,
 ) -> Mapping[OperatorSignature, LayoutTimes]:
     """Time each anchor call in plain and in channels-last memory format, with all its 4-D and 5-D operands converted
     beforehand. Anchors without such operands, and those that could not be run, are missing from the result. See
-    `time_variants` for the method; the budget is in seconds per anchor."""
+    `time_variants` for the method; the budget is in seconds per anchor. With `resident`, operands stay in the caches.
+    """
     variants = {
         signature: (_convert_order(signature, range), _convert_order(signature, CHANNELS_LAST_ORDER.__getitem__))
         for signature in dict.fromkeys(signatures)
         if any(len(tensor.shape) in (4, 5) for tensor in signature.tensors)
     }
     owner = {variant: signature for signature, both in variants.items() for variant in both}
-    seconds = time_variants(
-        variants.values(),
+    rounds = _run_rounds(
+        list(variants.values()),
         budget_s=budget_s,
+        resident=resident,
         on_failure=lambda variant, reason: on_failure(owner[variant], reason),
         progress=lambda variant: progress(owner[variant]),
     )
     return {
-        signature: LayoutTimes(seconds[plain], seconds[channels_last])
+        signature: compare_rounds(rounds[plain], rounds[channels_last])
         for signature, (plain, channels_last) in variants.items()
-        if plain in seconds and channels_last in seconds
+        if plain in rounds and channels_last in rounds
     }
+
+
+def compare_rounds(plain: Sequence[Sequence[float]], channels_last: Sequence[Sequence[float]]) -> LayoutTimes:
+    """Return the times of one anchor, from the seconds of the runs in each round.
+
+    They are `steady` if the rounds agree on the faster layout, by more than they differ.
+    """
+    ratios = [
+        math.log(_take_median(ours) / _take_median(theirs)) for ours, theirs in zip(plain, channels_last, strict=True)
+    ]
+    steady = abs(statistics.mean(ratios)) > max(ratios) - min(ratios)
+    first, second = (_take_median(list(chain.from_iterable(runs))) for runs in (plain, channels_last))
+    return LayoutTimes(first, second, steady)
+
+
+def _take_median(runs: Sequence[float]) -> float:
+    return statistics.median(select_undisturbed(runs))
 
 
 def time_variants(
@@ -75,22 +97,35 @@ def time_variants(
     All groups have two rounds, so that a machine that changes its speed treats all alike; the median of the undisturbed
     runs counts. See `take_turns` for the budget, which is in seconds per group.
     """
+    rounds = _run_rounds(groups, budget_s=budget_s, resident=False, on_failure=on_failure, progress=progress)
+    return {signature: _take_median(list(chain.from_iterable(runs))) for signature, runs in rounds.items()}
+
+
+def _run_rounds(
+    groups: Iterable[Sequence[OperatorSignature]],
+    *,
+    budget_s: float,
+    resident: bool,
+    on_failure: FailureReport,
+    progress: Progress,
+) -> dict[OperatorSignature, list[list[float]]]:
+    """Return the seconds of each call's runs, by round."""
     distinct = list(dict.fromkeys(map(tuple, groups)))
     if is_profiler_enabled():
         for group in distinct:
             on_failure(group[0], "a torch profiler is running, which slows down what is timed")
         return {}
     pool = OperandPool()
-    samples: dict[OperatorSignature, list[float]] = {}
+    samples: dict[OperatorSignature, list[list[float]]] = {}
     with isolate_calls([signature for group in distinct for signature in group]):
         for group in (*distinct, *distinct):
             progress(group[0])
             with report_failures(group[0], on_failure):
-                calls = [make_cold_callable(signature, pool) for signature in group]
+                calls = [make_callable(signature, pool, resident=resident) for signature in group]
                 turns = take_turns(calls, choose_clock(group[0]), budget_s=budget_s / 2)
                 for signature, runs in zip(group, turns, strict=True):
-                    samples.setdefault(signature, []).extend(runs)
-    return {signature: statistics.median(select_undisturbed(runs)) for signature, runs in samples.items()}
+                    samples.setdefault(signature, []).append(runs)
+    return samples
 
 
 def _convert_order(signature: OperatorSignature, order: Callable[[int], Iterable[int]]) -> OperatorSignature:

@@ -1,6 +1,7 @@
 """FRX015 on measured times that the tests make up."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 
 from frx_graph.measure.machine.device_profile import DeviceProfile
 from frx_graph.measure.operators.operator_measurement import LayoutTimes
+from frx_graph.passes import confidence
 from frx_graph.passes.analysis import Analysis
 from frx_graph.passes.detectors import channels_last_opportunity
 from frx_graph.passes.detectors.channels_last_harmful import DETECTOR, detect
@@ -58,6 +60,21 @@ def test_one_convolution_that_loses_fires(analyse: Any) -> None:
     assert "leave out `.to(memory_format=torch.channels_last)`" in found.fix
     assert "faster plain" in found.title
     assert found.copies == ()
+
+
+def test_times_that_do_not_agree_with_themselves_claim_nothing(analyse: Any) -> None:
+    x = X.to(memory_format=CHANNELS_LAST)
+    analysis = analysis_of(analyse, channels_last(nn.Conv2d(4, 4, 3)), x, lambda _: (1e-3, 4e-3))
+    unsteady = {node: replace(times, steady=False) for node, times in analysis.layout_times.items()}
+    assert list(detect(replace(analysis, layout_times=unsteady))) == []
+
+
+def test_times_taken_under_load_claim_little(analyse: Any) -> None:
+    x = X.to(memory_format=CHANNELS_LAST)
+    (found,) = detect(analysis_of(analyse, channels_last(nn.Conv2d(4, 4, 3)), x, lambda _: (1e-3, 4e-3), loaded=True))
+    assert isinstance(found, Finding)
+    assert found.confidence == confidence.LOADED
+    assert "other programs used the processors" in found.evidence[-1].text
 
 
 def test_a_channels_last_weight_alone_is_enough(analyse: Any) -> None:
