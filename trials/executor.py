@@ -33,7 +33,7 @@ from frx_graph.trials.protocol import make_protocol
 from frx_graph.trials.samples import Block, MeasuredQuad, count_quads, pause_seconds
 from frx_graph.trials.schedule import Arm, Quad, make_schedule, select_next_quad
 from frx_graph.trials.trial_run import Gate, GateResult, TrialRun
-from frx_graph.trials.verdict import Outcome, Verdict, decide_early, decide_finally
+from frx_graph.trials.verdict import Outcome, Verdict, decide_early, decide_finally, summarize_reason
 from frx_graph.trials.worker_client import (
     BaselineError,
     BudgetEnded,
@@ -123,7 +123,7 @@ class _TrialRunner:
             seen = tuple(failed if gate.name is failed.name else gate for gate in gates)
             return self._make_run(seen, _make_rejection(failed), quads)
         passed = None if verdict.outcome is Outcome.INCONCLUSIVE else verdict.outcome is Outcome.PROMOTE
-        throughput = GateResult(Gate.THROUGHPUT, passed, verdict.reason)
+        throughput = GateResult(Gate.THROUGHPUT, passed, verdict.reason, summarize_reason(verdict))
         # While it was timed it may have failed once, too.
         return self._make_run((self._make_process_gate(), *gates[1:], throughput), verdict, quads)
 

@@ -32,11 +32,13 @@ class Gate(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GateResult:
-    """The result of a gate, with its observation in one line. `passed` is None if the gate does not apply."""
+    """The result of a gate, with its observation. `passed` is None if the gate does not apply."""
 
     name: Gate
     passed: bool | None
     detail: str
+    summary: str = ""
+    """The detail in few words, for a terminal; empty if it is short enough."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -171,6 +171,8 @@ def test_the_verdict_follows_the_times(times: float, outcome: Outcome) -> None:
     assert run.verdict.statistics.ratio_median == pytest.approx(times, rel=0.01)
     assert [gate.name for gate in run.gates] == list(Gate)
     assert run.gates[-1].passed is (outcome is Outcome.PROMOTE)
+    assert run.gates[-1].summary == run.verdict.reason.partition(":")[0]
+    assert all(len(gate.summary or gate.detail) <= 55 for gate in run.gates)
     assert run.signatures == ("b" * 16,)
 
 

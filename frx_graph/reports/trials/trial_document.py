@@ -56,6 +56,7 @@ class GatePart(Part):
     name: str
     passed: bool | None = Field(description="null: not applicable")
     detail: str
+    summary: str = Field(default="", description="the detail in few words; empty: it is short enough")
 
 
 class StatsPart(Part):
