@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import enum
 import math
+import re
 import statistics
 from collections import Counter
 from collections.abc import Sequence
@@ -127,7 +128,8 @@ def decide_finally(quads: Sequence[MeasuredQuad], protocol: Protocol) -> Verdict
 
 def summarize_reason(verdict: Verdict) -> str:
     """Return the beginning of the reason: the gain with its interval, or how many quads were measured."""
-    return verdict.reason.partition(", " if verdict.reason.startswith(_TOO_FEW) else ": ")[0]
+    end = "[,;]" if verdict.reason.startswith(_TOO_FEW) else "[:;]"
+    return re.split(end, verdict.reason, maxsplit=1)[0]
 
 
 def _group_log_ratios(quads: Sequence[MeasuredQuad]) -> list[list[float]]:

@@ -62,7 +62,7 @@ DOCUMENTS: dict[str, type[Any]] = {
     "frx_trial_v1": TrialDocument,
     "frx_tune_v1": TuneDocument,
 }
-_OF_TRIALS = frozenset({"summary"})
+_OF_TRIALS = frozenset({"summary", "ignored", "ignore_load", "load"})
 ADDED_LATER = {
     "frx_advice_v1": frozenset({"measurements"}),
     "frx_trial_v1": _OF_TRIALS,

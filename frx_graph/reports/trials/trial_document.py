@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
+from frx_graph.measure.machine.busy_programs import MachineLoad
 from frx_graph.passes.inner_choice import resolve_inner
 from frx_graph.records import Candidate
 from frx_graph.reports.render.document import Part, read_from
@@ -37,6 +38,9 @@ class BlockPart(Part):
     seconds: tuple[float, ...]
     disturbance: Annotated[str | None, BeforeValidator(_describe_disturbance)] = Field(
         description="reason why it is void; null: valid"
+    )
+    ignored: Annotated[str | None, BeforeValidator(_describe_disturbance)] = Field(
+        default=None, description="load of other programs that was ignored (--ignore-load); null: none"
     )
 
 
@@ -91,6 +95,11 @@ class TrialDocument(Part):
     in_process: bool = Field(
         default=False,
         description="true: both arms ran in the user's process, with a higher minimum (in_process_extra)",
+    )
+    ignore_load: bool = Field(default=False, description="true: quads beside other programs count (--ignore-load)")
+    load: MachineLoad | None = Field(
+        default=None,
+        description="what other programs did when quads were void for their load; null: no quad was",
     )
     samples: tuple[QuadPart, ...] = read_from("quads")
     gates: tuple[GatePart, ...]

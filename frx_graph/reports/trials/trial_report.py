@@ -41,7 +41,9 @@ def render_trial(document: TrialDocument, *, width: int, color: bool) -> str:
         stats = document.stats
         medians = ", ".join(f"{median:.3f}" for median in stats.pair_medians)
         print_title(console, "Measured")
-        console.print(Text(f"    {stats.quads} quads in {stats.processes} process pairs, {stats.void} void"))
+        loaded = sum(any(block.ignored for block in quad.blocks) for quad in document.samples if not quad.void)
+        under = f", {loaded} under load (--ignore-load)" if loaded else ""
+        _print_broken(console, f"{stats.quads} quads in {stats.processes} process pairs, {stats.void} void{under}")
         _print_broken(console, f"ratio {stats.ratio_median:.3f} of baseline over candidate; by pair {medians}")
         blocks = [block for quad in document.samples if not quad.void for block in quad.blocks]
         steps = []

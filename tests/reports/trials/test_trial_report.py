@@ -107,6 +107,22 @@ def test_it_is_readable_at_this_width_and_without_colour(found: TrialRun, width:
         assert gate.name.value in text
 
 
+def test_ignored_load_is_shown() -> None:
+    found = run()
+    loaded = Disturbance(Cause.LOADED, "others had 40 %")
+    quads = tuple(
+        MeasuredQuad(quad.quad, tuple(replace(block, ignored=loaded) for block in quad.blocks))  # type: ignore[arg-type]
+        for quad in found.quads[:3]
+    )
+    found = replace(found, quads=(*quads, *found.quads[3:]), ignore_load=True)
+    text = render_trial(document(found), width=80, color=False)
+    assert "8 quads in 2 process pairs, 0 void, 3 under load (--ignore-load)" in text
+    written = to_json(document(found))
+    assert written["ignore_load"] is True
+    assert written["samples"][0]["blocks"][0]["ignored"] == "loaded: others had 40 %"
+    assert written["samples"][3]["blocks"][0]["ignored"] is None
+
+
 def gate_lines(text: str) -> list[str]:
     lines = text.splitlines()
     rest = lines[lines.index("Gates") + 1 :]
