@@ -131,7 +131,7 @@ class _Session:
     def warn_not_rewritten(self, error: Exception) -> None:
         self.warnings.warn(
             "rewriting",
-            f"frx could not rewrite a graph ({type(error).__name__}: {error}); it runs unchanged, and your program is "
+            f"frx could not rewrite a graph ({summarize_error(error)}); it runs unchanged, and your program is "
             "unaffected",
         )
 

@@ -32,13 +32,50 @@ NOT_THE_MODELS = (KeyboardInterrupt, SystemExit)
 """Exceptions that a model passes on, and does not cause: the user ends the program."""
 
 
+_WRAPPERS = ("BackendCompilerFailed", "InductorError")
+"""Errors of torch's compilers that keep the error of a backend as `inner_exception`."""
+_KNOWN_ERRORS = {
+    "InvalidCxxCompiler": ("Inductor finds no C++ compiler", "install g++, or set CXX"),
+    "TritonMissing": ("Inductor finds no working Triton", "pip install triton"),
+}
+"""Message and hint for errors of torch that have one cause, by their type."""
+
+
+def find_innermost_error(error: BaseException) -> BaseException:
+    """Return the error that torch's compilers have wrapped; `error` itself if it wraps nothing."""
+    while True:
+        # By name, since this module does not import torch. Inductor raises a `LoweringException` while it handles the
+        # cause, `from None`.
+        name = type(error).__name__
+        inner = error.__context__ if name == "LoweringException" else None
+        if name in _WRAPPERS:
+            inner = getattr(error, "inner_exception", None)
+        if not isinstance(inner, BaseException):
+            return error
+        error = inner
+
+
 def summarize_error(error: BaseException) -> str:
-    """Return the error's type and the first line of the text, if the text can be read."""
+    """Return the type and the first line of the innermost error (see `find_innermost_error`), if its text can be
+    read. Known errors of torch are described in plain words."""
+    error = find_innermost_error(error)
+    name = type(error).__name__
+    if name in _KNOWN_ERRORS:
+        return _KNOWN_ERRORS[name][0]
     try:
-        text = next(iter(str(error).strip().splitlines()), "")
+        lines = str(error).strip().splitlines()
     except Exception:  # noqa: BLE001 - a user's own __str__ may raise anything
-        text = ""
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+        lines = []
+    text = next(iter(lines), "")
+    if name == "CppCompileError":
+        # The command comes first, then the compiler's own lines.
+        text = next((line.strip() for line in lines if "error:" in line), text)
+    return f"{name}: {text}" if text else name
+
+
+def suggest_remedy(error: BaseException) -> str:
+    """Return the hint for a known error of torch; empty for all others."""
+    return _KNOWN_ERRORS.get(type(find_innermost_error(error)).__name__, ("", ""))[1]
 
 
 _OUT_OF_MEMORY = ("DefaultCPUAllocator: ", "out of memory", "std::bad_alloc", "_STATUS_ALLOC_FAILED")
@@ -47,6 +84,7 @@ _OUT_OF_MEMORY = ("DefaultCPUAllocator: ", "out of memory", "std::bad_alloc", "_
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Return True if memory did not suffice, of the processor or of a device."""
+    error = find_innermost_error(error)
     # Torch has a dedicated exception only for devices. This module does not import torch.
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from frx_graph.measure.machine.busy_programs import WatchLoad, watch_machine_load
 from frx_graph.trials.arm_messages import (
     Examine,
     Examined,
@@ -25,16 +26,17 @@ from frx_graph.trials.arm_messages import (
     Warmed,
 )
 from frx_graph.trials.arm_process import ArmError
+from frx_graph.trials.busy_wait import BusyWait
 from frx_graph.trials.environment_record import TrialEnvironment
 from frx_graph.trials.gates import Comparison, examine_gates, find_plan_fault
 from frx_graph.trials.numerics import Difference, describe_differences
 from frx_graph.trials.policy import TrialPolicy
 from frx_graph.trials.protocol import Protocol as Rule
 from frx_graph.trials.protocol import make_protocol
-from frx_graph.trials.samples import Block, MeasuredQuad, count_quads, pause_seconds
+from frx_graph.trials.samples import Block, MeasuredQuad, count_loaded, count_quads, make_block
 from frx_graph.trials.schedule import Arm, Quad, make_schedule, select_next_quad
 from frx_graph.trials.trial_run import Gate, GateResult, TrialRun
-from frx_graph.trials.verdict import Outcome, Verdict, decide_early, decide_finally
+from frx_graph.trials.verdict import Outcome, Verdict, decide_early, decide_finally, summarize_reason
 from frx_graph.trials.worker_client import (
     BaselineError,
     BudgetEnded,
@@ -72,15 +74,18 @@ def run_trial(
     *,
     candidates: int = 1,
     in_process: bool = False,
+    ignore_load: bool = False,
     progress: Progress = lambda _: None,
     clock: Callable[[], float] = time.monotonic,
     pause: Callable[[float], None] = time.sleep,
+    watch: WatchLoad = watch_machine_load,
 ) -> TrialRun:
     """Run the trial of one of `candidates` candidates, until the policy's time budget is used up; after a disturbed
-    quad it waits. With `in_process` the arms run here. Raises `TrialError` if the baseline does not run."""
+    quad it waits, and meanwhile `watch` finds out who used the processors. With `in_process` the arms run here. With
+    `ignore_load`, quads count beside other programs, too. Raises `TrialError` if the baseline does not run."""
     rule = make_protocol(policy, candidates, in_process=in_process)
-    run = _TrialRunner(programs, policy, rule, start, progress, clock, pause).run()
-    return replace(run, in_process=in_process)
+    run = _TrialRunner(programs, policy, rule, start, progress, clock, pause, watch, ignore_load).run()
+    return replace(run, in_process=in_process, ignore_load=ignore_load)
 
 
 @dataclass(slots=True)
@@ -92,16 +97,20 @@ class _TrialRunner:
     progress: Progress
     clock: Callable[[], float]
     pause: Callable[[float], None]
+    watch: WatchLoad
+    ignore_load: bool
     environment: TrialEnvironment | None = None
     signatures: tuple[str, ...] = ()
     random: bool | None = None
     departed: tuple[Difference, ...] = ()
     deadline: float = field(init=False)
     asking: WorkerClient = field(init=False)
+    busy: BusyWait = field(init=False)
 
     def __post_init__(self) -> None:
         self.deadline = self.clock() + self.policy.time_budget_seconds
         self.asking = WorkerClient(self.policy, self.deadline, self.clock)
+        self.busy = BusyWait(self.pause, self.watch, self.progress)
 
     def run(self) -> TrialRun:
         try:
@@ -124,15 +133,18 @@ class _TrialRunner:
             failed = GateResult(failure.gate, False, failure.detail)
             seen = tuple(failed if gate.name is failed.name else gate for gate in gates)
             return self._make_run(seen, _make_rejection(failed), quads)
+        if loaded := count_loaded(quads, void=False):
+            marked = f"{verdict.reason}; {loaded} of {len(quads)} quads were measured under load (--ignore-load)"
+            verdict = replace(verdict, reason=marked)
         passed = None if verdict.outcome is Outcome.INCONCLUSIVE else verdict.outcome is Outcome.PROMOTE
-        throughput = GateResult(Gate.THROUGHPUT, passed, verdict.reason)
+        throughput = GateResult(Gate.THROUGHPUT, passed, verdict.reason, summarize_reason(verdict))
         # While it was timed it may have failed once, too.
         return self._make_run((self._make_process_gate(), *gates[1:], throughput), verdict, quads)
 
     def _make_run(self, gates: tuple[GateResult, ...], verdict: Verdict, quads: Sequence[MeasuredQuad]) -> TrialRun:
         if self.departed:
             verdict = replace(verdict, reason=f"{self._describe_departure()}; {verdict.reason}")
-        return TrialRun(gates, verdict, tuple(quads), self.environment, self.signatures)
+        return TrialRun(gates, verdict, tuple(quads), self.environment, self.signatures, load=self.busy.load)
 
     def _describe_departure(self) -> str:
         """Return how the baseline differs from eager, which no candidate has to match."""
@@ -202,21 +214,27 @@ class _TrialRunner:
                     pair = None
                     continue
                 quads.append(MeasuredQuad(quad, (first, second, third, fourth)))
-                self.progress(count_quads(quads, self.rule))
+                status = f"{count_quads(quads, self.rule)}, at most {self._get_seconds_left():.0f} s left"
+                self.progress(status)
                 if self.clock() >= self.deadline:
                     break
                 if quads[-1].void:
-                    self.pause(min(pause_seconds(quads), max(0.0, self.deadline - self.clock())))
+                    last = sum(quad.void for quad in quads) > self.rule.void_quads_allowed
+                    self.busy.wait(quads, self._get_seconds_left(), status, last=last)
                 if (verdict := decide_early(quads, self.rule)) is not None:
                     return verdict
         return self._cut_short(quads)
+
+    def _get_seconds_left(self) -> float:
+        return max(0.0, self.deadline - self.clock())
 
     def _warm_up(self, arms: Mapping[Arm, RunningArm], quad: Quad) -> None:
         # Of the first pair the baseline first, and a block of each that is not kept: they tell how long the candidate
         # is to be waited for.
         first = Measure not in self.asking.baseline_seconds
         for arm in Arm if first else dict.fromkeys(quad.arms):
-            self.progress(f"process pair {quad.pair + 1} of {self.rule.process_pairs}: compiling the {arm}")
+            pair = f"process pair {quad.pair + 1} of {self.rule.process_pairs}"
+            self.progress(f"{pair}: compiling the {arm}, at most {self._get_seconds_left():.0f} s left")
             warmed = self.asking.ask(arms, arm, Warm(_WARM_STEPS), Warmed)
             # Else the program without the plan would be timed as the candidate.
             if fault := find_plan_fault(self.programs.get_program(arm).candidates, warmed.graphs, warmed.failures):
@@ -226,11 +244,15 @@ class _TrialRunner:
                 self._run_block(arms, arm)
 
     def _cut_short(self, quads: Sequence[MeasuredQuad]) -> Verdict:
-        """Return the final verdict. If not all quads were measured it names the keys of the policy that ended it."""
+        """Return the final verdict. If not all quads were measured, it says what to do: close other programs if quads
+        were void for their load, else the keys of the policy that ended it."""
         verdict = decide_finally(quads, self.rule)
         void = sum(quad.void for quad in quads)
         if len(quads) - void >= self.rule.quads:
             return verdict
+        # More time, or more void quads, would not help on a busy machine.
+        if busy := self.busy.explain_end(quads):
+            return replace(verdict, reason=f"{verdict.reason}; {busy}")
         ends = []
         if self.clock() >= self.deadline:
             ends.append("the time budget ended: raise time_budget_seconds")
@@ -241,7 +263,7 @@ class _TrialRunner:
     def _run_block(self, arms: Mapping[Arm, RunningArm], arm: Arm) -> Block:
         others = tuple(other.pid for name, other in arms.items() if name is not arm)
         found = self.asking.ask(arms, arm, Measure(self.rule.steps_per_block, others), Measured)
-        return Block(arm, found.seconds, found.disturbance)
+        return make_block(arm, found.seconds, found.disturbance, ignore_load=self.ignore_load)
 
     def _start_pair(self, running: RunningArms, order: Sequence[Arm]) -> Mapping[Arm, RunningArm]:
         """Start two fresh processes in this order, with their workloads loaded."""

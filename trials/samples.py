@@ -44,6 +44,9 @@ class Block:
     seconds: tuple[float, ...]
     """Seconds of each step; raises `ValueError` unless there are some, all finite and above 0."""
     disturbance: Disturbance | None = None
+    """The reason why it is void."""
+    ignored: Disturbance | None = None
+    """Other programs' load, if the trial was asked to ignore it; the block counts."""
 
     def __post_init__(self) -> None:
         if not self.seconds or not all(0 < seconds < math.inf for seconds in self.seconds):
@@ -75,6 +78,28 @@ class MeasuredQuad:
     def void(self) -> bool:
         """True if a block of the quad was disturbed."""
         return any(block.disturbance is not None for block in self.blocks)
+
+
+def make_block(arm: Arm, seconds: tuple[float, ...], found: Disturbance | None, *, ignore_load: bool) -> Block:
+    """Return a block, and what was `found` to disturb it. With `ignore_load`, other programs' load does not make it
+    void."""
+    if ignore_load and found is not None and found.cause is Cause.LOADED:
+        return Block(arm, seconds, ignored=found)
+    return Block(arm, seconds, found)
+
+
+def count_loaded(quads: Sequence[MeasuredQuad], *, void: bool) -> int:
+    """Return how many quads have a block under other programs' load: those that were `void` for it, or those that
+    count all the same."""
+    return sum(
+        any(_is_loaded(block.disturbance if void else block.ignored) for block in quad.blocks)
+        for quad in quads
+        if quad.void is void
+    )
+
+
+def _is_loaded(found: Disturbance | None) -> bool:
+    return found is not None and found.cause is Cause.LOADED
 
 
 def load_disturbance(others: OthersLoad | None) -> Disturbance | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+from frx_graph.measure.machine.busy_programs import MachineLoad
 from frx_graph.trials.environment_record import TrialEnvironment
 from frx_graph.trials.samples import MeasuredQuad
 from frx_graph.trials.verdict import Verdict
@@ -32,11 +33,13 @@ class Gate(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GateResult:
-    """The result of a gate, with its observation in one line. `passed` is None if the gate does not apply."""
+    """The result of a gate, with its observation. `passed` is None if the gate does not apply."""
 
     name: Gate
     passed: bool | None
     detail: str
+    summary: str = ""
+    """The detail in few words, for a terminal; empty if it is short enough."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,3 +53,8 @@ class TrialRun:
     signatures: tuple[str, ...]
     in_process: bool = False
     """Both arms ran in the process that ran the trial."""
+    ignore_load: bool = False
+    """Measurements beside other programs count."""
+    load: MachineLoad | None = None
+    """What other programs did after a quad that was void for their load, when they did most; None without such a
+    quad."""

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import enum
 import math
+import re
 import statistics
 from collections import Counter
 from collections.abc import Sequence
@@ -35,6 +36,8 @@ from frx_graph.trials.statistics import (
     convert_to_ratio,
 )
 
+_TOO_FEW = "only"
+"""First word of the reason if not all quads were measured."""
 FEWEST_PAIRS = 2
 """Pairs that an early rejection needs: one pair cannot disagree with itself."""
 
@@ -106,7 +109,7 @@ def decide_finally(quads: Sequence[MeasuredQuad], protocol: Protocol) -> Verdict
         causes = Counter(block.disturbance.cause for quad in quads for block in quad.blocks if block.disturbance)
         seen = ", ".join(f"{cause} {count}" for cause, count in sorted(causes.items()))
         void = f", {sum(measured.void for measured in quads)} were void (blocks: {seen})" if seen else ""
-        reason = f"only {len(every)} of {protocol.quads} quads were measured{void}"
+        reason = f"{_TOO_FEW} {len(every)} of {protocol.quads} quads were measured{void}"
         interval = compute_trimmed_interval(every, protocol.alpha) if len(every) > 1 else (-math.inf, math.inf)
         seen_so_far = _compute_statistics(quads, pairs, interval) if every else None
         return Verdict(Outcome.INCONCLUSIVE, reason, seen_so_far, early=False)
@@ -121,6 +124,12 @@ def decide_finally(quads: Sequence[MeasuredQuad], protocol: Protocol) -> Verdict
         outcome = Outcome.INCONCLUSIVE
     stats = _compute_statistics(quads, pairs, (low, high))
     return Verdict(outcome, _explain_outcome(outcome, stats, protocol), stats, early=False)
+
+
+def summarize_reason(verdict: Verdict) -> str:
+    """Return the beginning of the reason: the gain with its interval, or how many quads were measured."""
+    end = "[,;]" if verdict.reason.startswith(_TOO_FEW) else "[:;]"
+    return re.split(end, verdict.reason, maxsplit=1)[0]
 
 
 def _group_log_ratios(quads: Sequence[MeasuredQuad]) -> list[list[float]]:

@@ -27,7 +27,7 @@ from frx_graph.capture.captured_graph import Capture, CapturedGraph, get_frame_i
 from frx_graph.capture.dynamo_events import count_cudagraph_skips
 from frx_graph.capture.model import capture_model
 from frx_graph.capture.model_call import check_call
-from frx_graph.errors import NOT_THE_MODELS, FrxError, summarize_error
+from frx_graph.errors import NOT_THE_MODELS, FrxError, suggest_remedy, summarize_error
 from frx_graph.facts.build import build_graph_facts
 from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.facts.operator_signature import OperatorSignature
@@ -118,7 +118,9 @@ def advise(
         except (FrxError, *NOT_THE_MODELS):
             raise
         except BaseException as error:  # noqa: BLE001 - the advice is valid without it, and says what is missing
-            unseen = Refusal("observation", f"the step could not be observed: {summarize_error(error)}")
+            remedy = suggest_remedy(error)
+            reason = f"the step could not be observed: {summarize_error(error)}{f' ({remedy})' if remedy else ''}"
+            unseen = Refusal("observation", reason)
             advice = replace(advice, refusals=(*advice.refusals, unseen))
         else:
             advice = replace(advice, observed=observed)

@@ -43,6 +43,8 @@ class TrialRequest:
     against_itself: bool
     candidates: int = 1
     """The number of trials of this program, by which alpha is divided."""
+    ignore_load: bool = False
+    """True if measurements beside other programs count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,15 @@ def try_target(asked: TrialRequest, policy: TrialPolicy, progress: Progress) -> 
             return None
     programs = Programs(base, replace(base, candidates=_collect_candidates(graphs)))
     rest = policy.model_copy(update={"time_budget_seconds": _get_remaining_seconds(deadline)})
-    return TargetTrial(run_trial(programs, rest, start_arm, candidates=asked.candidates, progress=progress), graphs)
+    run = run_trial(
+        programs,
+        rest,
+        start_arm,
+        candidates=asked.candidates,
+        ignore_load=asked.ignore_load,
+        progress=progress,
+    )
+    return TargetTrial(run, graphs)
 
 
 def _get_remaining_seconds(deadline: float) -> float:
@@ -186,6 +196,7 @@ def build_matrix(
     inner: str,
     against_itself: bool,
     policy: TrialPolicy,
+    ignore_load: bool = False,
 ) -> tuple[TrialJob, ...]:
     """Return all combinations without duplicates; each trial has the full time budget. Without shapes or types, the
     target's are used; without candidates, all are tried together."""
@@ -193,7 +204,13 @@ def build_matrix(
     return tuple(
         TrialJob(
             TrialRequest(
-                TargetWorkload(target, device, dtype, shape), train, inner, candidate, against_itself, len(tried)
+                TargetWorkload(target, device, dtype, shape),
+                train,
+                inner,
+                candidate,
+                against_itself,
+                len(tried),
+                ignore_load,
             ),
             policy,
         )

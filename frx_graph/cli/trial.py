@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import textwrap
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -26,6 +27,7 @@ from frx_graph.cli.printing.output import (
     QuietOption,
     TextOrJson,
     is_json,
+    is_quiet,
     print_notice,
     print_result,
     show_stages,
@@ -36,12 +38,17 @@ from frx_graph.engines.engine import EngineName, Holding, JobResult
 from frx_graph.errors import FrxError, LedgerError, OptionError
 from frx_graph.ledger.database.opening import check_writable
 from frx_graph.ledger.location import Location, choose_location
+from frx_graph.measure.machine.busy_programs import describe_load, sample_machine_load
 from frx_graph.options import PLANNED, check_inner
 from frx_graph.reports.trials.trial_document import NOTHING_TRIED, MatrixEntry, TrialDocument, TrialMatrixDocument
 from frx_graph.reports.trials.trial_report import render_matrix, render_trial
 from frx_graph.support.plain_text import clean_line
 from frx_graph.support.supervisor.process import unwind_on_termination
-from frx_graph.trials.policy import read_policy
+from frx_graph.trials.policy import TrialPolicy, read_policy
+
+_SAMPLE_SECONDS = 0.5
+"""Time in which programs are watched before the first trial."""
+_NOTICE_WIDTH = 80
 
 
 def trial(
@@ -66,6 +73,9 @@ def trial(
     policy: Annotated[
         Path | None, typer.Option(help="Policy as a YAML file; default: [tool.frx.policy], or the built-in policy.")
     ] = None,
+    ignore_load: Annotated[
+        bool, typer.Option("--ignore-load", help="Use measurements even if other programs were running.")
+    ] = False,
     inner: Annotated[str, typer.Option(help="Compiler of both arms: inductor, eager, aot_eager.")] = "inductor",
     device: Annotated[
         str | None,
@@ -119,7 +129,10 @@ def trial(
         inner=inner,
         against_itself=aa,
         policy=rules,
+        ignore_load=ignore_load,
     )
+    if engine is EngineName.LOCAL:
+        _warn_if_busy(rules, ignore_load=ignore_load)
     kept = _TrialResults(jobs, place)
     with (
         unwind_on_termination(),
@@ -141,6 +154,19 @@ def trial(
         print_result(kept.only, partial(render_trial, kept.only), as_document=as_asked)
     kept.raise_errors()
     raise typer.Exit(0 if all(kept.good) else 1)
+
+
+def _warn_if_busy(policy: TrialPolicy, *, ignore_load: bool) -> None:
+    """Print a notice if other programs use the processors now."""
+    load = None if is_quiet() else sample_machine_load(_SAMPLE_SECONDS)
+    if load is None or not load.is_busy:
+        return
+    advice = "measurements count all the same (--ignore-load)"
+    if not ignore_load:
+        limit = f"at most {policy.time_budget_seconds:.0f} s for each trial"
+        advice = f"disturbed measurements are repeated, {limit}: close these programs, or use --ignore-load"
+    text = clean_line(f"frx: the machine is busy: {describe_load(load)}; {advice}", 1000)
+    print_notice(textwrap.fill(text, _NOTICE_WIDTH, subsequent_indent="     "))
 
 
 class _TrialResults:

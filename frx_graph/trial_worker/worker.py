@@ -20,7 +20,7 @@ from frx_graph.compiler.aot_context import get_graph_id
 from frx_graph.compiler.inner_compiler import make_planned_backend
 from frx_graph.compiler.plans import make_proposing_plan, make_recorded_plan
 from frx_graph.compiler.rewrite_log import LOG, RewriteLog
-from frx_graph.errors import FrxError, TrialError, is_out_of_memory, summarize_error
+from frx_graph.errors import FrxError, TrialError, is_out_of_memory, suggest_remedy, summarize_error
 from frx_graph.measure.inductor.compilations import describe_compiled_between, read_compilations
 from frx_graph.measure.machine.nvml_device import find_nvidia_device
 from frx_graph.measure.memory_use import MemoryRecord, observe_memory
@@ -279,5 +279,9 @@ def handle_request(arm: TrialArm, message: Mapping[str, Any]) -> Mapping[str, An
     except FrxError as error:
         return {"error": error.message, "hint": error.hint}
     except Exception as error:  # noqa: BLE001 - the workload's own code
-        return {"error": summarize_error(error), "out_of_memory": is_out_of_memory(error)}
+        return {
+            "error": summarize_error(error),
+            "hint": suggest_remedy(error),
+            "out_of_memory": is_out_of_memory(error),
+        }
     return found

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pytest
 
-from frx_graph.autopilot.proposals import find_known_portion, group_by_portion, list_rewrites
+from frx_graph.autopilot.proposals import find_known_portion, group_by_portion, list_rewrites, propose_rewrites
+from frx_graph.errors import TrialError
 from frx_graph.records import Candidate
+from frx_graph.support.supervisor.process import extend_pythonpath
+from frx_graph.trials.arm_messages import Load, TargetWorkload
+from frx_graph.trials.arm_process import ArmProcess, Limits
 
 ATTENTION = Candidate("attention_from_views", "a", ("mm",), predicted_seconds=1e-3)
 HOIST = Candidate("hoist_copy", "a", ("clone",))
@@ -37,3 +44,23 @@ def test_all_rewrites_of_a_portion_have_to_come_first() -> None:
 def test_a_layout_is_one_portion() -> None:
     assert list_rewrites("propagate_layout") == ("propagate_layout", "backward_layout")
     assert list_rewrites("hoist_copy") == ("hoist_copy",)
+
+
+@pytest.mark.integration
+def test_missing_compiler_is_the_reported_reason(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text(
+        "import torch\n\ndef build():\n    return torch.nn.GELU(), (torch.randn(2, 3),)\n"
+    )
+    without = {"CXX": "no-such-compiler", "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
+
+    def start(limits: Limits | None) -> ArmProcess:
+        return ArmProcess(
+            [sys.executable, "-m", "frx_graph.trial_worker"],
+            limits=limits,
+            environment={**extend_pythonpath(), **without},
+        )
+
+    base = Load(TargetWorkload(f"{tmp_path / 'model.py'}:build"), False, "inductor", seed=0)
+    with pytest.raises(TrialError) as caught:
+        propose_rewrites(base, ("hoist_copy",), start=start)
+    assert str(caught.value) == ("the program does not run: Inductor finds no C++ compiler (install g++, or set CXX)")

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from frx_graph.autopilot import target_trial
-from frx_graph.autopilot.target_trial import TargetTrial
+from frx_graph.autopilot.target_trial import TargetTrial, TrialRequest
 from frx_graph.cli.main import run
+from frx_graph.cli.printing.output import print_notice
 from frx_graph.ledger.database.opening import open_ledger
 from frx_graph.ledger.location import parse_location
 from frx_graph.ledger.store import Ledger
 from frx_graph.ledger.verification import verify
+from frx_graph.measure.machine.busy_programs import BusyProgram, MachineLoad
 from frx_graph.records import Candidate
 from frx_graph.reports.trials.trial_document import TrialDocument
 from frx_graph.trials.arm_messages import MadeGraph
@@ -41,6 +45,12 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FRX_LEDGER", str(tmp_path / "ledger.sqlite3"))
     return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def idle_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other programs do nothing, unless a test says otherwise."""
+    monkeypatch.setattr("frx_graph.cli.trial.sample_machine_load", lambda _: None)
 
 
 def ledger(workplace: Path) -> Ledger:
@@ -150,3 +160,64 @@ def test_gain_of_several_graphs_is_not_promoted(
     assert ("#2 tried, #4 tried. Nothing is decided: the verdict is that of several graphs" in printed) is (count > 1)
     assert ("#3 promoted" in printed) is (count == 1)
     assert len(ledger(workplace).read_events()) == (3 if count == 1 else 4)
+
+
+BUSY = MachineLoad(0.5, 2, 0.75, False, 3.25, None, (BusyProgram(4711, "cc1plus", 1.5),))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ([], "close these programs, or use --ignore-load"),
+        (["--ignore-load"], "measurements count all the same (--ignore-load)"),
+    ],
+)
+def test_busy_machine_is_reported_at_once(
+    workplace: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    options: list[str],
+    said: str,
+) -> None:
+    asked: list[TrialRequest] = []
+
+    def try_target(request: TrialRequest, *_: object) -> None:
+        # The notice comes before the first arm is started.
+        assert "the machine is busy" in capsys.readouterr().err
+        asked.append(request)
+
+    monkeypatch.setattr(target_trial, "try_target", try_target)
+    monkeypatch.setattr("frx_graph.cli.trial.sample_machine_load", lambda _: BUSY)
+    notices: list[str] = []
+    monkeypatch.setattr("frx_graph.cli.trial.print_notice", lambda text: (notices.append(text), print_notice(text)))
+    assert run(["trial", "model.py:build", *options]) == 0
+    assert "cc1plus (pid 4711) uses 1.5 of 2 processors, load 3.2" in notices[0].replace("\n     ", " ")
+    assert said in notices[0].replace("\n     ", " ")
+    assert max(map(len, notices[0].splitlines())) <= 80
+    assert [request.ignore_load for request in asked] == [bool(options)]
+
+
+def test_quiet_machine_and_quiet_option_print_no_notice(
+    workplace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(target_trial, "try_target", lambda *_: None)
+    monkeypatch.setattr("frx_graph.cli.trial.sample_machine_load", lambda _: replace(BUSY, share=0.1))
+    assert run(["trial", "model.py:build"]) == 0
+    assert "busy" not in capsys.readouterr().err
+    monkeypatch.setattr("frx_graph.cli.trial.sample_machine_load", lambda _: BUSY)
+    assert run(["trial", "model.py:build", "--quiet"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_load_is_in_the_document(
+    workplace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = (MadeGraph("1" * 16, (Candidate("hoist_copy", "a" * 16, ("clone",)),)),)
+    verdict = Verdict(Outcome.INCONCLUSIVE, "the machine is busy", None, early=False)
+    ended = TrialRun((), verdict, (), None, (), ignore_load=True, load=BUSY)
+    monkeypatch.setattr(target_trial, "try_target", lambda *_: TargetTrial(ended, made))
+    assert run(["trial", "model.py:build", "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert (found["ignore_load"], found["reason"]) == (True, "the machine is busy")
+    assert found["load"]["programs"] == [{"pid": 4711, "name": "cc1plus", "processors": 1.5}]
+    assert TrialDocument.model_validate(found).load == BUSY

@@ -38,6 +38,12 @@ ENVIRONMENT = read_trial_environment(torch.device("cpu"))
 HOSTILE = "\x1b[31mred\nsecond"
 
 
+@pytest.fixture(autouse=True)
+def idle_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other programs do nothing."""
+    monkeypatch.setattr("frx_graph.cli.trial.sample_machine_load", lambda _: None)
+
+
 def tried(outcome: Outcome, signature: str, *, rewrite: str = "hoist_copy", ratio: float = 1.1) -> TargetTrial:
     made = (MadeGraph(signature * 16, (Candidate(rewrite, signature * 16, ("clone",)),)),)
     measured = TrialStatistics(ratio, 1.0, 2.0, 9, 3, (ratio,) * 3, 0)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,6 +14,7 @@ from pydantic import TypeAdapter
 
 from frx_graph.capture.capture_facts import CaptureFacts
 from frx_graph.errors import TrialError
+from frx_graph.measure.machine.busy_programs import BusyProgram, MachineLoad
 from frx_graph.measure.memory_use import MemoryRecord, MemoryUse, StepMemory
 from frx_graph.measure.operators.kernel_identities import Kernel, KernelCount, KernelIdentities, Source
 from frx_graph.records import Candidate
@@ -32,6 +34,7 @@ from frx_graph.trials.arm_messages import (
     Warmed,
 )
 from frx_graph.trials.arm_process import ArmError, Cause, Limits
+from frx_graph.trials.busy_wait import BusyWait
 from frx_graph.trials.environment import read_trial_environment
 from frx_graph.trials.executor import Programs, run_trial
 from frx_graph.trials.numerics import Difference
@@ -58,7 +61,7 @@ class World:
     """What all arms of a trial do. `seconds` of a step, by whether it is the candidate's; `fails` says when an arm
     raises what, `failures` how often; `refused` which starts, from 0, fail; `loaded` what else an arm has found, by its
     number; `warmed` what one that warms up has made, and what has failed in it, by its number; `void` which blocks,
-    from 0, are disturbed."""
+    from 0, are disturbed, by `cause`; `load` what other programs do in pauses."""
 
     seconds: Mapping[bool, float] = field(default_factory=lambda: {False: 0.010, True: 0.010})
     fails: Mapping[tuple[bool, type], ArmError] = field(default_factory=dict)
@@ -66,6 +69,8 @@ class World:
     refused: frozenset[int] = frozenset()
     starts: int = 0
     void: frozenset[int] = frozenset()
+    cause: Void = Void.LOADED
+    load: MachineLoad | None = None
     judged: Judged = FINE
     loaded: Mapping[int, Mapping[str, bool]] = field(default_factory=dict)
     made: tuple[Candidate, ...] = (MADE,)
@@ -130,7 +135,7 @@ class FakeArm:
                 return self.world.judged
             case Measure():
                 number, self.world.blocks = self.world.blocks, self.world.blocks + 1
-                disturbed = Disturbance(Void.LOADED, "others") if number in self.world.void else None
+                disturbed = Disturbance(self.world.cause, "others") if number in self.world.void else None
                 # No two blocks take exactly as long.
                 noise = 1 + 0.001 * ((number * 7919) % 13 - 6)
                 return Measured((self.world.seconds[self.candidate] * noise,) * question.steps, disturbed)
@@ -145,16 +150,23 @@ def tried(
     said: Callable[[str], None] = lambda _: None,
     *,
     in_process: bool = False,
+    ignore_load: bool = False,
 ) -> TrialRun:
+    @contextlib.contextmanager
+    def watch() -> Iterator[Callable[[], MachineLoad | None]]:
+        yield lambda: world.load
+
     try:
         return run_trial(
             PROGRAMS,
             policy,
             world.start,
             in_process=in_process,
+            ignore_load=ignore_load,
             progress=said,
             clock=lambda: world.time,
             pause=world.pauses.append,
+            watch=watch,
         )
     finally:
         assert not any(arm.running for arm in world.started)
@@ -171,6 +183,8 @@ def test_the_verdict_follows_the_times(times: float, outcome: Outcome) -> None:
     assert run.verdict.statistics.ratio_median == pytest.approx(times, rel=0.01)
     assert [gate.name for gate in run.gates] == list(Gate)
     assert run.gates[-1].passed is (outcome is Outcome.PROMOTE)
+    assert run.gates[-1].summary == run.verdict.reason.partition(":")[0]
+    assert all(len(gate.summary or gate.detail) <= 55 for gate in run.gates)
     assert run.signatures == ("b" * 16,)
 
 
@@ -430,12 +444,85 @@ def test_disturbed_quads_are_run_again_after_a_pause_that_grows() -> None:
 
 
 def test_too_many_void_quads_are_inconclusive() -> None:
-    run = tried(World(void=frozenset(range(100))))
+    run = tried(World(void=frozenset(range(100)), cause=Void.RECOMPILED))
     assert run.verdict.outcome is Outcome.INCONCLUSIVE
+    assert run.load is None
     assert run.gates[-1].passed is None
     assert len(run.quads) == POLICY.void_quads_allowed + 1
     assert "raise void_quads_allowed" in run.verdict.reason
     assert "raise time_budget_seconds" not in run.verdict.reason
+
+
+COMPILER = BusyProgram(4711, "cc1plus", 1.5)
+BUSY = MachineLoad(1.0, 2, 0.75, False, 3.25, 0.1, (COMPILER,))
+IDLE = replace(BUSY, share=0.0, programs=())
+
+
+@pytest.mark.parametrize("budget", [600.0, 46.0])
+def test_trial_on_a_busy_machine_names_the_programs_and_no_budget(budget: float) -> None:
+    world = World(answer_seconds=2.0, void=frozenset(range(100)), load=BUSY)
+    run = tried(world, POLICY.model_copy(update={"time_budget_seconds": budget}))
+    assert run.verdict.outcome is Outcome.INCONCLUSIVE
+    assert run.verdict.reason == (
+        "only 0 of 10 quads were measured, 3 were void (blocks: loaded 12); the machine is busy "
+        "(cc1plus (pid 4711) uses 1.5 of 2 processors, load 3.2, 10 % stolen by other virtual machines): close these "
+        "programs, or count such quads with frx trial --ignore-load"
+    )
+    assert run.gates[-1].summary == "only 0 of 10 quads were measured"
+    assert run.load == BUSY
+    # After the last void quad it waits only to see which programs are busy, or not at all.
+    assert world.pauses == [0.25, 0.5, 0.25][: 3 if budget == 600.0 else 2]
+
+
+def test_busiest_moment_is_kept() -> None:
+    loads = [IDLE, BUSY, IDLE]
+    world = World(void=frozenset(range(100)))
+    waits = BusyWait(lambda _: None, lambda: contextlib.nullcontext(lambda: loads.pop(0)), lambda _: None)
+    void = tried(world).quads
+    for _ in range(3):
+        waits.wait(void[:1], 60.0, "quad 0 of 10", last=False)
+    assert waits.load == BUSY
+    assert not loads
+
+
+def test_few_quads_under_load_are_no_reason_for_an_unfinished_trial() -> None:
+    world = World(answer_seconds=2.0, void=frozenset({2}), load=BUSY)
+    run = tried(world, POLICY.model_copy(update={"time_budget_seconds": 60.0}))
+    assert sum(quad.void for quad in run.quads) == 1
+    assert len(run.quads) > 3
+    assert "raise time_budget_seconds" in run.verdict.reason
+    assert "busy" not in run.verdict.reason
+
+
+def test_waiting_names_the_programs_and_the_time_left() -> None:
+    said: list[str] = []
+    tried(World(answer_seconds=2.0, void=frozenset(range(100)), load=BUSY), said=said.append)
+    assert "quad 0 of 10, 1 void, at most 570 s left; waiting 0.25 s as the machine is busy" in said
+    assert any(
+        line.startswith("quad 0 of 10, 2 void, at most")
+        and "; waiting 0.5 s as the machine is busy (cc1plus (pid 4711) uses 1.5 of 2 processors" in line
+        for line in said
+    )
+
+
+def test_ignored_load_counts_and_is_marked() -> None:
+    world = World(seconds={False: 0.012, True: 0.010}, void=frozenset(range(2, 100)))
+    run = tried(world, ignore_load=True)
+    assert run.verdict.outcome is Outcome.PROMOTE
+    assert run.ignore_load
+    assert not any(quad.void for quad in run.quads)
+    assert run.quads[0].blocks[0].ignored == Disturbance(Void.LOADED, "others")
+    many = len(run.quads)
+    assert run.verdict.reason.endswith(f"; {many} of {many} quads were measured under load (--ignore-load)")
+    assert run.gates[-1].summary == run.verdict.reason.partition(":")[0]
+    assert world.pauses == []
+
+
+def test_other_disturbances_are_not_ignored() -> None:
+    run = tried(World(void=frozenset(range(100)), cause=Void.THROTTLED), ignore_load=True)
+    assert run.verdict.outcome is Outcome.INCONCLUSIVE
+    assert all(quad.void for quad in run.quads)
+    assert "--ignore-load" not in run.verdict.reason
 
 
 @pytest.mark.parametrize("budget", [5.0, 40.0])
@@ -452,7 +539,7 @@ def test_when_the_time_is_up_nothing_is_known(budget: float) -> None:
 def test_timeout_with_too_many_void_quads_reports_both_limits() -> None:
     # Five answers until there are arms to time, four more for these, two blocks for how long the candidate is waited
     # for, and four for each quad.
-    world = World(answer_seconds=2.0, void=frozenset(range(100)))
+    world = World(answer_seconds=2.0, void=frozenset(range(100)), cause=Void.RECOMPILED)
     run = tried(world, POLICY.model_copy(update={"time_budget_seconds": 46.0}))
     assert len(run.quads) == POLICY.void_quads_allowed + 1
     assert "raise time_budget_seconds" in run.verdict.reason
@@ -541,7 +628,7 @@ def test_progress_is_reported() -> None:
     said: list[str] = []
     tried(World(seconds={False: 0.012, True: 0.010}), said=said.append)
     assert said[0] == "looking at the baseline"
-    assert "quad 1 of 10" in said
+    assert "quad 1 of 10, at most 600 s left" in said
 
 
 def test_a_baseline_that_departs_from_eager_is_named_first() -> None:

@@ -84,10 +84,59 @@ def test_unknown_kernel_source_is_not_a_change() -> None:
     assert gates.describe_kernels(before, after) == "0 changed, of 1 that the baseline has; onednn not told"
 
 
-def test_many_kernels_are_counted() -> None:
+def test_all_changed_kernels_are_in_the_detail() -> None:
     found = gates.describe_kernels(identities(), identities(*((Source.GENERATED, f"cpp_{n:02}", 1) for n in range(20))))
     assert found.startswith("20 changed, of 0 that the baseline has; cpp_00 (generated) from 0 to 1; ")
-    assert found.endswith("; and 8 more")
+    assert found.endswith("; cpp_19 (generated) from 0 to 1")
+
+
+def onednn(*counts: tuple[str, str, int]) -> tuple[KernelCount, ...]:
+    return tuple(KernelCount(Kernel(Source.ONEDNN, name, problem), count) for name, problem, count in counts)
+
+
+def test_kernels_are_summarized_by_kind() -> None:
+    loops = tuple(KernelCount(Kernel(Source.GENERATED, f"cpp_{n}"), 1) for n in range(3))
+    calls = (KernelCount(Kernel(Source.ATEN, "aten::conv"), 9),)
+    before = onednn(("jit", "reorder f32", 6), ("gemm", "convolution forward", 2), ("ref", "batch_normalization x", 1))
+    after = onednn(("jit", "reorder f32", 1), ("brg", "convolution forward", 2), ("ref", "batch_normalization x", 2))
+    old, new = KernelIdentities(before), KernelIdentities((*after, *loops, *calls))
+    assert gates.summarize_kernels(old, new) == "8 changed: 5 fewer reorders, 3 more generated loops"
+    assert gates.summarize_kernels(KernelIdentities(before[1:2]), KernelIdentities(after[1:2])) == (
+        "2 changed: 2 other convolutions"
+    )
+    assert gates.summarize_kernels(KernelIdentities(before[2:]), KernelIdentities(after[2:])) == (
+        "1 changed: 1 more batch normalization"
+    )
+
+
+def test_calls_are_summarized_only_without_changed_kernels() -> None:
+    old, new = identities((Source.ATEN, "aten::conv", 1)), identities((Source.ATEN, "aten::conv", 3))
+    assert gates.summarize_kernels(old, new) == "1 changed: 2 more ATen calls"
+    assert gates.summarize_kernels(old, old) == "0 changed"
+    assert gates.summarize_kernels(old, identities(untold=(Source.ONEDNN,))) == (
+        "1 changed: 1 fewer ATen call, onednn not told"
+    )
+
+
+def test_summaries_are_short() -> None:
+    fewer = replace(FACTS, breaks=(), recompiles=())
+    assert gates.summarize_both(gates.tally_graphs, FACTS, FACTS) == "graphs 2, breaks 1, guards 3, as the baseline"
+    assert gates.summarize_both(gates.tally_graphs, FACTS, fewer) == "graphs 2, breaks 0, guards 3 (baseline 2, 1, 3)"
+    assert gates.summarize_both(gates.tally_recompiles, FACTS, fewer) == (
+        "recompiles 0, CUDA-graph skips 0 (baseline 1, 0)"
+    )
+    big = memory(3 * 2**20 - 5, 2**20)
+    assert gates.summarize_both(gates.tally_memory, memory(2**20 - 5, 2**19), big) == (
+        "host 3.0, device 1.0 (baseline 1.0, 0.5)"
+    )
+    untold = replace(FACTS, untold=("graph breaks", "compilations", "guards"))
+    assert gates.summarize_both(gates.tally_graphs, untold, untold) == (
+        "graphs unknown, breaks unknown, guards unknown, as the baseline"
+    )
+    assert gates.summarize_numerics(Judged((), (), 7, exact=True, share=0.5)) == (
+        "7 results against float64, at 50 % of the limit"
+    )
+    assert gates.summarize_numerics(Judged((), (), 7, exact=False)) == "7 results against the baseline"
 
 
 def test_numerics_description_names_the_reference() -> None:

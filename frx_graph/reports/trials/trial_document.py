@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
+from frx_graph.measure.machine.busy_programs import MachineLoad
 from frx_graph.passes.inner_choice import resolve_inner
 from frx_graph.records import Candidate
 from frx_graph.reports.render.document import Part, read_from
@@ -38,6 +39,9 @@ class BlockPart(Part):
     disturbance: Annotated[str | None, BeforeValidator(_describe_disturbance)] = Field(
         description="reason why it is void; null: valid"
     )
+    ignored: Annotated[str | None, BeforeValidator(_describe_disturbance)] = Field(
+        default=None, description="load of other programs that was ignored (--ignore-load); null: none"
+    )
 
 
 class QuadPart(Part):
@@ -56,6 +60,7 @@ class GatePart(Part):
     name: str
     passed: bool | None = Field(description="null: not applicable")
     detail: str
+    summary: str = Field(default="", description="the detail in few words; empty: it is short enough")
 
 
 class StatsPart(Part):
@@ -90,6 +95,11 @@ class TrialDocument(Part):
     in_process: bool = Field(
         default=False,
         description="true: both arms ran in the user's process, with a higher minimum (in_process_extra)",
+    )
+    ignore_load: bool = Field(default=False, description="true: quads beside other programs count (--ignore-load)")
+    load: MachineLoad | None = Field(
+        default=None,
+        description="what other programs did when quads were void for their load; null: no quad was",
     )
     samples: tuple[QuadPart, ...] = read_from("quads")
     gates: tuple[GatePart, ...]

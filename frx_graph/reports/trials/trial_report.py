@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import statistics
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from rich.console import Console
 from rich.text import Text
 
 from frx_graph.reports.render.text_console import INDENT, make_console, print_title
-from frx_graph.reports.trials.trial_document import MatrixEntry, TrialDocument, TrialMatrixDocument
+from frx_graph.reports.trials.trial_document import GatePart, MatrixEntry, TrialDocument, TrialMatrixDocument
 from frx_graph.support.plain_text import clean_line
 
 STYLES = {"promote": "bold green", "reject": "bold red", "equivalent": "bold", "inconclusive": "bold yellow"}
@@ -36,17 +36,14 @@ def render_trial(document: TrialDocument, *, width: int, color: bool) -> str:
         console.print(Text("    the baseline itself"))
     if document.gates:
         print_title(console, "Gates")
-    for gate in document.gates:
-        word, style = _MARKS[gate.passed]
-        lines = textwrap.wrap(clean_line(gate.detail, 1000), max(20, width - 4 - _NAME - _PASSED)) or [""]
-        console.print(Text.assemble(f"    {gate.name:<{_NAME}}", (f"{word:<{_PASSED}}", style), lines[0]))
-        for line in lines[1:]:
-            console.print(Text(f"{' ' * (4 + _NAME + _PASSED)}{line}"))
+    _print_gates(console, document.gates, max(20, width - 4 - _NAME - _PASSED))
     if document.stats is not None:
         stats = document.stats
         medians = ", ".join(f"{median:.3f}" for median in stats.pair_medians)
         print_title(console, "Measured")
-        console.print(Text(f"    {stats.quads} quads in {stats.processes} process pairs, {stats.void} void"))
+        loaded = sum(any(block.ignored for block in quad.blocks) for quad in document.samples if not quad.void)
+        under = f", {loaded} under load (--ignore-load)" if loaded else ""
+        _print_broken(console, f"{stats.quads} quads in {stats.processes} process pairs, {stats.void} void{under}")
         _print_broken(console, f"ratio {stats.ratio_median:.3f} of baseline over candidate; by pair {medians}")
         blocks = [block for quad in document.samples if not quad.void for block in quad.blocks]
         steps = []
@@ -65,6 +62,18 @@ def render_trial(document: TrialDocument, *, width: int, color: bool) -> str:
     console.print()
     _print_broken(console, clean_line(document.decision, 1000), "")
     return out.getvalue()
+
+
+def _print_gates(console: Console, gates: Sequence[GatePart], room: int) -> None:
+    """Print one line for each gate; `room` is the width of the text."""
+    shortened = False
+    for gate in gates:
+        word, style = _MARKS[gate.passed]
+        text = clean_line(gate.summary or gate.detail, room)
+        console.print(Text.assemble(f"    {gate.name:<{_NAME}}", (f"{word:<{_PASSED}}", style), text))
+        shortened = shortened or text != gate.detail
+    if shortened:
+        console.print(Text("    --json has each gate in full", "dim"))
 
 
 _WORD = 14

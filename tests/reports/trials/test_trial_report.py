@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from importlib import resources
 
 import jsonschema
@@ -104,6 +105,47 @@ def test_it_is_readable_at_this_width_and_without_colour(found: TrialRun, width:
     assert text.startswith(found.verdict.outcome)
     for gate in found.gates:
         assert gate.name.value in text
+
+
+def test_ignored_load_is_shown() -> None:
+    found = run()
+    loaded = Disturbance(Cause.LOADED, "others had 40 %")
+    quads = tuple(
+        MeasuredQuad(quad.quad, tuple(replace(block, ignored=loaded) for block in quad.blocks))  # type: ignore[arg-type]
+        for quad in found.quads[:3]
+    )
+    found = replace(found, quads=(*quads, *found.quads[3:]), ignore_load=True)
+    text = render_trial(document(found), width=80, color=False)
+    assert "8 quads in 2 process pairs, 0 void, 3 under load (--ignore-load)" in text
+    written = to_json(document(found))
+    assert written["ignore_load"] is True
+    assert written["samples"][0]["blocks"][0]["ignored"] == "loaded: others had 40 %"
+    assert written["samples"][3]["blocks"][0]["ignored"] is None
+
+
+def gate_lines(text: str) -> list[str]:
+    lines = text.splitlines()
+    rest = lines[lines.index("Gates") + 1 :]
+    return rest[: rest.index("")] if "" in rest else rest
+
+
+def test_each_gate_is_one_line_and_the_document_has_all_of_it() -> None:
+    found = run()
+    kernels = GateResult(Gate.KERNELS, True, "; ".join(f"loop {n} from 0 to 1" for n in range(40)), "40 changed: loops")
+    long = GateResult(Gate.THROUGHPUT, None, "word " * 60)
+    found = replace(found, gates=(found.gates[0], kernels, long))
+    lines = gate_lines(render_trial(document(found), width=80, color=False))
+    assert len(lines) == 4
+    assert lines[1] == "    kernels      passed  40 changed: loops"
+    assert lines[2].endswith("…")
+    assert lines[3] == "    --json has each gate in full"
+    written = to_json(document(found))["gates"]
+    assert (written[1]["detail"], written[1]["summary"]) == (kernels.detail, "40 changed: loops")
+    assert written[2]["detail"] == long.detail
+
+
+def test_gates_that_are_shown_in_full_refer_to_nothing() -> None:
+    assert len(gate_lines(render_trial(document(run()), width=80, color=False))) == len(run().gates)
 
 
 def test_hostile_names_are_shown_as_text() -> None:
