@@ -62,7 +62,7 @@ DOCUMENTS: dict[str, type[Any]] = {
     "frx_trial_v1": TrialDocument,
     "frx_tune_v1": TuneDocument,
 }
-ADDED_LATER = {"frx_advice_v1": frozenset({"measurements"})}
+ADDED_LATER = {"frx_advice_v1": frozenset({"autopilot", "measurements"})}
 NAMES = pytest.mark.parametrize("name", DOCUMENTS)
 
 
