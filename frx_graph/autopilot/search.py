@@ -111,7 +111,7 @@ def try_graph(
             kind, reason = Kind.INCONCLUSIVE, "the time budget ended before all was tried"
         by = make_process_author(AUTOPILOT)
         record(decide_search(signature, environment, policy, kind, reason, by=by))
-        log.finish(reason)
+        log.finish(reason, complete=kind is not Kind.INCONCLUSIVE)
     return () if kept.promotion is None else kept.promotion.candidates
 
 

@@ -80,15 +80,16 @@ class SearchLog:
         found = f"{word}, {tried.reason}" if ratio is None else f"{_format_gain(ratio)}, {word}"
         self._write(f"{self._format_candidate(name)}: {found}")
 
-    def finish(self, reason: str) -> None:
-        """Log the end of the search, for `reason`, and what came of it."""
+    def finish(self, reason: str, *, complete: bool = True) -> None:
+        """Log the end of the search, for `reason`, and what came of it. Not `complete`: the time budget ended."""
         self._finish(reason)
         promoted = sum(tried.result == "promoted" for tried in self._tried)
         counted = f"{promoted} of {len(self._tried)} promoted" if self._tried else reason
         fastest = self._find_fastest()
         outcome = "it is compiled as without frx" if fastest is None else f"{fastest} is the fastest"
         rest = "; frx_graph.report() has the rest" if self._tried else ""
-        self._write(f"graph {self._graph}: done after {self._took:.0f} s: {counted}, {outcome}{rest}")
+        cut = "" if complete or not self._tried else f", {reason}"
+        self._write(f"graph {self._graph}: done after {self._took:.0f} s{cut}: {counted}, {outcome}{rest}")
 
     def make_summary(self) -> AutopilotSearch | None:
         """Return the search for a report; None while it runs."""

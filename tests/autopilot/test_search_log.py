@@ -112,6 +112,15 @@ def test_a_trial_without_measurements_has_its_reason(lines: list[str]) -> None:
     ]
 
 
+def test_a_budget_that_ends_before_all_was_tried_is_named(lines: list[str]) -> None:
+    world = PretendedSearch((HOIST, LAYOUT, Candidate("onednn_products", "a" * 16, ("addmm",), ("dot",), 1e-4)))
+    world.ratios, world.slow = {("propagate_layout",): 1.2}, ("onednn_products",)
+    search(world)
+    assert lines[-1].startswith(
+        f"graph {SIGNATURE}: done after 7 s, the time budget ended before all was tried: 1 of 1 promoted, "
+    )
+
+
 @pytest.mark.parametrize(
     ("error", "end"),
     [(TrialError("the program does not run"), "the program does not run"), (KeyboardInterrupt(), "interrupted")],
