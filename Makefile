@@ -43,7 +43,7 @@ demo: $(VENV)/.installed-demo
 	$(BIN)/frx advise $(TARGET) --exit-zero --top 2
 	$(call say,2. Are the fixes right$(comma) and faster? frx trial: about two minutes)
 	$(DEMO_LEDGER) $(BIN)/frx trial $(TARGET) || test $$? -eq 1
-	$(call say,3. What was promoted is applied$(comma) and nothing else: torch.compile(model$(comma) backend="frx"))
+	$(call say,3. Does what was promoted keep its promise? torch.compile(model$(comma) backend="frx"): about a minute)
 	$(DEMO_LEDGER) $(BIN)/python examples/apply.py $(TARGET)
 	$(call say,4. A training run: frx collect records it$(comma) frx analyze says what holds it back)
 	rm -rf demo-runs

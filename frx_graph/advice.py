@@ -120,6 +120,35 @@ class Timings:
     observe_s: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class TriedCandidate:
+    """A candidate that the autopilot tried on a graph."""
+
+    name: str
+    """The name that `frx trial --candidate` takes; several that were tried together are joined by "and"."""
+    result: Literal["promoted", "rejected", "equivalent", "inconclusive"]
+    reason: str
+    ratio: Annotated[float, Ge(0)] | None
+    """Median time of the baseline over that of the candidate: 1.1 is 10 % faster. Null: nothing was measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class AutopilotSearch:
+    """The autopilot's search for a plan of one graph in this process."""
+
+    graph_id: str
+    signature: str
+    """The graph's name in the ledger."""
+    seconds: Annotated[float, Ge(0)]
+    """Time that the program has waited for it."""
+    tried: tuple[TriedCandidate, ...]
+    """In order."""
+    fastest: str | None
+    """The name of the fastest promoted candidate, which is applied; null: none was promoted."""
+    end: str
+    """The reason why it ended."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
     """Ranked layout findings for one PyTorch program, what was refused and why, and the numbers behind them.
@@ -147,3 +176,5 @@ class Advice:
     """All predicted layout copies of one step; in advice on a trace those that it shows, with basis `observed`."""
     observed: tuple[Copy, ...] | None = None
     """The layout copies that a real step showed; null if none was run."""
+    autopilot: tuple[AutopilotSearch, ...] = ()
+    """What the autopilot has tried in this process, if it is in use."""

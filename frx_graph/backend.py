@@ -32,6 +32,7 @@ from frx_graph.plan import Plan
 from frx_graph.support.user_warning import WarnOnce, warn_user
 
 if TYPE_CHECKING:
+    from frx_graph.advice import AutopilotSearch
     from frx_graph.promotion.lookup import PromotedPlans
     from frx_graph.promotion.promoted_plan import Promotion
     from frx_graph.reports.advice.render import AdviceReport
@@ -135,6 +136,11 @@ class _Session:
             "unaffected",
         )
 
+    def list_searches(self) -> tuple[AutopilotSearch, ...]:
+        """Return what the autopilot has tried."""
+        logs = () if self._promoted is None else self._promoted.trials.searches
+        return tuple(found for log in logs if (found := log.make_summary()) is not None)
+
     def capture(self) -> Capture:
         with self._lock:
             return self._recorder.capture()
@@ -149,6 +155,8 @@ class _Session:
         with self._lock:
             self._recorder = GraphRecorder("process")
             self.warnings.clear()
+            if self._promoted is not None:
+                self._promoted.trials.searches.clear()
         self.cancel_exit_report()
 
     def _print(self) -> None:
@@ -194,7 +202,7 @@ def frx(
 
 
 def report(*, measure: bool = True) -> AdviceReport:
-    """Return the advice on what this process has compiled with `backend="frx"` so far.
+    """Return the advice on what this process has compiled with `backend="frx"` so far, and what the autopilot tried.
 
     Each graph counts once a step, since counting calls would slow them; with several graphs the report says so. With
     `measure`, operators that the operator layout contract does not settle are run for a moment. Raises `CaptureError`
@@ -213,7 +221,8 @@ def report(*, measure: bool = True) -> AdviceReport:
     current = select_current_versions(capture)
     if len(current.graphs) > 1:
         current = replace(current, failures=(*current.failures, _CALLS_NOT_COUNTED))
-    return advise_capture(current, target="process", measure=measure)
+    made = advise_capture(current, target="process", measure=measure)
+    return replace(made, advice=replace(made.advice, autopilot=_session.list_searches()))
 
 
 def rewritten() -> tuple[RewrittenGraph, ...]:

@@ -15,6 +15,7 @@ import torch
 from torch import fx, nn
 
 from frx_graph.autopilot import search, trial_decisions
+from frx_graph.autopilot.search_log import SearchLog
 from frx_graph.errors import TrialError
 from frx_graph.ledger.decision import Decision, Kind
 from frx_graph.options import parse_backend_options
@@ -55,7 +56,10 @@ class PretendedSearch:
     policy: TrialPolicy = field(default_factory=lambda: TrialPolicy(time_budget_seconds=100))
 
     def try_graph(
-        self, rejected: frozenset[str] = frozenset(), record: Callable[[Sequence[Decision]], object] | None = None
+        self,
+        rejected: frozenset[str] = frozenset(),
+        record: Callable[[Sequence[Decision]], object] | None = None,
+        log: SearchLog | None = None,
     ) -> tuple[Candidate, ...]:
         """As the autopilot does. What is decided goes to `record`, or is kept."""
 
@@ -83,6 +87,7 @@ class PretendedSearch:
                 record=keep,
                 progress=lambda _: None,
                 rejected=rejected,
+                log=log,
             )
 
     @property

@@ -4,15 +4,27 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import shlex
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
+import torch
 import yaml
+from torch import nn
+from unproved_promotions import everything_made, promotion
 
 import frx_graph
+from frx_graph import backend
 from frx_graph.cli.main import run
+from frx_graph.ledger.database.opening import open_ledger
+from frx_graph.ledger.decision import Kind
+from frx_graph.ledger.location import parse_location
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
@@ -54,3 +66,131 @@ def test_the_workflow_fails_on_findings_that_the_baseline_does_not_have(
     (tmp_path / "frx-baseline.json").write_text(json.dumps({**baseline, "findings": []}))
     assert run(advise) == 1
     assert json.loads((tmp_path / "frx.sarif").read_text())["runs"][0]["results"]
+
+
+APPLIED = {
+    "process_id": 1,
+    "signature": "a" * 16,
+    "environment": "e" * 16,
+    "plan": "b" * 16,
+    "candidates": [{"rewrite": "propagate_layout", "nodes": ["one", "two"], "choices": []}],
+}
+STATS = {"ratio_median": 1.31, "ci_low": 1.27, "ci_high": 1.35}
+TRIED = {**APPLIED, "trial": {"verdict": "promote", "stats": STATS}}
+
+
+class Replication:
+    """What `apply.py` measures and finds in the ledger, without processes."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.apply = example("apply")
+        self.seconds = {"inductor": 0.0260, "frx": 0.0200}
+        self.events: dict[str, list[dict[str, Any]]] = {"applied": [APPLIED], "tried": [TRIED]}
+        self.arms: list[str] = []
+        monkeypatch.setattr(self.apply, "run_arm", self.run_arm)
+        monkeypatch.setattr(self.apply, "list_events", lambda *filters: self.events[filters[1]])
+
+    def run_arm(self, _target: str, arm: str) -> dict[str, Any]:
+        self.arms.append(arm)
+        return {"process_id": 1, "seconds": self.seconds[arm]}
+
+
+@pytest.fixture
+def replication(monkeypatch: pytest.MonkeyPatch) -> Replication:
+    return Replication(monkeypatch)
+
+
+def test_the_replicated_gain_is_printed_beside_the_promised_one(
+    replication: Replication, capsys: pytest.CaptureFixture[str]
+) -> None:
+    replication.apply.main("a.py:build")
+    assert capsys.readouterr().out.splitlines() == [
+        "Applied: propagate_layout of 2 operators. The outputs agree with eager's.",
+        *(f"Pair {n} of 3: Inductor alone 26.0 ms, with frx 20.0 ms a call, +30 %." for n in (1, 2, 3)),
+        "promised +31 % (+27 to +35), replicated +30 % (+30 to +30 in 3 pairs of processes): within",
+    ]
+    assert replication.arms == ["inductor", "frx", "frx", "inductor", "inductor", "frx"]
+
+
+@pytest.mark.parametrize(("seconds", "place"), [(0.0205, "below"), (0.0190, "above")])
+def test_a_promise_that_is_not_kept_is_said_to_be_so(
+    replication: Replication, capsys: pytest.CaptureFixture[str], seconds: float, place: str
+) -> None:
+    replication.seconds["frx"] = seconds
+    replication.apply.main("a.py:build")
+    assert capsys.readouterr().out.endswith(f": {place}\n")
+
+
+@pytest.mark.parametrize("events", [[], [{**APPLIED, "process_id": 2}]], ids=["none", "by another process"])
+def test_without_a_promoted_plan_one_pair_is_enough(
+    replication: Replication, capsys: pytest.CaptureFixture[str], events: list[dict[str, Any]]
+) -> None:
+    replication.events["applied"] = events
+    replication.apply.main("a.py:build")
+    assert capsys.readouterr().out.startswith("Nothing was promoted for this network here")
+    assert len(replication.arms) == 2
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        {"applied": [APPLIED, {**APPLIED, "plan": "c" * 16}]},
+        {"tried": []},
+        {"tried": [{**TRIED, "plan": "c" * 16}]},
+        {"tried": [{**TRIED, "trial": {"verdict": "promote"}}]},
+        {"tried": [{**TRIED, "trial": {"verdict": "reject", "stats": STATS}}]},
+    ],
+    ids=["two plans", "no trial", "of another plan", "without statistics", "rejected"],
+)
+def test_only_the_trial_of_a_single_plan_promises_an_interval(
+    replication: Replication, capsys: pytest.CaptureFixture[str], events: dict[str, list[dict[str, Any]]]
+) -> None:
+    replication.events |= events
+    replication.apply.main("a.py:build")
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        "replicated +30 %; no single trial has promised an interval for it"
+    )
+
+
+NETWORK = """
+import torch
+from torch import nn
+
+def build():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(8, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3)).eval(), (torch.randn(2, 8, 12, 12),)
+"""
+
+
+@pytest.mark.integration
+def test_a_plan_in_the_ledger_is_applied_in_fresh_processes_and_its_promise_found(tmp_path: Path) -> None:
+    (tmp_path / "network.py").write_text(NETWORK)
+    namespace: dict[str, Any] = {}
+    exec(compile(NETWORK, str(tmp_path / "network.py"), "exec"), namespace)
+
+    def replicate() -> str:
+        environment = {**os.environ, "FRX_LEDGER": str(tmp_path / "ledger.sqlite3")}
+        command = [sys.executable, str(EXAMPLES / "apply.py"), "network.py:build"]
+        return subprocess.run(
+            command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True, check=True, timeout=500
+        ).stdout
+
+    assert replicate().startswith("Nothing was promoted")
+
+    def compile_once(compiler: Any) -> None:
+        model, args = namespace["build"]()
+        assert isinstance(model, nn.Module)
+        with torch.no_grad():
+            torch.compile(model, backend=compiler)(*args)
+
+    torch._dynamo.reset()
+    (signature,), made = everything_made("inductor", compile_once)
+    assert made
+    torch._dynamo.reset()
+    backend.clear()
+    trial = json.dumps({"schema": "frx_trial_v1", "verdict": "promote", "stats": STATS})
+    decisions = [replace(one, trial=trial) if one.kind is Kind.TRIED else one for one in promotion(signature, made)]
+    open_ledger(parse_location(str(tmp_path / "ledger.sqlite3"))).append(decisions)
+    said = replicate()
+    assert said.startswith(f"Applied: {made[0].rewrite} of ")
+    assert "\npromised +31 % (+27 to +35), replicated " in said

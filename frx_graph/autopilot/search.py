@@ -28,6 +28,7 @@ from frx_graph.autopilot.proposals import (
     list_rewrites,
     propose_rewrites,
 )
+from frx_graph.autopilot.search_log import SearchLog
 from frx_graph.autopilot.trial_decisions import decide_graph, decide_search
 from frx_graph.compiler.plans import ALL_REWRITES, filter_by_risk, make_recorded_plan
 from frx_graph.distributed.consensus import has_several_ranks
@@ -54,6 +55,7 @@ Record = Callable[[Sequence[Decision]], object]
 
 @dataclass(frozen=True, slots=True)
 class _RecordedTrial:
+    name: str
     candidates: tuple[Candidate, ...]
     run: TrialRun
 
@@ -78,14 +80,17 @@ def try_graph(
     progress: Progress,
     rejected: frozenset[str] = frozenset(),
     seconds: float | None = None,
+    log: SearchLog | None = None,
 ) -> tuple[Candidate, ...]:
     """Return the candidates that were proved for `dynamo`, with its real `inputs`, within `seconds`; empty if there is
     none. Each trial's decision goes to `record` at once, and in the end that of the search, under this `environment`.
     So whenever this process ends, the last promoted plan is the fastest one that was proved. Plans whose hash is in
-    `rejected` are not tried again. Raises `SerializationError` if the graph can be tried neither in another process nor
-    in this one, `TrialError` if it does not run there, and the errors of `record`: once a plan was rejected meanwhile,
-    later ones are not promoted."""
-    deadline = time.monotonic() + (policy.time_budget_seconds if seconds is None else seconds)
+    `rejected` are not tried again. The `log` gets each trial, and the end. Raises `SerializationError` if the graph can
+    be tried neither in another process nor in this one, `TrialError` if it does not run there, and the errors
+    of `record`: once a plan was rejected meanwhile, later ones are not promoted."""
+    seconds = policy.time_budget_seconds if seconds is None else seconds
+    deadline = time.monotonic() + seconds
+    log = SearchLog(signature, seconds) if log is None else log
     with contextlib.ExitStack() as stack:
         stack.enter_context(unwind_on_termination())
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="frx-graph-"))
@@ -96,15 +101,17 @@ def try_graph(
         kept = _DecisionRecorder(signature, options.inner, train, policy, record)
         kind, reason = Kind.REJECTED, "all was tried that measured times favour, or that may matter"
         try:
-            search = _GraphSearch(base, arms, policy, deadline, progress)
+            search = _GraphSearch(base, arms, policy, deadline, progress, log)
             if not search.names:
                 reason = "measured times favour no rewrite, and no other way to compile it may matter"
             for trial in search.run_trials(rejected):
                 kept.record_trial(trial)
+                log.note_trial(trial.name, trial.run.verdict)
         except _BudgetEndedError:
             kind, reason = Kind.INCONCLUSIVE, "the time budget ended before all was tried"
         by = make_process_author(AUTOPILOT)
         record(decide_search(signature, environment, policy, kind, reason, by=by))
+        log.finish(reason, complete=kind is not Kind.INCONCLUSIVE)
     return () if kept.promotion is None else kept.promotion.candidates
 
 
@@ -115,12 +122,21 @@ class _BudgetEndedError(Exception):
 class _GraphSearch:
     """Tries the rewrites and compilers of one graph in order; `names` are those tried alone."""
 
-    def __init__(self, base: Load, arms: _GraphArms, policy: TrialPolicy, deadline: float, progress: Progress) -> None:
+    def __init__(
+        self,
+        base: Load,
+        arms: _GraphArms,
+        policy: TrialPolicy,
+        deadline: float,
+        progress: Progress,
+        log: SearchLog,
+    ) -> None:
         self._base = base
         self._arms = arms
         self._policy = policy
         self._deadline = deadline
         self._progress = progress
+        self._log = log
         self._graph = _get_only_graph(self._propose((), arms.rewrites))
         self._portions = group_by_portion(self._graph.applied)
         self._choices = find_choices([self._graph], policy.risk, isolated=not arms.in_process)
@@ -132,9 +148,14 @@ class _GraphSearch:
         """Run the trials one after the other. Their results decide the last trial. Plans whose hash is in `rejected`
         are left out. Raises `_BudgetEndedError` if the time is over before all was tried."""
         kept: list[str] = []
+        self._log.start(self.names, self._get_remaining_seconds())
         for name in self.names:
             alone = self._propose_names([name])
-            if not alone or make_recorded_plan(alone).hash in rejected:
+            if not alone:
+                self._log.note_skipped(name, "measured times do not favour it alone")
+                continue
+            if make_recorded_plan(alone).hash in rejected:
+                self._log.note_skipped(name, "it was rejected before")
                 continue
             trial = self._run_trial(alone, name)
             if trial.promoted and name in self._portions:
@@ -177,7 +198,7 @@ class _GraphSearch:
             in_process=self._arms.in_process,
             progress=lambda stage: self._progress(f"{name}: {stage}"),
         )
-        return _RecordedTrial(candidates, run)
+        return _RecordedTrial(name, candidates, run)
 
     def _get_remaining_seconds(self) -> float:
         seconds = self._deadline - time.monotonic()

@@ -15,6 +15,7 @@ docs/distributed.md has the guarantees and their limits, docs/internals/agreemen
 from __future__ import annotations
 
 import base64
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -90,6 +91,14 @@ def leave(voter: Voter, error: Exception) -> Agreement:
 def has_several_ranks() -> bool:
     """Return whether this process is one of several ranks under `torch.distributed`."""
     return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+
+
+def is_first_rank() -> bool:
+    """Return whether this process is the first rank, or the only process. Before the process group exists, the
+    launcher's variable decides."""
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_rank() == 0
+    return os.environ.get("RANK", "0") == "0"
 
 
 def _decide_alone(proposal: Propose, valid: Validate) -> Agreement:

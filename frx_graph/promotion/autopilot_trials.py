@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import fx
 
@@ -17,7 +17,11 @@ from frx_graph.promotion.history import find_rejected, is_blocked, is_settled
 from frx_graph.promotion.process_record import ProcessRecord
 from frx_graph.promotion.promoted_plan import Promotion, Subject
 from frx_graph.reports.progress import show_stages
+from frx_graph.support.user_log import show_log
 from frx_graph.support.user_warning import WarnOnce
+
+if TYPE_CHECKING:
+    from frx_graph.autopilot.search_log import SearchLog
 
 
 class AutopilotTrials:
@@ -28,6 +32,7 @@ class AutopilotTrials:
         self._active = active
         self._warnings = warnings
         self._used_seconds = 0.0
+        self.searches: list[SearchLog] = []
 
     def is_wanted(self, subject: Subject, options: BackendOptions) -> bool:
         """Return whether to search for a plan of a graph without an active one: not if this process has rolled one
@@ -61,6 +66,7 @@ class AutopilotTrials:
     def _search(self, dynamo: fx.GraphModule, inputs: Sequence[Any], options: BackendOptions, subject: Subject) -> None:
         # Slow imports, which a mere lookup does without.
         from frx_graph.autopilot.search import try_graph
+        from frx_graph.autopilot.search_log import SearchLog
         from frx_graph.ledger.database.opening import check_writable
 
         left = subject.policy.time_budget_seconds - self._used_seconds
@@ -75,8 +81,16 @@ class AutopilotTrials:
         with self._record.reach(subject.place):
             check_writable(subject.place)
         began = time.monotonic()
+        show_log()
+        log = SearchLog(subject.signature, left)
+        self.searches.append(log)
+
+        def show_stage(stage: str) -> None:
+            log.note_stage(stage)
+            progress(f"frx tries a graph, {stage}")
+
         try:
-            with show_stages() as progress, self._record.reach(subject.place):
+            with show_stages() as progress, self._record.reach(subject.place), log:
                 try_graph(
                     dynamo,
                     inputs,
@@ -87,7 +101,8 @@ class AutopilotTrials:
                     rejected=find_rejected(subject),
                     seconds=left,
                     record=lambda decisions: _append_decisions(subject, decisions),
-                    progress=lambda stage: progress(f"frx tries a graph, {stage}"),
+                    progress=show_stage,
+                    log=log,
                 )
         finally:
             self._used_seconds += time.monotonic() - began

@@ -23,7 +23,7 @@ from hypothesis_profiles import FEW_EXAMPLES
 from torch import distributed as dist
 
 from frx_graph.distributed import voting
-from frx_graph.distributed.consensus import Agreement, agree, leave, negotiate
+from frx_graph.distributed.consensus import Agreement, agree, is_first_rank, leave, negotiate
 from frx_graph.distributed.voting import GRACE_SECONDS, Voter
 
 RANKS = Path(__file__).with_name("agreement_ranks.py")
@@ -459,3 +459,21 @@ def test_what_is_asked_of_tensors_is_not_disturbed_by_fakes() -> None:
     voter = Voter(range(1), 0, 60.0, lambda: store)
     with torch._subclasses.fake_tensor.FakeTensorMode():
         assert negotiate(voter, lambda: b"plan", lambda _: None).plan == b"plan"
+
+
+@pytest.mark.parametrize(("rank", "first"), [(None, True), ("0", True), ("1", False)])
+def test_the_launcher_names_the_first_rank_before_the_group_exists(
+    rank: str | None, first: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RANK", raising=False)
+    if rank is not None:
+        monkeypatch.setenv("RANK", rank)
+    assert is_first_rank() is first
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_the_group_names_the_first_rank(rank: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", str(1 - rank))
+    monkeypatch.setattr(dist, "is_initialized", lambda: True)
+    monkeypatch.setattr(dist, "get_rank", lambda: rank)
+    assert is_first_rank() is (rank == 0)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
+import logging
 import os
 import sqlite3
 import subprocess
@@ -28,6 +30,7 @@ from unproved_promotions import promotion as promotion_of
 
 import frx_graph
 from frx_graph import backend
+from frx_graph.autopilot.search_log import SearchLog
 from frx_graph.autopilot.trial_decisions import decide_search
 from frx_graph.compiler import eager
 from frx_graph.compiler.plans import is_permitted, make_recorded_plan
@@ -48,6 +51,7 @@ from frx_graph.support.user_warning import WarnOnce
 from frx_graph.trial_worker.launch import start_arm
 from frx_graph.trials.arm_messages import Load, Loaded, TargetWorkload, Warm, Warmed, ask
 from frx_graph.trials.policy import TrialPolicy
+from frx_graph.trials.verdict import Outcome, Verdict
 
 OPTIONS = {"inner": "eager"}
 MODEL = """
@@ -367,6 +371,48 @@ def test_the_autopilot_tries_what_nothing_was_decided_about(
         assert made == [candidate.rewrite for candidate in candidates] * (verdict == "promote")
     assert len(seen) == times
     assert (Kind.APPLIED in kinds(ledger)) is (verdict == "promote")
+
+
+def test_the_autopilot_reports_what_it_has_tried(
+    model,
+    ledger: Ledger,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    verdict = Verdict(Outcome.REJECT, "numerics: 3 of 12 results differ", None, early=True)
+
+    def try_graph(*_: Any, log: SearchLog, progress: Callable[[str], None], **__: Any) -> None:
+        log.start(["propagate_layout"], 299)
+        progress("propagate_layout: comparing their results")
+        log.note_trial("propagate_layout", verdict)
+        log.finish("all was tried")
+
+    monkeypatch.setattr("frx_graph.autopilot.search.try_graph", try_graph)
+    monkeypatch.setenv("FRX_LOG", "debug")
+    logger = logging.getLogger("frx_graph")
+    monkeypatch.setattr(logger, "handlers", [])
+    request.addfinalizer(functools.partial(logger.setLevel, logger.level))
+    logger.setLevel(logging.NOTSET)
+    with torch.no_grad():
+        frx_graph.compile(model[0], policy={"time_budget_seconds": 300}, options=OPTIONS)(model[1])
+    assert capsys.readouterr().err.splitlines() == [
+        "frx: graph 0/0: asking for candidates, and trying them, for at most 300 s; this call waits",
+        "frx: trying 1 candidate on graph 0/0, for at most 299 s: propagate_layout",
+        "frx: graph 0/0: propagate_layout: comparing their results",
+        "frx: candidate 1 of 1, propagate_layout: rejected, numerics: 3 of 12 results differ",
+        "frx: graph 0/0: done after 0 s: 0 of 1 promoted, it is compiled as without frx; "
+        "frx_graph.report() has the rest",
+    ]
+    report = frx_graph.report(measure=False)
+    (search,) = report.advice.autopilot
+    assert search.graph_id == report.advice.graphs[0].graph_id
+    assert [tried.result for tried in search.tried] == ["rejected"]
+    assert "0 of 1 promoted" in str(report)
+    backend.clear()
+    torch._dynamo.reset()
+    applied(*model)
+    assert frx_graph.report(measure=False).advice.autopilot == ()
 
 
 def test_what_was_inconclusive_a_while_ago_is_tried_again_but_not_what_was_rejected(

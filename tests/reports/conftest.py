@@ -9,7 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from frx_graph.advice import Advice, Environment, GraphSummary, LayoutSpan, PeakFlops, RooflinePoint, Timings, Totals
+from frx_graph.advice import (
+    Advice,
+    AutopilotSearch,
+    Environment,
+    GraphSummary,
+    LayoutSpan,
+    PeakFlops,
+    RooflinePoint,
+    Timings,
+    Totals,
+    TriedCandidate,
+)
 from frx_graph.capture.call_site import UNKNOWN_SITE, CallSite
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.records import (
@@ -195,7 +206,25 @@ def observed_advice() -> Advice:
         copy_at(CHURN, operator="aten.clone", bytes=2_408_448, count=6, basis=Basis.OBSERVED),
         copy_at(UNKNOWN_SITE, bytes=100_352, count=1, basis=Basis.OBSERVED),
     )
-    return replace(advice, observed=seen, timings=replace(advice.timings, observe_s=0.9))
+    return replace(advice, observed=seen, timings=replace(advice.timings, observe_s=0.9), autopilot=(SEARCH,))
+
+
+SEARCH = AutopilotSearch(
+    "0/0",
+    "0123456789abcdef",
+    74.2,
+    (
+        TriedCandidate(
+            "propagate_layout",
+            "promoted",
+            "28.3 % faster (+25.1 to +31.0 %): the 3 % asked for is reached, and all 6 process pairs agree",
+            1.283,
+        ),
+        TriedCandidate("eager", "rejected", "numerics: 3 of 12 results differ", None),
+    ),
+    "propagate_layout",
+    "all was tried that measured times favour, or that may matter",
+)
 
 
 def empty_advice() -> Advice:
@@ -253,6 +282,16 @@ def hostile_advice() -> Advice:
         copies=(copy,),
         observed=(replace(copy, basis=Basis.OBSERVED),),
         totals=Totals(1, 2, 10, float("nan"), 0),
+        autopilot=(
+            AutopilotSearch(
+                HOSTILE,
+                HOSTILE,
+                7.0,
+                (TriedCandidate(HOSTILE, "rejected", HOSTILE, float("inf")),),
+                HOSTILE,
+                HOSTILE,
+            ),
+        ),
     )
 
 

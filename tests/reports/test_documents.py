@@ -64,7 +64,7 @@ DOCUMENTS: dict[str, type[Any]] = {
 }
 _OF_TRIALS = frozenset({"summary", "ignored", "ignore_load", "load"})
 ADDED_LATER = {
-    "frx_advice_v1": frozenset({"measurements"}),
+    "frx_advice_v1": frozenset({"autopilot", "measurements"}),
     "frx_trial_v1": _OF_TRIALS,
     "frx_trial_matrix_v1": _OF_TRIALS,
 }

@@ -35,6 +35,10 @@ def render_markdown(advice: Advice, *, top: int | None, root: Path) -> str:
         parts += [_format_details(rank, finding, root) for rank, finding in enumerate(shown, start=1)]
     if advice.observed is not None:
         parts.append(_format_comparison(advice.copies, advice.observed, root))
+    for search in advice.autopilot:
+        parts.append(f"### Autopilot, graph {format_code(search.graph_id)}")
+        parts.append(escape_prose(wording.describe_search(search)))
+        parts.append("\n".join(f"- {escape_prose(wording.format_tried(tried))}" for tried in search.tried))
     groups = wording.group_refusals(advice.refusals, root)
     if groups:
         parts.append(f"### Left alone ({len(advice.refusals)})")

@@ -53,6 +53,7 @@ def render_text(advice: Advice, *, top: int, width: int, color: bool, root: Path
             _print_details(console, rank, finding, root)
     if advice.observed is not None:
         _print_comparison(console, advice.copies, advice.observed, root)
+    _print_autopilot(console, advice)
     _print_refusals(console, advice, root)
     return "".join(f"{line.rstrip()}\n" for line in out.getvalue().rstrip().split("\n"))
 
@@ -149,6 +150,19 @@ def _print_comparison(console: Console, predicted: tuple[Copy, ...], observed: t
 
 def _format_copies(count: int | None, size: int | None) -> str:
     return "–" if count is None else f"{count:,}×  {format_byte_count(size)}"
+
+
+def _print_autopilot(console: Console, advice: Advice) -> None:
+    for search in advice.autopilot:
+        console.print(Text(f"Autopilot, graph {clean_line(search.graph_id)}", "bold"))
+        console.print(Text(wording.describe_search(search), overflow="fold"))
+        grid = Table.grid(padding=(0, 1, 0, 0))
+        grid.add_column(no_wrap=True)
+        grid.add_column(overflow="fold")
+        for tried in search.tried:
+            grid.add_row("-", Text(wording.format_tried(tried), overflow="fold"))
+        console.print(grid)
+        console.print()
 
 
 def _print_refusals(console: Console, advice: Advice, root: Path) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from frx_graph.advice import Advice, Environment
+from frx_graph.advice import Advice, AutopilotSearch, Environment, TriedCandidate
 from frx_graph.capture.call_site import UNKNOWN_SITE, CallSite
 from frx_graph.records import Basis, Evidence, Finding, Refusal
 from frx_graph.reports.render.quantities import (
@@ -202,3 +202,16 @@ def group_refusals(refusals: Iterable[Refusal], root: Path) -> tuple[RefusalGrou
             subject = f"{subject} ({clean_line(shorten_path(refusal.site.file, root))}:{refusal.site.line})"
         subjects.setdefault(clean_line(refusal.reason, _REASON_LIMIT), {})[subject] = None
     return tuple(RefusalGroup(reason, tuple(members)) for reason, members in subjects.items())
+
+
+def describe_search(search: AutopilotSearch) -> str:
+    """Return the outcome of an autopilot's search, its time, and the reason for its end."""
+    promoted = sum(tried.result == "promoted" for tried in search.tried)
+    found = "" if search.fastest is None else f"; {clean_line(search.fastest)} is the fastest"
+    outcome = f"{promoted} of {len(search.tried)} promoted after {search.seconds:.0f} s{found}"
+    return f"{outcome}. End of the search: {clean_line(search.end, TEXT_LIMIT)}."
+
+
+def format_tried(tried: TriedCandidate) -> str:
+    """Return a line with the result of one trial, and its reason."""
+    return f"{clean_line(tried.name)}: {tried.result}, {clean_line(tried.reason, TEXT_LIMIT)}"
