@@ -41,6 +41,9 @@ _MEMORY_SHARE = 8
 _UNKNOWN_CACHE_BYTES = 32 * 2**20
 
 _KERNEL_REPEATS = 3
+_MOST_KERNEL_REPEATS = 50
+_REPEATED_SECONDS = 0.02
+"""A short kernel is repeated for this long, so that one call may run between two time slices of other programs."""
 _LEAST_SIZE = 256
 _GREATEST_SIZE = {"cpu": 2048, "cuda": 8192}
 _KERNEL_SECONDS = 0.1
@@ -236,7 +239,7 @@ def measure_kernel_flops(kernel: PeakKernel, device: torch.device, dtype: torch.
     while True:
         try:
             call, flops = kernel.prepare(device, dtype, size)
-            seconds = _time_fastest(call, device, clock, _KERNEL_REPEATS)
+            seconds = _time_fastest(call, device, clock, _KERNEL_REPEATS, _MOST_KERNEL_REPEATS)
         except RuntimeError:
             return best
         best = max(best or 0.0, flops / seconds)
@@ -304,14 +307,18 @@ def _read_free_memory() -> int:
     return _MEMORY_SHARE * _LEAST_BUFFER_BYTES
 
 
-def _time_fastest(call: Callable[[], object], device: torch.device, clock: Clock, repeats: int) -> float:
+def _time_fastest(
+    call: Callable[[], object], device: torch.device, clock: Clock, repeats: int, most_repeats: int = 0
+) -> float:
+    """Return the least time of `repeats` calls, or of more if these took less than `_REPEATED_SECONDS` together."""
+
     def read_synchronized() -> float:
         if device.type == "cuda":
             torch.cuda.synchronize(device)
         return clock()
 
-    seconds = []
-    for _ in range(repeats):
+    seconds: list[float] = []
+    while len(seconds) < repeats or (len(seconds) < most_repeats and sum(seconds) < _REPEATED_SECONDS):
         start = read_synchronized()
         call()
         seconds.append(read_synchronized() - start)

@@ -45,7 +45,7 @@ class ReachedSpeed:
 
 
 def raise_peaks(profile: DeviceProfile, reached: Iterable[ReachedSpeed]) -> DeviceProfile:
-    """Return the profile with each peak at least as high as what operators of its dtype reached.
+    """Return the profile with no peak below what an operator of that dtype reached.
 
     A dtype without a peak keeps none: one operator shows no roof.
     """

@@ -18,7 +18,7 @@ from frx_graph.reports.render.quantities import drop_non_finite
 class Roof:
     """The device: bytes per second, and FLOP per second by dtype; None or empty if not calibrated.
 
-    Nothing timed is above it. `raised` says which numbers are those of timed operators that beat the calibration.
+    Nothing timed is above it. `raised` names the numbers that a timed operator gave, as it beat the calibration.
     """
 
     bandwidth: float | None

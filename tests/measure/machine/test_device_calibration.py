@@ -198,6 +198,14 @@ def test_peak_is_that_of_the_fastest_product_and_growth_stops_at_slow_ones() -> 
     assert next(ticks, None) is None
 
 
+def test_short_calls_are_repeated_more_often() -> None:
+    calls: list[int] = []
+    ticks = itertools.count(step=0.001)
+    short = PeakKernel("short", lambda _device, _dtype, size: (lambda: calls.append(size) or torch.empty(0), 10**6))
+    assert measure_kernel_flops(short, CPU, torch.float32, lambda: next(ticks)) == pytest.approx(1e9)
+    assert calls.count(256) in (20, 21)
+
+
 def test_a_dtype_without_kernels_has_no_peak() -> None:
     assert measure_peak(CPU, torch.bool, lambda: 0.0) is None
 
