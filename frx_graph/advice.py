@@ -25,6 +25,8 @@ class PeakFlops:
 
     dtype: str
     flops_per_s: PerSecond
+    kernel: str | None = None
+    """The operator that reached it; null if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,8 @@ class Environment:
     peak_flops: tuple[PeakFlops, ...] = ()
     contract: str | None = None
     """The operator layout contract that the predictions rest on."""
+    calibrated_under_load: bool = False
+    """True if other programs used the processors while bandwidth and peaks were measured: the device may reach more."""
 
 
 @dataclass(frozen=True, slots=True)

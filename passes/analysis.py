@@ -10,13 +10,13 @@ import torch
 
 from frx_graph.capture.captured_graph import GraphBreak, Recompile
 from frx_graph.facts.graph_facts import GraphFacts
-from frx_graph.measure.machine.device_profile import DeviceProfile
+from frx_graph.measure.machine.device_profile import DeviceProfile, ReachedSpeed
 from frx_graph.measure.operators.operator_contract import OperatorContract
 from frx_graph.measure.operators.operator_measurement import LayoutTimes, OperatorMeasurement
 from frx_graph.passes.attention_pattern import Attention, find_attentions
 from frx_graph.passes.call_groups import group_by
 from frx_graph.passes.copies.view_chain import trace_views
-from frx_graph.passes.costs.operator_costs import OpCost, count_op_costs
+from frx_graph.passes.costs.operator_costs import OpCost, count_op_costs, find_compute_dtype
 from frx_graph.passes.fusion.fusion_groups import Kernels, partition_kernels
 from frx_graph.passes.layouts.layout_choice import LayoutChange, find_steady_layouts, list_layout_changes
 from frx_graph.passes.layouts.layout_problem import build_layout_problem
@@ -92,6 +92,23 @@ class Analysis:
         rest = (self.facts, self.layout_times, self.device.bandwidth_bytes_per_s)
         problems = [build_layout_problem(group, *rest) for group in self.layout_groups]
         return tuple(change for p in problems for change in list_layout_changes(p, find_steady_layouts(p)))
+
+    @cached_property
+    def reached_speeds(self) -> tuple[ReachedSpeed, ...]:
+        """The arithmetic speed of every operator that was timed, in its faster layout."""
+        found = []
+        for op in self.facts.ops if self.layout_times else ():
+            seconds, flops = self.get_least_seconds(op.node), self.costs[op.node].flops
+            dtype = find_compute_dtype(op, self.facts)
+            if seconds and flops and dtype is not None:
+                found.append(ReachedSpeed(op.operator, dtype, flops / seconds))
+        return tuple(found)
+
+    def get_least_seconds(self, node: str) -> float | None:
+        """Return the measured time of one call in its faster layout; None if it was not timed."""
+        times = self.layout_times.get(node)
+        known = () if times is None else (times.plain_seconds, times.channels_last_seconds)
+        return min((seconds for seconds in known if seconds is not None), default=None)
 
     @cached_property
     def attentions(self) -> tuple[Attention, ...]:

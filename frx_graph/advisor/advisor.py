@@ -33,7 +33,7 @@ from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.facts.operator_signature import OperatorSignature
 from frx_graph.measure.machine.cache_size import read_last_cache_bytes
 from frx_graph.measure.machine.device_calibration import get_device_profile
-from frx_graph.measure.machine.device_profile import DeviceProfile
+from frx_graph.measure.machine.device_profile import DeviceProfile, raise_peaks
 from frx_graph.measure.measurement_cache import MeasuredOperators
 from frx_graph.measure.operators.operator_contract import OperatorContract, load_contract
 from frx_graph.options import check_inner
@@ -167,6 +167,10 @@ def advise_capture(
     progress("looking for layout problems")
     with pause_gc():
         analyses = _analyze_graphs(subjects, capture, measured, profile, contract)
+        if profile is not None:
+            raised = raise_peaks(profile, [speed for analysis in analyses for speed in analysis.reached_speeds])
+            if raised is not profile:
+                profile, analyses = raised, [replace(analysis, device=raised) for analysis in analyses]
         outcomes = [outcome for analysis in analyses for outcome in _run_detectors(analysis)]
         summaries = tuple(map(summarize_graph, analyses))
     findings = [outcome for outcome in outcomes if isinstance(outcome, Finding)]

@@ -25,6 +25,7 @@ def describe_environment(
 ) -> Environment:
     """Return the versions and the device; bandwidth and peaks only if the device was calibrated."""
     peaks = profile.peak_flops if profile is not None else {}
+    kernels = profile.peak_kernels if profile is not None else {}
     return Environment(
         frx_version=__version__,
         torch_version=torch.__version__,
@@ -35,8 +36,11 @@ def describe_environment(
         inner=inner,
         threads=torch.get_num_threads(),
         bandwidth_bytes_per_s=profile.bandwidth_bytes_per_s if profile is not None else None,
-        peak_flops=tuple(PeakFlops(str(dtype).removeprefix("torch."), flops) for dtype, flops in peaks.items()),
+        peak_flops=tuple(
+            PeakFlops(str(dtype).removeprefix("torch."), flops, kernels.get(dtype)) for dtype, flops in peaks.items()
+        ),
         contract=contract,
+        calibrated_under_load=profile is not None and profile.under_load,
     )
 
 

@@ -121,10 +121,11 @@ def _check_calibration() -> Iterator[Check]:
             yield Check(f"bandwidth of {device}", "not measured yet; the next frx advise measures it")
             continue
         peaks = ", ".join(
-            f"{str(dtype).removeprefix('torch.')} {peak / 1e9:.0f} GFLOP/s"
+            f"{str(dtype).removeprefix('torch.')} {peak / 1e9:.0f} GFLOP/s by {profile.peak_kernels[dtype]}"
             for dtype, peak in profile.peak_flops.items()
         )
-        value = f"{profile.bandwidth_bytes_per_s / 1e9:.1f} GB/s; {peaks} (frx doctor --measure measures again)"
+        load = "; measured under load, the device may reach more" if profile.under_load else ""
+        value = f"{profile.bandwidth_bytes_per_s / 1e9:.1f} GB/s; {peaks}{load} (frx doctor --measure measures again)"
         yield Check(f"bandwidth of {device}", value)
 
 

@@ -54,7 +54,7 @@ def draw_kernel_roofline(kernels: Sequence[KernelPart], width: float, height: fl
     Devices have different peaks, so both axes are relative: arithmetic intensity over the ridge's, and the share of the
     peak. All devices then share one roof.
     """
-    points = [(kernel, *place) for kernel in kernels if (place := _place_under_roof(kernel)) is not None]
+    points = _raise_roofs([(kernel, *place) for kernel in kernels if (place := _place_under_roof(kernel)) is not None])
     if not points:
         return None
     intensities, reached = [x for _, x, _ in points], [y for _, _, y in points]
@@ -87,7 +87,19 @@ def _place_under_roof(kernel: KernelPart) -> tuple[float, float] | None:
         return None
     intensity, reached = gpu.flops_per_byte / gpu.ridge_flops_per_byte, gpu.mfu_pct / 100
     drawable = _LEAST < intensity < 1 / _LEAST and _LEAST < reached < math.inf
-    return (intensity, min(reached, 1.0)) if drawable else None
+    return (intensity, reached) if drawable else None
+
+
+def _raise_roofs(points: Sequence[tuple[KernelPart, float, float]]) -> list[tuple[KernelPart, float, float]]:
+    """Return the points under roofs that no kernel is above: documents of older versions have shares over 100 %."""
+    roofs: dict[str, float] = {}
+    for kernel, _, reached in points:
+        roofs[_get_gpu_name(kernel)] = max(roofs.get(_get_gpu_name(kernel), 1.0), reached)
+    return [(kernel, intensity, reached / roofs[_get_gpu_name(kernel)]) for kernel, intensity, reached in points]
+
+
+def _get_gpu_name(kernel: KernelPart) -> str:
+    return "" if kernel.gpu is None else kernel.gpu.name
 
 
 def _describe_kernel(kernel: KernelPart, reached: float) -> str:

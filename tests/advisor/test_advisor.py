@@ -14,10 +14,12 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import frx_graph
+from frx_graph.advisor import advisor
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.capture.model import capture_model
 from frx_graph.errors import CaptureError
 from frx_graph.measure.inductor import inductor_backend
+from frx_graph.measure.machine.device_profile import DeviceProfile
 from frx_graph.records import Copy
 
 
@@ -275,3 +277,14 @@ def test_a_torch_without_the_hook_into_inductor_is_a_refusal(monkeypatch: pytest
     advice = frx_graph.advise(model, args, inner="inductor", observe=True, measure=False).advice
     assert advice.observed is None
     assert any(r.subject == "observation" and "Inductor's schedule" in r.reason for r in advice.refusals)
+
+
+def test_an_operator_faster_than_the_calibration_raises_the_peak(monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = DeviceProfile("cpu", "a CPU", 1e10, {torch.float32: 1e3}, 64, {torch.float32: "aten.mm"}, under_load=True)
+    monkeypatch.setattr(advisor, "get_device_profile", lambda *_args, **_kwargs: slow)
+    model = nn.Conv2d(8, 8, 3).eval()
+    environment = frx_graph.advise(model, (torch.randn(1, 8, 32, 32),)).advice.environment
+    (peak,) = environment.peak_flops
+    assert (peak.dtype, peak.kernel) == ("float32", "aten.convolution")
+    assert peak.flops_per_s > 1e3
+    assert environment.calibrated_under_load

@@ -8,6 +8,7 @@ import torch
 from frx_graph.doctor import installation, machine
 from frx_graph.doctor.installation import check_installation
 from frx_graph.errors import ContractError, EvidenceError
+from frx_graph.measure.machine.device_profile import DeviceProfile
 from frx_graph.measure.operators.operator_contract import load_contract
 from frx_graph.support.check import Check, Status, find_worst
 
@@ -204,3 +205,14 @@ def test_a_part_that_cannot_be_imported_is_an_error(monkeypatch: pytest.MonkeyPa
     broken, whole = machine.check_parts()
     assert (broken.name, broken.status, whole.status) == ("SDK", Status.ERROR, Status.OK)
     assert "no_such_part" in broken.value
+
+
+def test_peaks_name_their_kernel_and_the_load_they_were_measured_under(monkeypatch: pytest.MonkeyPatch) -> None:
+    profile = DeviceProfile("cpu", "a CPU", 2e10, {torch.float32: 4e11}, 64, {torch.float32: "aten.convolution"})
+    monkeypatch.setattr(installation, "list_usable_devices", lambda: ("cpu",))
+    for under_load in (False, True):
+        loaded = dataclasses.replace(profile, under_load=under_load)
+        monkeypatch.setattr(installation, "get_device_profile", lambda *_args, loaded=loaded, **_kwargs: loaded)
+        found = run("_check_calibration")
+        assert found.value.startswith("20.0 GB/s; float32 400 GFLOP/s by aten.convolution")
+        assert ("measured under load" in found.value) is under_load

@@ -45,6 +45,13 @@ def test_kernel_at_the_roof_is_drawn_on_it():
     assert points[2][1] == pytest.approx(right[1], abs=0.1)
 
 
+def test_a_kernel_above_the_peak_raises_the_roof():
+    picture = draw_kernel_roofline([kernel(10.0, 1.0, 213.0), kernel(10.0, 1.0, 106.5)], 500, 300)
+    assert "213" not in str(picture)
+    assert "&lt;k&gt;: 10 FLOP/byte, 100.0 % of the peak" in str(picture)
+    assert "&lt;k&gt;: 10 FLOP/byte, 50.0 % of the peak" in str(picture)
+
+
 @pytest.mark.parametrize(
     "given_", [(None, 1.0, 1.0), (1.0, None, 1.0), (1.0, 1.0, None), (0.0, 1.0, 1.0), (1.0, 1.0, 0.0)]
 )

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from frx_graph.analyzers.kernels.attribution import Attribution, attribute_kernels
-from frx_graph.analyzers.kernels.gpu_view import GpuView, view_gpu
+from frx_graph.analyzers.kernels.gpu_view import GpuView, raise_roofs, view_gpu
 from frx_graph.analyzers.kernels.kernel_totals import KernelSummary
 from frx_graph.analyzers.kernels.labels import (
     COALESCED_SECTORS,
@@ -68,10 +68,11 @@ class KernelAnalysis:
 
 def analyze_kernels(summaries: Sequence[KernelSummary], gpu: GpuProfile | None = None) -> KernelAnalysis:
     """Analyse counters, and the GPU: `gpu`, or the GPU named in the export."""
-    labelled = []
-    for summary in summaries:
-        view = view_gpu(summary, gpu)
-        labelled.append((summary, label_kernel(summary, view or Estimates()), view))
+    views = raise_roofs([view_gpu(summary, gpu) for summary in summaries])
+    labelled = [
+        (summary, label_kernel(summary, view or Estimates()), view)
+        for summary, view in zip(summaries, views, strict=True)
+    ]
     kernels = [
         LabelledKernel(summary, labels, attribution, view)
         for (summary, labels, view), attribution in zip(labelled, attribute_kernels(labelled), strict=True)

@@ -25,6 +25,8 @@ class Opportunity(enum.StrEnum):
     NONE = "none"
 
 
+_ROUNDING = 1.01
+"""Exports round counts a cycle to hundredths; a sum that is higher by less than this is the peak."""
 _LEAST = {Opportunity.HIGH: 0.3, Opportunity.MEDIUM: 0.1, Opportunity.LOW: 0.02}
 
 
@@ -91,10 +93,11 @@ def _find_datasheet_region(gpu: GpuView) -> str | None:
 def compute_fp32_utilisation(values: Mapping[str, float]) -> float | None:
     """Return single-precision arithmetic over the device's peak, in percent. It is counted as in Nsight Compute's
     roofline: additions, multiplications, and twice the fused ones, per cycle. None if nothing was counted or
-    executed."""
+    executed, or if the counters contradict each other: all this arithmetic shares one unit, which has one peak."""
     names = ("fp32_add_per_cycle", "fp32_mul_per_cycle", "fp32_fma_per_cycle", "fp32_peak_fma_per_cycle")
     if any(name not in values for name in names):
         return None
     add, mul, fma, peak = (values[name] for name in names)
     done = add + mul + 2 * fma
-    return 100.0 * done / (2 * peak) if peak > 0 and done > 0 else None
+    possible = 0 < done <= _ROUNDING * 2 * peak
+    return min(100.0, 100.0 * done / (2 * peak)) if possible else None

@@ -6,8 +6,8 @@ capability, which has limits and no peaks. An unlisted GPU is reported as unknow
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from frx_graph.analyzers.kernels.kernel_totals import KernelSummary
@@ -74,6 +74,9 @@ class GpuView(Estimates):
     `peak_pct` is arithmetic over its format's peak. `mfu_pct` is the part of the time that all arithmetic would
     take at these peaks. `flops_per_byte` is all arithmetic over DRAM traffic, and `ridge` the same ratio if both would
     take equally long. `launch_bytes` is the traffic of a launch.
+
+    `arithmetic_roof_pct` and `dram_roof_pct` are the roofs that shares refer to, in percent of the data sheet's: over
+    100 if a kernel was faster than the data sheet, as GPUs with a higher clock are.
     """
 
     profile: GpuProfile
@@ -83,6 +86,8 @@ class GpuView(Estimates):
     flops_per_byte: float | None
     ridge: float | None
     launch_bytes: float | None
+    arithmetic_roof_pct: float = 100.0
+    dram_roof_pct: float = 100.0
 
     @property
     def tells(self) -> bool:
@@ -128,6 +133,34 @@ def view_gpu(kernel: KernelSummary, given: GpuProfile | None) -> GpuView | None:
         ridge=flops / at_peak / bandwidth if flops and at_peak and bandwidth else None,
         dram_pct=100.0 * moved / seconds / bandwidth if moved and seconds and bandwidth else None,
         launch_bytes=None if moved is None else moved / kernel.launches,
+    )
+
+
+def raise_roofs(views: Sequence[GpuView | None]) -> tuple[GpuView | None, ...]:
+    """Return the views with shares of roofs that no kernel on the same GPU is above."""
+    known = [view for view in views if view is not None]
+    arithmetic: dict[str, float] = {}
+    dram: dict[str, float] = {}
+    for view in known:
+        name = view.profile.name
+        arithmetic[name] = max(arithmetic.get(name, 100.0), view.mfu_pct or 0.0, *view.peak_pct.values())
+        dram[name] = max(dram.get(name, 100.0), view.dram_pct or 0.0)
+    return tuple(
+        None if view is None else _rescale_view(view, arithmetic[view.profile.name], dram[view.profile.name])
+        for view in views
+    )
+
+
+def _rescale_view(view: GpuView, arithmetic: float, dram: float) -> GpuView:
+    """Return the view of shares of these roofs, which are in percent of the data sheet's."""
+    return replace(
+        view,
+        peak_pct={of: 100.0 * (pct / arithmetic) for of, pct in view.peak_pct.items()},
+        mfu_pct=None if view.mfu_pct is None else 100.0 * (view.mfu_pct / arithmetic),
+        ridge=None if view.ridge is None else view.ridge * (arithmetic / dram),
+        dram_pct=None if view.dram_pct is None else 100.0 * (view.dram_pct / dram),
+        arithmetic_roof_pct=arithmetic,
+        dram_roof_pct=dram,
     )
 
 

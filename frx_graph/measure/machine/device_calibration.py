@@ -1,7 +1,10 @@
 """Measure a device's bandwidth and peak once per device, torch version and thread count, and cache the result.
 
 Bandwidth is the speed of torch's copy of a buffer that no cache can hold. It counts bytes read plus bytes written, like
-all traffic in this package. Peak arithmetic is the speed of torch's square matrix product, for each dtype.
+all traffic in this package. Peak arithmetic is the speed of the fastest kernel for each dtype: torch's square matrix
+product, oneDNN's inner product with a packed weight, or a channels-last convolution. No single one is the fastest
+everywhere. In fp32 torch's product is MKL's, which reaches less than half of oneDNN's speed on some processors; in
+emulated fp16 the convolution is over ten times as fast as the product (AMD Genoa, torch 2.15).
 """
 
 from __future__ import annotations
@@ -11,17 +14,19 @@ import platform
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from torch import Tensor
 
 from frx_graph.errors import EvidenceError, OptionError
 from frx_graph.measure.machine.device_profile import DeviceProfile, find_implausibility
 from frx_graph.measure.machine.disturbance import watch_disturbance
 from frx_graph.support.cache_directory import CACHE_VARIABLE, get_cache_directory, write_cache_entry
-from frx_graph.support.torch_internals import disable_current_modes
+from frx_graph.support.torch_internals import disable_current_modes, is_onednn_enabled
 
 Clock = Callable[[], float]
 
@@ -35,11 +40,22 @@ _MEMORY_SHARE = 8
 """A buffer takes at most one in this many bytes of the free memory."""
 _UNKNOWN_CACHE_BYTES = 32 * 2**20
 
-_MATMUL_REPEATS = 3
-_LEAST_MATMUL = 256
-_GREATEST_MATMUL = {"cpu": 2048, "cuda": 8192}
-_MATMUL_SECONDS = 0.3
-"""No product that is expected to take longer than this is started: emulated dtypes reach 0.2 GFLOP/s on a CPU."""
+_KERNEL_REPEATS = 3
+_MOST_KERNEL_REPEATS = 50
+_REPEATED_SECONDS = 0.02
+"""A short kernel is repeated for this long, so that one call may run between two time slices of other programs."""
+_LEAST_SIZE = 256
+_GREATEST_SIZE = {"cpu": 2048, "cuda": 8192}
+_KERNEL_SECONDS = 0.1
+"""No kernel that is expected to take longer than this is started: emulated dtypes reach 0.2 GFLOP/s on a CPU."""
+_IMAGE = 16
+"""Height and width of a convolution's result. Without padding each result takes the full number of products."""
+_WINDOW = 3
+
+_IDLE_SECONDS = 0.1
+"""Time for which the processors are watched before a profile taken under load is measured again."""
+_CHECKED_ENTRIES: set[Path] = set()
+"""Entries taken under load that this process has already looked at."""
 
 _VECTOR_BYTES = {"AVX512": 64, "AVX2": 32, "SVE256": 32}
 """`torch.backends.cpu.get_cpu_capability()` → bytes of a vector register (`ATen/cpu/vec/vec_base.h`, VECTOR_WIDTH)."""
@@ -56,44 +72,67 @@ def get_device_profile(device: torch.device | str, *, cache: Path | None = None,
     """The profile of `device`, from the cache directory (`cache`, else `get_cache_directory()`) or measured now.
 
     An unreadable or implausible cache entry is measured again; an unwritable cache is ignored. A measurement that other
-    programs disturbed is used, but not stored. Raises `OptionError` as `calibrate` does, and `EvidenceError` for an
-    implausible measurement, or if there is no entry and `measure` is False.
+    programs disturbed is stored as `under_load`, so that the next call returns the same numbers. Each process that
+    finds such an entry looks once if the processors are idle, and if so replaces it by a new measurement.
+
+    Raises `OptionError` as `calibrate` does, and `EvidenceError` for an implausible measurement, or if there is no
+    entry and `measure` is False.
     """
     resolved = _resolve(device)
     path = _get_entry_path(resolved, cache)
-    if (stored := _read_entry(path)) is not None:
+    stored = _read_entry(path)
+    if stored is not None and not (stored.under_load and measure and _is_worth_measuring_again(path)):
         return stored
     if not measure:
         raise EvidenceError(f"{get_device_name(resolved)} was not measured yet", "let it be measured once")
-    profile, disturbed = _measure_checked(resolved)
-    if not disturbed:
-        write_cache_entry(path, _dump_entry(profile))
+    try:
+        profile = _measure_checked(resolved)
+    except EvidenceError:
+        if stored is None:
+            raise
+        return stored
+    if stored is not None and profile.under_load:
+        return stored
+    write_cache_entry(path, _dump_entry(profile))
     return profile
 
 
 def measure_again(device: torch.device | str, *, cache: Path | None = None) -> DeviceProfile:
     """Measure `device` now, and replace its entry in the cache.
 
-    Raises `OptionError` as `calibrate` does. Raises `EvidenceError` if other programs used the processors, the
-    measurement is implausible, or the cache cannot be written; the cache is then unchanged.
+    A measurement that other programs disturbed replaces only one that was disturbed, too.
+
+    Raises `OptionError` as `calibrate` does. Raises `EvidenceError` if a disturbed measurement would replace an
+    undisturbed one, the measurement is implausible, or the cache cannot be written; the cache is then unchanged.
     """
     resolved = _resolve(device)
     path = _get_entry_path(resolved, cache)
-    profile, disturbed = _measure_checked(resolved)
-    if disturbed:
+    profile = _measure_checked(resolved)
+    if profile.under_load and (stored := _read_entry(path)) is not None and not stored.under_load:
         raise EvidenceError("other programs held the processors during the measurement", _AGAIN)
     if not write_cache_entry(path, _dump_entry(profile)):
         raise EvidenceError(f"the measurement cannot be written to {path}", f"set {CACHE_VARIABLE} to another folder")
     return profile
 
 
-def _measure_checked(device: torch.device) -> tuple[DeviceProfile, bool]:
-    """The profile, and whether other programs disturbed it."""
-    with watch_disturbance() as disturbed:
+def _is_worth_measuring_again(path: Path) -> bool:
+    """Return True if other programs leave the processors alone now. Looks once a process for each entry."""
+    if path in _CHECKED_ENTRIES:
+        return False
+    _CHECKED_ENTRIES.add(path)
+    with watch_disturbance() as is_disturbed:
+        time.sleep(_IDLE_SECONDS)
+        return not is_disturbed()
+
+
+def _measure_checked(device: torch.device) -> DeviceProfile:
+    """Measure the device, and mark the profile if other programs disturbed it."""
+    with watch_disturbance() as is_disturbed:
         profile = calibrate(device)
+        disturbed = device.type == "cpu" and is_disturbed()
     if (reason := find_implausibility(profile)) is not None:
         raise EvidenceError(f"the measurement of {profile.name} cannot be true: {reason}", _AGAIN)
-    return profile, device.type == "cpu" and disturbed()
+    return replace(profile, under_load=disturbed)
 
 
 def calibrate(device: torch.device | str, *, clock: Clock = time.perf_counter) -> DeviceProfile:
@@ -103,14 +142,16 @@ def calibrate(device: torch.device | str, *, clock: Clock = time.perf_counter) -
     Raises `OptionError` for a device that this machine or this function does not have.
     """
     resolved = _resolve(device)
-    with disable_current_modes(), torch.inference_mode(), _use_ieee_matmuls(resolved.type):
+    with disable_current_modes(), torch.inference_mode(), _use_ieee_arithmetic(resolved.type):
         bandwidth = measure_bandwidth(resolved, clock)
-        peaks = {dtype: measure_peak_flops(resolved, dtype, clock) for dtype in CALIBRATED_DTYPES}
+        measured = {dtype: measure_peak(resolved, dtype, clock) for dtype in CALIBRATED_DTYPES}
+    peaks = {dtype: peak for dtype, peak in measured.items() if peak is not None}
     return DeviceProfile(
         device=resolved.type,
         name=get_device_name(resolved),
         bandwidth_bytes_per_s=bandwidth,
-        peak_flops={dtype: peak for dtype, peak in peaks.items() if peak is not None},
+        peak_flops={dtype: peak.flops_per_s for dtype, peak in peaks.items()},
+        peak_kernels={dtype: peak.kernel for dtype, peak in peaks.items()},
         preferred_alignment_bytes=get_preferred_alignment(resolved.type),
     )
 
@@ -127,23 +168,82 @@ def measure_bandwidth(device: torch.device, clock: Clock) -> float:
     return 2 * source.nbytes / _time_fastest(lambda: target.copy_(source), device, clock, _COPY_REPEATS)
 
 
-def measure_peak_flops(device: torch.device, dtype: torch.dtype, clock: Clock) -> float | None:
-    """FLOP/s of the fastest of several square matrix products, fp32 in IEEE arithmetic; None where the device has no
-    product of this dtype.
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """FLOP/s of the fastest kernel, and its name."""
 
-    A peak is what the device can reach, so the fastest counts: interference from outside only ever slows a product.
-    The product grows until one more doubling would take too long.
+    flops_per_s: float
+    kernel: str
+
+
+@dataclass(frozen=True, slots=True)
+class PeakKernel:
+    """A kernel that may reach the peak. `prepare` makes a call of a given size, on a device and in a dtype, and returns
+    it with its FLOPs. They grow with the third power of the size."""
+
+    name: str
+    prepare: Callable[[torch.device, torch.dtype, int], tuple[Callable[[], Tensor], int]]
+
+
+def _prepare_product(device: torch.device, dtype: torch.dtype, size: int) -> tuple[Callable[[], Tensor], int]:
+    factor = torch.full((size, size), 1.0 / size, device=device, dtype=dtype)
+    return lambda: torch.mm(factor, factor), 2 * size**3
+
+
+def _prepare_packed_product(device: torch.device, dtype: torch.dtype, size: int) -> tuple[Callable[[], Tensor], int]:
+    factor = torch.full((size, size), 1.0 / size, device=device, dtype=dtype)
+    packed = torch.ops.mkldnn._reorder_linear_weight(factor, size)
+    return lambda: torch.ops.mkldnn._linear_pointwise(factor, packed, None, "none", [], ""), 2 * size**3
+
+
+def _prepare_convolution(device: torch.device, dtype: torch.dtype, size: int) -> tuple[Callable[[], Tensor], int]:
+    """Make a 3×3 convolution of as much work as a product of this size, and an eighth."""
+    batch, channels, width = size // 128, size // 4, _IMAGE + _WINDOW - 1
+    images = torch.full((batch, channels, width, width), 1.0 / channels, device=device, dtype=dtype)
+    weight = torch.full((channels, channels, _WINDOW, _WINDOW), 1.0 / channels, device=device, dtype=dtype)
+    images, weight = (each.to(memory_format=torch.channels_last) for each in (images, weight))
+    flops = 2 * batch * _IMAGE**2 * _WINDOW**2 * channels**2
+    return lambda: torch.conv2d(images, weight), flops
+
+
+PRODUCT = PeakKernel("aten.mm", _prepare_product)
+PACKED_PRODUCT = PeakKernel("mkldnn._linear_pointwise", _prepare_packed_product)
+CONVOLUTION = PeakKernel("aten.convolution", _prepare_convolution)
+
+
+def list_peak_kernels(device_type: str) -> tuple[PeakKernel, ...]:
+    """Return the kernels that may reach the peak of such a device here."""
+    if device_type == "cpu" and torch.backends.mkldnn.is_available() and is_onednn_enabled():
+        return (PRODUCT, PACKED_PRODUCT, CONVOLUTION)
+    return (PRODUCT, CONVOLUTION)
+
+
+def measure_peak(device: torch.device, dtype: torch.dtype, clock: Clock) -> Peak | None:
+    """Return the speed of the fastest kernel, fp32 in IEEE arithmetic; None if the device has none of this dtype."""
+    measured = (
+        Peak(flops, kernel.name)
+        for kernel in list_peak_kernels(device.type)
+        if (flops := measure_kernel_flops(kernel, device, dtype, clock)) is not None
+    )
+    return max(measured, key=lambda peak: peak.flops_per_s, default=None)
+
+
+def measure_kernel_flops(kernel: PeakKernel, device: torch.device, dtype: torch.dtype, clock: Clock) -> float | None:
+    """Return the FLOP/s of the fastest of several calls; None if the device has no such kernel of this dtype.
+
+    A peak is what the device can reach, so the fastest counts: interference from outside only ever slows a kernel.
+    The size grows until one more doubling would take too long.
     """
-    size = _LEAST_MATMUL
-    best = 0.0
+    size = _LEAST_SIZE
+    best: float | None = None
     while True:
         try:
-            factor = torch.full((size, size), 1.0 / size, device=device, dtype=dtype)
-            seconds = _time_fastest(lambda: torch.mm(factor, factor), device, clock, _MATMUL_REPEATS)  # noqa: B023
+            call, flops = kernel.prepare(device, dtype, size)
+            seconds = _time_fastest(call, device, clock, _KERNEL_REPEATS, _MOST_KERNEL_REPEATS)
         except RuntimeError:
-            return None
-        best = max(best, 2 * size**3 / seconds)
-        if size >= _GREATEST_MATMUL[device.type] or seconds * 8 > _MATMUL_SECONDS:
+            return best
+        best = max(best or 0.0, flops / seconds)
+        if size >= _GREATEST_SIZE[device.type] or seconds * 8 > _KERNEL_SECONDS:
             return best
         size *= 2
 
@@ -207,14 +307,18 @@ def _read_free_memory() -> int:
     return _MEMORY_SHARE * _LEAST_BUFFER_BYTES
 
 
-def _time_fastest(call: Callable[[], object], device: torch.device, clock: Clock, repeats: int) -> float:
+def _time_fastest(
+    call: Callable[[], object], device: torch.device, clock: Clock, repeats: int, most_repeats: int = 0
+) -> float:
+    """Return the least time of `repeats` calls, or of more if these took less than `_REPEATED_SECONDS` together."""
+
     def read_synchronized() -> float:
         if device.type == "cuda":
             torch.cuda.synchronize(device)
         return clock()
 
-    seconds = []
-    for _ in range(repeats):
+    seconds: list[float] = []
+    while len(seconds) < repeats or (len(seconds) < most_repeats and sum(seconds) < _REPEATED_SECONDS):
         start = read_synchronized()
         call()
         seconds.append(read_synchronized() - start)
@@ -222,47 +326,70 @@ def _time_fastest(call: Callable[[], object], device: torch.device, clock: Clock
 
 
 @contextlib.contextmanager
-def _use_ieee_matmuls(device_type: str) -> Iterator[None]:
-    """Run fp32 products in fp32 arithmetic, even if the program allows TF32 or bf16."""
-    backend: Any = torch.backends.cuda if device_type == "cuda" else torch.backends.mkldnn
-    matmul = backend.matmul
-    before = matmul.fp32_precision
-    matmul.fp32_precision = "ieee"
+def _use_ieee_arithmetic(device_type: str) -> Iterator[None]:
+    """Run fp32 products and convolutions in fp32 arithmetic, even if the program allows TF32 or bf16."""
+    backends: Any = torch.backends
+    if device_type == "cuda":
+        owners = (backends.cuda.matmul, backends.cudnn.conv)
+    else:
+        owners = (backends.mkldnn.matmul, backends.mkldnn.conv)
+    before = [owner.fp32_precision for owner in owners]
+    for owner in owners:
+        owner.fp32_precision = "ieee"
     try:
         yield
     finally:
-        matmul.fp32_precision = before
+        for owner, precision in zip(owners, before, strict=True):
+            owner.fp32_precision = precision
 
 
 _Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in CALIBRATED_DTYPES}
 
 
+_DtypeName = Literal["float32", "bfloat16", "float16"]
+
+
 class _StoredProfile(BaseModel):
+    """An entry of the cache. In v1 peaks were those of `aten.mm` alone, so v1 entries are measured again."""
+
     model_config = ConfigDict(extra="forbid")
 
-    version: Literal["frx_device_profile_v1"] = "frx_device_profile_v1"
+    version: Literal["frx_device_profile_v2"] = "frx_device_profile_v2"
     device: Literal["cpu", "cuda"]
     name: str
     bandwidth_bytes_per_s: _Positive
-    peak_flops: Mapping[Literal["float32", "bfloat16", "float16"], _Positive]
+    peak_flops: Mapping[_DtypeName, _Positive]
+    peak_kernels: Mapping[_DtypeName, str]
     preferred_alignment_bytes: Annotated[int, Field(gt=0)]
+    under_load: bool
 
 
 def _dump_entry(profile: DeviceProfile) -> str:
-    peaks = {str(dtype).removeprefix("torch."): peak for dtype, peak in profile.peak_flops.items()}
-    return _StoredProfile.model_validate({**vars(profile), "peak_flops": peaks}).model_dump_json(indent=1)
+    names = {dtype: name for name, dtype in _DTYPES.items()}
+    by_name = {
+        "peak_flops": {names[dtype]: peak for dtype, peak in profile.peak_flops.items()},
+        "peak_kernels": {names[dtype]: kernel for dtype, kernel in profile.peak_kernels.items()},
+    }
+    return _StoredProfile.model_validate({**vars(profile), **by_name}).model_dump_json(indent=1)
 
 
 def _read_entry(path: Path) -> DeviceProfile | None:
-    """Return the entry; None if it is missing or implausible."""
+    """Return the entry; None if it is missing or implausible, or of another version."""
     try:
         stored = _StoredProfile.model_validate_json(path.read_bytes())
     except (OSError, ValidationError):
         return None
-    peaks = {_DTYPES[name]: peak for name, peak in stored.peak_flops.items()}
+    if stored.peak_kernels.keys() != stored.peak_flops.keys():
+        return None
     profile = DeviceProfile(
-        stored.device, stored.name, stored.bandwidth_bytes_per_s, peaks, stored.preferred_alignment_bytes
+        device=stored.device,
+        name=stored.name,
+        bandwidth_bytes_per_s=stored.bandwidth_bytes_per_s,
+        peak_flops={_DTYPES[name]: peak for name, peak in stored.peak_flops.items()},
+        preferred_alignment_bytes=stored.preferred_alignment_bytes,
+        peak_kernels={_DTYPES[name]: kernel for name, kernel in stored.peak_kernels.items()},
+        under_load=stored.under_load,
     )
     return profile if find_implausibility(profile) is None else None
 

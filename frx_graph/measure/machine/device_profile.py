@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 import torch
@@ -13,6 +13,9 @@ import torch
 @dataclass(frozen=True)
 class DeviceProfile:
     """One device. Bandwidth counts bytes read plus bytes written; `peak_flops` is keyed by dtype.
+
+    `peak_kernels` names the operator that reached each peak. `under_load` means that other programs used the processors
+    during the measurement, so that the device may reach more.
 
     The innermost dimension of a matmul or convolution operand should be a multiple of `preferred_alignment_bytes`: the
     tensor-core tile on CUDA, the vector register on a CPU.
@@ -23,11 +26,35 @@ class DeviceProfile:
     bandwidth_bytes_per_s: float
     peak_flops: Mapping[torch.dtype, float]
     preferred_alignment_bytes: int
+    peak_kernels: Mapping[torch.dtype, str] = field(default_factory=dict)
+    under_load: bool = False
 
     def get_ridge_point(self, dtype: torch.dtype) -> float | None:
         """FLOPs per byte above which an operator of `dtype` is compute-bound; None where the peak is unknown."""
         peak = self.peak_flops.get(dtype)
         return None if peak is None else peak / self.bandwidth_bytes_per_s
+
+
+@dataclass(frozen=True, slots=True)
+class ReachedSpeed:
+    """Speed of one operator that was timed on the device."""
+
+    operator: str
+    dtype: torch.dtype
+    flops_per_s: float
+
+
+def raise_peaks(profile: DeviceProfile, reached: Iterable[ReachedSpeed]) -> DeviceProfile:
+    """Return the profile with no peak below what an operator of that dtype reached.
+
+    A dtype without a peak keeps none: one operator shows no roof.
+    """
+    peaks, kernels = dict(profile.peak_flops), dict(profile.peak_kernels)
+    for speed in reached:
+        if speed.dtype in peaks and speed.flops_per_s > peaks[speed.dtype]:
+            peaks[speed.dtype] = speed.flops_per_s
+            kernels[speed.dtype] = speed.operator
+    return profile if peaks == profile.peak_flops else replace(profile, peak_flops=peaks, peak_kernels=kernels)
 
 
 LEAST_BANDWIDTH: Mapping[str, float] = MappingProxyType({"cpu": 1e9, "cuda": 1e10})

@@ -51,7 +51,7 @@ def _render(template: str, advice: Advice, top: int | None, root: Path, cards: w
 
 def build_context(advice: Advice, top: int | None, root: Path, cards: wording.Cards) -> dict[str, object]:
     """Return the context of the templates of advice, `sections.html.j2` and `pictures.html.j2` among them."""
-    roof = build_roof(advice.environment)
+    roof = build_roof(advice.environment, advice.graphs)
     points = place_points(advice.graphs, roof)
     rows = None if advice.observed is None else compare(advice.copies, advice.observed)
     return {

@@ -115,7 +115,8 @@ def describe_machine(environment: Environment) -> str:
     name = clean_line(environment.device_name)
     device = clean_line(environment.device)
     threads = "" if environment.threads is None else format_count(environment.threads, "thread")
-    details = ", ".join(part for part in (name, threads) if part)
+    load = "peaks measured under load" if environment.calibrated_under_load else ""
+    details = ", ".join(part for part in (name, threads, load) if part)
     return f"{clean_line(environment.inner)} on {device}" + (f" ({details})" if details else "")
 
 

@@ -78,6 +78,10 @@ class GpuPart(WrittenPart):
     flops_per_byte: float | None = Field(description="all arithmetic over DRAM traffic")
     ridge_flops_per_byte: float | None = read_from("ridge", "intensity at which both take equally long")
     dram_pct: float | None = Field(description="DRAM traffic over the data sheet's bandwidth")
+    arithmetic_roof_pct: float = Field(
+        default=100.0, description="peaks of peak_pct and mfu_pct over the data sheet's; over 100: a kernel beat those"
+    )
+    dram_roof_pct: float = Field(default=100.0, description="bandwidth of dram_pct over the data sheet's")
     dram_bytes_per_launch: float | None = read_from("launch_bytes")
     l2_bytes: int | None = read_from("profile.l2_bytes", "capacity of the L2 cache")
     peaks_source: str | None = read_from("profile.product.source", default=None)

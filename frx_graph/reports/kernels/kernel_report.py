@@ -150,6 +150,11 @@ def _print_gpu(console: Console, kernel: KernelPart) -> None:
         print_section(console, f"BY LIMITS AND DATA SHEET of {gpu.name}", lines)
 
 
+def _note_raised(roof_pct: float) -> str:
+    """Return a note if a kernel of the file was faster than the data sheet."""
+    return f", raised by {roof_pct - 100:.3g} % to what a kernel reached" if roof_pct > 100 else ""
+
+
 def _yield_gpu_lines(gpu: GpuPart, kernel: KernelPart) -> Iterator[str]:
     if gpu.theoretical_occupancy_pct is not None:
         measured = kernel.metrics.get("theoretical_occupancy")
@@ -157,13 +162,13 @@ def _yield_gpu_lines(gpu: GpuPart, kernel: KernelPart) -> Iterator[str]:
         said = "" if measured is None else f"; Nsight Compute says {measured:.1f} %"
         yield f"theoretical occupancy {gpu.theoretical_occupancy_pct:.1f} %{by}{said} ({gpu.limits_source})"
     if gpu.dram_pct is not None:
-        yield f"DRAM at {gpu.dram_pct:.1f} % of the bandwidth ({gpu.peaks_source})"
+        yield f"DRAM at {gpu.dram_pct:.1f} % of the bandwidth ({gpu.peaks_source}{_note_raised(gpu.dram_roof_pct)})"
     if gpu.dram_bytes_per_launch is not None and gpu.l2_bytes is not None:
         moved, held = format_byte_count(round(gpu.dram_bytes_per_launch)), format_byte_count(gpu.l2_bytes)
         yield f"{moved} of DRAM traffic a launch; the L2 cache holds {held}"
     for of, pct in gpu.peak_pct.items():
         what = "float32" if of == FLOAT32 else f"{of} on tensor cores"
-        yield f"{what} at {pct:.1f} % of the peak ({gpu.peaks_source})"
+        yield f"{what} at {pct:.1f} % of the peak ({gpu.peaks_source}{_note_raised(gpu.arithmetic_roof_pct)})"
     if gpu.flops_per_byte is not None and gpu.ridge_flops_per_byte is not None:
         ridge = gpu.ridge_flops_per_byte
         yield f"{gpu.flops_per_byte:.3g} FLOP per byte; at the peaks arithmetic and DRAM meet at {ridge:.3g}"

@@ -5,27 +5,32 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from frx_graph.analyzers.kernels.analysis import analyze_kernels
 from frx_graph.analyzers.kernels.gpu_view import BY_CAPABILITY, BY_NAME, BY_OPTION, count_arithmetic, view_gpu
+from frx_graph.analyzers.kernels.kernel_totals import KernelTotals
 from frx_graph.analyzers.kernels.occupancy_model import Limiter
+from frx_graph.evidence.ncu.launch import KernelLaunch
 from frx_graph.rules.gpu_profile import require_gpu
 
 H100 = require_gpu("H100")
 LAUNCH = {"registers_per_thread": 64.0, "static_shared_memory": 0.0, "dynamic_shared_memory": 0.0}
+RATES_A_CYCLE = ("fp32_add_per_cycle", "fp32_mul_per_cycle", "fp32_fma_per_cycle", "fp32_peak_fma_per_cycle")
 COUNTED = {"fp32_add": 0.0, "fp32_mul": 0.0, "fp32_fma": 1e9, "dram_bytes": 1e9}
 
 
 def test_the_gpu_is_the_named_one_then_the_files_then_its_architecture(kernel) -> None:
     plain = kernel(**LAUNCH)
     named = replace(plain, device_name="NVIDIA A40")
-    for summary, given, expected in (
+    for summary, option, expected in (
         (named, H100, ("H100 SXM", BY_OPTION)),
         (named, None, ("A40", BY_NAME)),
         (plain, None, ("sm_90 (Hopper)", BY_CAPABILITY)),
         (replace(plain, device_name="NVIDIA H100X"), None, ("sm_90 (Hopper)", BY_CAPABILITY)),
     ):
-        view = view_gpu(summary, given)
+        view = view_gpu(summary, option)
         assert view is not None
         assert (view.profile.name, view.known_by) == expected
 
@@ -96,6 +101,46 @@ def test_counted_peaks_come_before_those_of_the_data_sheet(kernel) -> None:
     (found,) = analyze_kernels([kernel(duration=1e-3, **values)], H100).kernels
     assert found.attribution.mfu_pct == pytest.approx(50.0)
     assert not found.attribution.from_datasheet
+
+
+def test_a_kernel_above_the_data_sheet_raises_the_roof_of_all(kernel) -> None:
+    tensor = {"tensor_bf16_operations": 989.4e9 * 2, "dram_bytes": 3.35e9 * 4}
+    fast, slow = kernel("fast", duration=1e-3, **tensor), kernel("slow", duration=4e-3, **tensor)
+    views = {one.summary.kernel: one.gpu for one in analyze_kernels([fast, slow], H100).kernels}
+    assert views["fast"].mfu_pct == views["fast"].dram_pct == views["fast"].peak_pct["bf16"] == 100.0
+    assert views["slow"].mfu_pct == views["slow"].dram_pct == views["slow"].peak_pct["bf16"] == 25.0
+    assert views["slow"].arithmetic_roof_pct == pytest.approx(200.0)
+    assert views["slow"].dram_roof_pct == pytest.approx(400.0)
+    assert views["fast"].ridge == pytest.approx(0.5 * 989.4e12 / 3.35e12)
+
+
+def test_counters_that_contradict_each_other_show_no_use(kernel) -> None:
+    rates = {"fp32_add_per_cycle": 0.0, "fp32_mul_per_cycle": 0.0, "fp32_peak_fma_per_cycle": 10.0}
+    for done, expected in ((10.05, 100.0), (21.3, None)):
+        (found,) = analyze_kernels([kernel(duration=1e-3, **rates, fp32_fma_per_cycle=done)]).kernels
+        assert found.attribution.mfu_pct == expected
+
+
+COUNTERS = st.fixed_dictionaries(
+    {"duration": st.floats(min_value=1e-9, max_value=1e3)},
+    optional=dict.fromkeys(
+        (*COUNTED, "tensor_fp16_operations", "tensor_tf32_operations"), st.floats(min_value=0.0, max_value=1e20)
+    )
+    | dict.fromkeys(RATES_A_CYCLE, st.floats(min_value=0.0, max_value=1e4)),
+)
+
+
+@given(st.lists(COUNTERS, min_size=1, max_size=4))
+def test_no_kernel_is_above_a_roof(counted: list[dict[str, float]]) -> None:
+    summaries = []
+    for values in counted:
+        totals = KernelTotals()
+        totals.add(KernelLaunch("0", "1", "kernel", "0", "9.0", (64, 1, 1), (128, 1, 1), "report.csv", 2, values))
+        summaries += totals.summarize_kernels()
+    for found in analyze_kernels(summaries, H100).kernels:
+        assert found.gpu is not None
+        shares = [found.attribution.mfu_pct, found.gpu.mfu_pct, found.gpu.dram_pct, *found.gpu.peak_pct.values()]
+        assert all(share is None or 0.0 <= share <= 100.0 for share in shares)
 
 
 FLOAT32 = {"fp32_add": 1e6, "fp32_mul": 0.0, "fp32_fma": 2e6}

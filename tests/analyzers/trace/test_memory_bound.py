@@ -116,6 +116,13 @@ def test_copies_and_fills_bring_their_own_bytes(sketch: Any) -> None:
     assert "80.0 MB a step at 800 GB/s" in finding.evidence[1].text
 
 
+def test_a_speed_above_the_data_sheet_is_said_to_be_a_caches(sketch: Any) -> None:
+    sketch.op("aten::zero_", 10, 100)
+    sketch.kernel("Memset (Device)", 30, 200, 100, kind=ActivityKind.MEMSET, bytes=400_000_000)
+    (finding,) = findings_of(sketch)
+    assert "at 4e+03 GB/s; so a cache held a part of it: the memory of V100 SXM2 has 900" in finding.evidence[1].text
+
+
 def test_roofline_points_are_a_steps(sketch: Any, make_tensor: Tensor) -> None:
     for number in range(2):
         start = 10_000 * number

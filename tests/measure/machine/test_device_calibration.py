@@ -9,17 +9,25 @@ from pathlib import Path
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils.flop_counter import FlopCounterMode
 
 from frx_graph.errors import EvidenceError, OptionError
 from frx_graph.measure.machine import device_calibration
 from frx_graph.measure.machine.device_calibration import (
+    CONVOLUTION,
+    PACKED_PRODUCT,
+    PRODUCT,
+    Peak,
+    PeakKernel,
     calibrate,
     get_device_name,
     get_device_profile,
     get_preferred_alignment,
+    list_peak_kernels,
     measure_again,
     measure_bandwidth,
-    measure_peak_flops,
+    measure_kernel_flops,
+    measure_peak,
     read_cpu_name,
     read_last_level_cache,
 )
@@ -28,7 +36,15 @@ from frx_graph.serialization.torch_settings import read_torch_settings
 
 CPU = torch.device("cpu")
 IMPOSSIBLE = DeviceProfile("cpu", "a processor", 2e10, {torch.float32: 1.4e9}, 64)
-PROFILE = DeviceProfile("cpu", "a processor", 2e10, {torch.float32: 1e11, torch.bfloat16: 2e11}, 64)
+PROFILE = DeviceProfile(
+    "cpu",
+    "a processor",
+    2e10,
+    {torch.float32: 1e11, torch.bfloat16: 2e11},
+    64,
+    {torch.float32: "aten.convolution", torch.bfloat16: "aten.mm"},
+)
+UNDER_LOAD = replace(PROFILE, under_load=True)
 
 
 @pytest.fixture
@@ -45,14 +61,65 @@ def calibrations(monkeypatch: pytest.MonkeyPatch) -> list[torch.device]:
     return asked
 
 
-def test_calibration_on_a_busy_machine_is_not_stored(
+def set_load(monkeypatch: pytest.MonkeyPatch, *, busy: bool) -> None:
+    """Make other programs use the processors, or not, as a new process sees it."""
+    monkeypatch.setattr(device_calibration, "watch_disturbance", lambda: nullcontext(lambda: busy))
+    monkeypatch.setattr(device_calibration, "_CHECKED_ENTRIES", set())
+
+
+def test_calibration_under_load_is_kept_and_marked(
     tmp_path: Path, calibrations: list[torch.device], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(device_calibration, "watch_disturbance", lambda: nullcontext(lambda: True))
+    for _ in range(2):
+        set_load(monkeypatch, busy=True)
+        assert get_device_profile("cpu", cache=tmp_path) == UNDER_LOAD
+    assert len(calibrations) == 1
+    (entry,) = tmp_path.iterdir()
+    assert json.loads(entry.read_text())["under_load"] is True
+
+
+def test_the_first_calibration_without_load_replaces_one_under_load(
+    tmp_path: Path, calibrations: list[torch.device], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_load(monkeypatch, busy=True)
+    get_device_profile("cpu", cache=tmp_path)
+    set_load(monkeypatch, busy=False)
+    assert get_device_profile("cpu", cache=tmp_path, measure=False) == UNDER_LOAD
     assert get_device_profile("cpu", cache=tmp_path) == PROFILE
+    set_load(monkeypatch, busy=True)
     assert get_device_profile("cpu", cache=tmp_path) == PROFILE
     assert len(calibrations) == 2
-    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_process_looks_once_if_the_load_has_ended(
+    tmp_path: Path, calibrations: list[torch.device], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_load(monkeypatch, busy=True)
+    get_device_profile("cpu", cache=tmp_path)
+    get_device_profile("cpu", cache=tmp_path)
+    slept: list[float] = []
+    monkeypatch.setattr(device_calibration.time, "sleep", slept.append)
+    get_device_profile("cpu", cache=tmp_path)
+    assert slept == []
+
+
+def test_a_second_calibration_that_fails_leaves_the_one_under_load(
+    tmp_path: Path, calibrations: list[torch.device], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_load(monkeypatch, busy=True)
+    get_device_profile("cpu", cache=tmp_path)
+    set_load(monkeypatch, busy=False)
+    monkeypatch.setattr(device_calibration, "calibrate", lambda _device: IMPOSSIBLE)
+    assert get_device_profile("cpu", cache=tmp_path) == UNDER_LOAD
+
+
+def test_a_requested_calibration_under_load_replaces_one_under_load(
+    tmp_path: Path, calibrations: list[torch.device], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_load(monkeypatch, busy=True)
+    assert measure_again("cpu", cache=tmp_path) == UNDER_LOAD
+    assert measure_again("cpu", cache=tmp_path) == UNDER_LOAD
+    assert get_device_profile("cpu", cache=tmp_path, measure=False) == UNDER_LOAD
 
 
 def test_implausible_calibration_is_neither_used_nor_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,6 +167,7 @@ def test_calibration_of_this_cpu_is_plausible() -> None:
     ridge = profile.get_ridge_point(torch.float32)
     assert ridge == pytest.approx(profile.peak_flops[torch.float32] / profile.bandwidth_bytes_per_s)
     assert profile.get_ridge_point(torch.float64) is None
+    assert profile.peak_kernels.keys() == profile.peak_flops.keys()
 
 
 def test_a_device_is_measured_by_what_it_does_also_while_a_graph_is_traced() -> None:
@@ -126,12 +194,63 @@ def test_bandwidth_counts_bytes_read_and_written_of_the_fastest_copy(monkeypatch
 
 def test_peak_is_that_of_the_fastest_product_and_growth_stops_at_slow_ones() -> None:
     ticks = itertools.chain.from_iterable((0.0, seconds) for seconds in (1.0, 0.5, 2.0))
-    assert measure_peak_flops(CPU, torch.float32, lambda: next(ticks)) == 2 * 256**3 / 0.5
+    assert measure_kernel_flops(PRODUCT, CPU, torch.float32, lambda: next(ticks)) == 2 * 256**3 / 0.5
     assert next(ticks, None) is None
 
 
-def test_a_dtype_without_a_product_has_no_peak() -> None:
-    assert measure_peak_flops(CPU, torch.bool, lambda: 0.0) is None
+def test_short_calls_are_repeated_more_often() -> None:
+    calls: list[int] = []
+    ticks = itertools.count(step=0.001)
+    short = PeakKernel("short", lambda _device, _dtype, size: (lambda: calls.append(size) or torch.empty(0), 10**6))
+    assert measure_kernel_flops(short, CPU, torch.float32, lambda: next(ticks)) == pytest.approx(1e9)
+    assert calls.count(256) in (20, 21)
+
+
+def test_a_dtype_without_kernels_has_no_peak() -> None:
+    assert measure_peak(CPU, torch.bool, lambda: 0.0) is None
+
+
+@pytest.mark.parametrize("fastest", [0, 1, 2])
+def test_the_peak_is_that_of_the_fastest_kernel(fastest: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernels = list_peak_kernels("cpu")
+    assert kernels == (PRODUCT, PACKED_PRODUCT, CONVOLUTION)
+    speeds = dict.fromkeys(kernels, 1e11) | {kernels[fastest]: 4e11}
+    monkeypatch.setattr(device_calibration, "measure_kernel_flops", lambda kernel, *_rest: speeds[kernel])
+    assert measure_peak(CPU, torch.float32, lambda: 0.0) == Peak(4e11, kernels[fastest].name)
+
+
+def test_a_kernel_that_the_device_lacks_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    speeds = {PRODUCT: 1e9, PACKED_PRODUCT: None, CONVOLUTION: None}
+    monkeypatch.setattr(device_calibration, "measure_kernel_flops", lambda kernel, *_rest: speeds[kernel])
+    assert measure_peak(CPU, torch.float16, lambda: 0.0) == Peak(1e9, "aten.mm")
+
+
+def test_without_onednn_its_product_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_calibration, "is_onednn_enabled", lambda: False)
+    assert list_peak_kernels("cpu") == (PRODUCT, CONVOLUTION)
+    assert list_peak_kernels("cuda") == (PRODUCT, CONVOLUTION)
+
+
+@pytest.mark.parametrize("kernel", [PRODUCT, PACKED_PRODUCT, CONVOLUTION], ids=lambda kernel: kernel.name)
+def test_flops_of_a_kernel_are_those_that_torch_counts(kernel: PeakKernel) -> None:
+    call, flops = kernel.prepare(CPU, torch.float32, 256)
+    with FlopCounterMode(display=False) as counter:
+        result = call()
+    # torch counts no FLOPs of oneDNN's own operators.
+    assert counter.get_total_flops() in (flops, 0 if kernel is PACKED_PRODUCT else flops)
+    assert result.sum() > 0
+
+
+def test_entries_of_the_first_version_are_measured_again(tmp_path: Path, calibrations: list[torch.device]) -> None:
+    get_device_profile("cpu", cache=tmp_path)
+    (entry,) = tmp_path.iterdir()
+    fields = json.loads(entry.read_text()) | {"version": "frx_device_profile_v1"}
+    del fields["peak_kernels"], fields["under_load"]
+    entry.write_text(json.dumps(fields))
+    with pytest.raises(EvidenceError, match="not measured yet"):
+        get_device_profile("cpu", cache=tmp_path, measure=False)
+    assert get_device_profile("cpu", cache=tmp_path) == PROFILE
+    assert len(calibrations) == 2
 
 
 def test_profile_is_measured_once_and_then_read(tmp_path: Path, calibrations: list[torch.device]) -> None:
@@ -157,7 +276,8 @@ def test_other_thread_counts_are_measured_apart(tmp_path: Path, calibrations: li
         lambda text: text[: len(text) // 2],
         lambda text: text.replace("20000000000.0", "NaN"),
         lambda text: text.replace("20000000000.0", "-1.0"),
-        lambda text: text.replace("frx_device_profile_v1", "frx_device_profile_v0"),
+        lambda text: text.replace("frx_device_profile_v2", "frx_device_profile_v0"),
+        lambda text: text.replace('"bfloat16": "aten.mm"', '"float16": "aten.mm"'),
         lambda text: text.replace("100000000000.0", "1400000000.0"),
         lambda text: text.replace('"cpu"', '"abacus"'),
         lambda _text: "\x00\xff",

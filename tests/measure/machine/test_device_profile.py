@@ -5,13 +5,38 @@ from dataclasses import replace
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
-from frx_graph.measure.machine.device_profile import DeviceProfile, find_implausibility
+from frx_graph.measure.machine.device_profile import DeviceProfile, ReachedSpeed, find_implausibility, raise_peaks
 
 CPU = DeviceProfile("cpu", "a processor", 3e10, {torch.float32: 2e11, torch.bfloat16: 4e11, torch.float16: 3e9}, 64)
 OLD_CPU = DeviceProfile("cpu", "one slow core with 128-bit vectors", 4e9, {torch.float32: 3e9}, 16)
 GPU = DeviceProfile("cuda", "a GPU", 4e12, {torch.float32: 5e13, torch.bfloat16: 7e14}, 16)
 OLD_GPU = DeviceProfile("cuda", "a small GPU", 1.5e10, {torch.float32: 1.5e11}, 16)
+
+
+SPEEDS = st.lists(
+    st.builds(
+        ReachedSpeed,
+        st.sampled_from(["aten.mm", "aten.convolution"]),
+        st.sampled_from([torch.float32, torch.float64]),
+        st.floats(min_value=0.0, max_value=1e15),
+    )
+)
+
+
+@given(SPEEDS)
+def test_no_operator_is_faster_than_a_raised_peak(reached: list[ReachedSpeed]) -> None:
+    raised = raise_peaks(CPU, reached)
+    assert raised.peak_flops.keys() == CPU.peak_flops.keys()
+    assert all(raised.peak_flops[dtype] >= peak for dtype, peak in CPU.peak_flops.items())
+    known = [speed for speed in reached if speed.dtype in raised.peak_flops]
+    assert all(speed.flops_per_s <= raised.peak_flops[speed.dtype] for speed in known)
+    if raised is not CPU:
+        assert (
+            ReachedSpeed(raised.peak_kernels[torch.float32], torch.float32, raised.peak_flops[torch.float32]) in reached
+        )
 
 
 @pytest.mark.parametrize("profile", [CPU, OLD_CPU, GPU, OLD_GPU, replace(CPU, peak_flops={})])

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.measure.machine.device_profile import DeviceProfile
+from frx_graph.measure.operators.operator_measurement import LayoutTimes
 from frx_graph.passes.detectors.memory_bound_region import DETECTOR
 from frx_graph.records import Finding, Refusal, Severity
 
@@ -122,6 +123,19 @@ def test_a_product_with_few_rows_waits_for_its_weights(analyse, rows, found):
     for finding in findings:
         assert finding.bytes_per_step == traffic // 2
         assert "a larger batch" in finding.fix
+
+
+@pytest.mark.parametrize(("gb_per_s", "found"), [(0.5, True), (2.0, True), (30.0, False)])
+def test_an_operator_that_was_timed_bounds_its_own_least_time(analyse, gb_per_s, found):
+    """Bandwidth is 1 GB/s: an operator that is faster than that reads from a cache."""
+    model, x = nn.Linear(256, 256), torch.randn(1, 256)
+    traffic = 4 * (256 + 256 * 256 + 256 + 256)
+    (node,) = (op.node for op in analyse(model, x).facts.ops if "addmm" in op.operator)
+    times = {node: LayoutTimes(traffic / gb_per_s / 1e9, None)}
+    findings = list(DETECTOR.detect(analyse(model, x, device=DEVICE, step_bytes=traffic, layout_times=times)))
+    assert bool(findings) is found
+    for finding in findings:
+        assert f"in {1e3 * traffic / max(gb_per_s, 1.0) / 1e9:.3g} ms" in finding.evidence[0].text
 
 
 def test_bf16_is_not_offered_where_it_is_slow(analyse):

@@ -5,8 +5,10 @@ import re
 from xml.etree import ElementTree
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from frx_graph.advice import GraphSummary, RooflinePoint
+from frx_graph.advice import Environment, GraphSummary, PeakFlops, RooflinePoint
 from frx_graph.capture.call_site import CallSite
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.reports.advice.roofline import Roof, build_roof, place_points
@@ -37,6 +39,44 @@ def test_timed_points_know_their_distance_to_the_roof():
     assert placed.achieved == pytest.approx(1e9)
     assert placed.roof_share == pytest.approx(10.0)
     assert placed.height == placed.achieved
+
+
+TRACED = Environment("1", "2", "3", "Linux", "cpu", "a CPU", "eager", 2)
+RATES = st.floats(min_value=1.0, max_value=1e24)
+COUNTS = st.integers(min_value=0, max_value=2**62)
+DTYPES = st.sampled_from(["float32", "bfloat16", "torch.float32", "int64"])
+POINTS = st.builds(_point, COUNTS, COUNTS, st.none() | st.floats(min_value=0.0), DTYPES)
+CALIBRATED = st.builds(
+    lambda bandwidth, peaks: dataclasses.replace(
+        TRACED, bandwidth_bytes_per_s=bandwidth, peak_flops=tuple(PeakFlops(*peak) for peak in peaks.items())
+    ),
+    st.none() | RATES,
+    st.dictionaries(DTYPES, RATES),
+)
+
+
+@given(CALIBRATED, st.lists(POINTS, max_size=6))
+def test_no_timed_operator_is_above_the_roof(environment: Environment, points: list[RooflinePoint]) -> None:
+    graphs = [GraphSummary("0/0", "f", False, 1, (), tuple(points))]
+    roof = build_roof(environment, graphs)
+    calibrated = build_roof(environment)
+    assert (roof.bandwidth or 0) >= (calibrated.bandwidth or 0)
+    assert all(raised >= dict(calibrated.peaks)[dtype] for dtype, raised in roof.peaks)
+    assert bool(roof.raised) is (roof != calibrated)
+    for placed in [*place_points(graphs, roof), *place_points(graphs, calibrated)]:
+        assert placed.roof_share is None or 0.0 <= placed.roof_share <= 100.0
+        if placed.achieved is not None and placed.attainable is not None:
+            assert placed.achieved <= placed.attainable * (1 + 1e-12)
+
+
+def test_the_roof_names_the_operators_that_raise_it() -> None:
+    graph = [
+        GraphSummary("0/0", "f", False, 1, (), (_point(300e9, 1e9, 1.0), _point(5e9, 20e9, 1.0, operator="aten.add")))
+    ]
+    environment = dataclasses.replace(TRACED, bandwidth_bytes_per_s=10e9, peak_flops=(PeakFlops("float32", 100e9),))
+    roof = build_roof(environment, graph)
+    assert roof == Roof(20e9, (("float32", 300e9),), ("float32 by aten.mm", "bandwidth by aten.add"))
+    assert [placed.roof_share for placed in place_points(graph, roof)] == [100.0, 100.0]
 
 
 def test_untimed_points_are_drawn_at_the_roof():

@@ -58,6 +58,8 @@ def test_machine(advice):
     assert wording.describe_machine(advice.environment) == "eager on cpu (AMD EPYC 9B14, 2 threads)"
     traced = dataclasses.replace(advice.environment, threads=None, device_name="")
     assert wording.describe_machine(traced) == "eager on cpu"
+    loaded = dataclasses.replace(traced, calibrated_under_load=True)
+    assert wording.describe_machine(loaded) == "eager on cpu (peaks measured under load)"
 
 
 def test_four_outcomes(advice, empty, failed):
