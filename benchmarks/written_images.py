@@ -149,5 +149,5 @@ class StrideFollowers(nn.Module):
 def stride_followers(train: bool = False, batch: int = BATCH) -> Built:
     """Our own channels-last network of operators whose fakes predict other strides, images of 64x64."""
     with seeded():
-        model = StrideFollowers().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        model = StrideFollowers().to(memory_format=torch.channels_last)
         return model.train(train), (images(batch, 64).contiguous(memory_format=torch.channels_last),), {}
