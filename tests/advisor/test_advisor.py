@@ -19,6 +19,7 @@ from frx_graph.capture.model import capture_model
 from frx_graph.errors import CaptureError
 from frx_graph.measure.inductor import inductor_backend
 from frx_graph.records import Copy
+from frx_graph.support.torch_internals import BackendCompilerFailed
 
 
 class Block(nn.Module):
@@ -275,3 +276,17 @@ def test_a_torch_without_the_hook_into_inductor_is_a_refusal(monkeypatch: pytest
     advice = frx_graph.advise(model, args, inner="inductor", observe=True, measure=False).advice
     assert advice.observed is None
     assert any(r.subject == "observation" and "Inductor's schedule" in r.reason for r in advice.refusals)
+
+
+def test_step_that_cannot_be_observed_is_reported_with_its_cause(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise BackendCompilerFailed("inductor", InvalidCxxCompiler("gcc"), None)
+
+    monkeypatch.setattr("frx_graph.advisor.advisor.observe_step", fail)
+    report = frx_graph.advise(nn.Linear(8, 8).eval(), (torch.randn(2, 8),), observe=True, measure=False)
+    reasons = [refusal.reason for refusal in report.advice.refusals if refusal.subject == "observation"]
+    assert reasons == ["the step could not be observed: Inductor finds no C++ compiler (install g++, or set CXX)"]
+
+
+class InvalidCxxCompiler(RuntimeError):
+    """Has the name of Inductor's error."""
