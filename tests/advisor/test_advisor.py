@@ -21,6 +21,7 @@ from frx_graph.errors import CaptureError
 from frx_graph.measure.inductor import inductor_backend
 from frx_graph.measure.machine.device_profile import DeviceProfile
 from frx_graph.records import Copy
+from frx_graph.support.torch_internals import BackendCompilerFailed
 
 
 class Block(nn.Module):
@@ -288,3 +289,17 @@ def test_an_operator_faster_than_the_calibration_raises_the_peak(monkeypatch: py
     assert (peak.dtype, peak.kernel) == ("float32", "aten.convolution")
     assert peak.flops_per_s > 1e3
     assert environment.calibrated_under_load
+
+
+def test_step_that_cannot_be_observed_is_reported_with_its_cause(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise BackendCompilerFailed("inductor", InvalidCxxCompiler("gcc"), None)
+
+    monkeypatch.setattr("frx_graph.advisor.advisor.observe_step", fail)
+    report = frx_graph.advise(nn.Linear(8, 8).eval(), (torch.randn(2, 8),), observe=True, measure=False)
+    reasons = [refusal.reason for refusal in report.advice.refusals if refusal.subject == "observation"]
+    assert reasons == ["the step could not be observed: Inductor finds no C++ compiler (install g++, or set CXX)"]
+
+
+class InvalidCxxCompiler(RuntimeError):
+    """Has the name of Inductor's error."""
