@@ -79,7 +79,9 @@ def compare(ratios: list[float], promise: dict[str, Any]) -> str:
     place = "within" if low <= found <= high else "below" if found < low else "above"
     promised = f"promised {percent(promise['ratio_median'])} % ({percent(low)} to {percent(high)})"
     spread = f"{percent(min(ratios))} to {percent(max(ratios))}"
-    return f"{promised}, replicated {percent(found)} % ({spread} in {len(ratios)} pairs of processes): {place}"
+    noisy = max(ratios) - min(ratios) > high - low
+    doubt = "; the pairs differ by more than that interval: repeat on an idle machine" if noisy else ""
+    return f"{promised}, replicated {percent(found)} % ({spread} in {len(ratios)} pairs of processes): {place}{doubt}"
 
 
 def percent(ratio: float) -> str:

@@ -121,6 +121,17 @@ def test_a_promise_that_is_not_kept_is_said_to_be_so(
     assert capsys.readouterr().out.endswith(f": {place}\n")
 
 
+@pytest.mark.parametrize(
+    ("ratios", "end"),
+    [([1.28, 1.30, 1.33], ": within"), ([0.99, 1.30, 1.33], "repeat on an idle machine")],
+)
+def test_pairs_that_differ_by_more_than_the_promise_are_doubted(
+    replication: Replication, ratios: list[float], end: str
+) -> None:
+    assert replication.apply.compare(ratios, STATS).endswith(end)
+    assert replication.apply.compare(ratios, {**STATS, "ci_high": None}).endswith(": within")
+
+
 @pytest.mark.parametrize("events", [[], [{**APPLIED, "process_id": 2}]], ids=["none", "by another process"])
 def test_without_a_promoted_plan_one_pair_is_enough(
     replication: Replication, capsys: pytest.CaptureFixture[str], events: list[dict[str, Any]]
