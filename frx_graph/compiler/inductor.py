@@ -13,6 +13,7 @@ from typing import Any
 from torch import fx
 
 from frx_graph.capture.captured_graph import Phase
+from frx_graph.capture.stride_table import load_stride_table
 from frx_graph.compiler.aot_context import get_graph_id
 from frx_graph.compiler.code_fingerprint import compute_code_hash
 from frx_graph.compiler.operator_times import list_known_bandwidths, time_calls
@@ -56,11 +57,13 @@ class InductorPlan(CustomGraphPass):
         self.on_rewrite(replace(done, plan=self.plan.bind_to_graph(done.signature, done.applied).hash))
 
     def uuid(self) -> Any:
-        """Return what a compiled graph depends on besides itself: the plan, this code, the machine, its bandwidth.
+        """Return what a compiled graph depends on besides itself: the plan, this code, the machine, its bandwidth, and
+        which kernels' strides are corrected.
 
         Single measured times are not part of it: a decision that they led to is kept.
         """
-        return (self.plan.hash, self.own_choice, self.plan.policy == "solved" and list_known_bandwidths())
+        bandwidths = self.plan.policy == "solved" and list_known_bandwidths()
+        return (self.plan.hash, self.own_choice, bandwidths, tuple(sorted(load_stride_table().differ)))
 
 
 def _rewrite_for_inductor(module: fx.GraphModule, plan: Plan) -> RewrittenGraph:
