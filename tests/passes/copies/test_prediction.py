@@ -188,3 +188,33 @@ def test_a_graph_that_runs_twice_a_step_copies_twice() -> None:
     copies = _predict(Shared(), torch.randn(2, 4, 4))
     assert sum(copy.count for copy in copies) == 2
     assert sum(copy.bytes for copy in copies) == 2 * (2 * 2 * 4 * 4 * 4)
+
+
+class Between(nn.Module):
+    """An operator between two channels-last convolutions."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(16, 16, 3, padding=1), nn.Conv2d(16, 16, 3, padding=1)
+        self.function = function
+
+    def forward(self, x: Tensor) -> Tensor:
+        made: Tensor = self.second(self.function(self.first(x)))
+        return made
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda y: torch.roll(y, 1, 2),
+        lambda y: F.channel_shuffle(y, 4),
+        lambda y: torch.copysign(y, torch.ones(16, 1, 1)),
+        torch.relu,
+    ],
+    ids=["roll", "channel shuffle", "copysign", "relu"],
+)
+def test_what_keeps_channels_last_makes_no_convolution_copy(function: Callable[[Tensor], Tensor]) -> None:
+    """The fakes of the first three predict a plain result, or the reverse (torch 2.15)."""
+    model = Between(function).to(memory_format=torch.channels_last)
+    copies = _predict(model, torch.randn(2, 16, 32, 32).contiguous(memory_format=torch.channels_last))
+    assert {copy.role for copy in copies} <= {OperandRole.WEIGHT}
