@@ -151,7 +151,8 @@ def describe_numerics(found: Judged) -> str:
 def summarize_numerics(found: Judged) -> str:
     """Return the number of compared results, and the used fraction of the allowed error."""
     share = "" if found.share is None else f", at {100 * found.share:.3g} % of the limit"
-    return f"{found.compared} results against {'float64' if found.exact else 'the baseline'}{share}"
+    against = "float64" if found.exact else "the baseline"
+    return f"{found.compared} results against {'eager, ' if found.eager else ''}{against}{share}"
 
 
 def describe_kernels(baseline: KernelIdentities, candidate: KernelIdentities) -> str:
