@@ -143,7 +143,7 @@ def summarize_both(tally: Callable[[Facts], Mapping[str, str]], baseline: Facts,
 def describe_numerics(found: Judged) -> str:
     """Return how many results were compared, and with what."""
     against = "float64" if found.exact else "the baseline, as the program does not run in float64"
-    against = f"eager and {against}" if found.eager else against
+    against = f"eager and {against}" if found.eager else f"{against}, and not eager, which could not be run"
     largest = "" if found.share is None else f"; the largest error is {100 * found.share:.3g} % of what is allowed"
     return f"{found.compared} results against {against}{largest}"
 

@@ -36,7 +36,8 @@ _LARGEST = 10.0
 _NEGLIGIBLE = 1e-3
 _MOST_SHARED = 0.02
 """Share of a gradient's size by which another gradient's noise excuses it."""
-_HALF = (torch.float16, torch.bfloat16)
+HALF = (torch.float16, torch.bfloat16)
+"""The types of half precision."""
 _OWN = {torch.float64: 1e-6, torch.float32: 1e-3}
 _HALF_OWN = 0.05
 """Share of a result's size up to which an error of the baseline counts as rounding without a check. Rounding noise must
@@ -64,7 +65,7 @@ class Multipliers:
 
     def get_multiple(self, dtype: torch.dtype) -> float:
         """Return the multiple for values of this type."""
-        return self.half if dtype in _HALF else self.full
+        return self.half if dtype in HALF else self.full
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +177,7 @@ def judge_value(
     if exact is not None and not _is_rounding(own, max(_compute_rms(reference), least_size), dtype, times, noise):
         doubt = f", whose own error of {own.mean:.2e} against float64 is more than rounding explains"
         exact, reference, own = None, ours, Errors(0.0, 0.0)
-    if noise is not None and (exact is None or dtype not in _HALF):
+    if noise is not None and (exact is None or dtype not in HALF):
         own = own.take_larger(noise)
     other = _compute_errors(reference, theirs)
     tolerance = _TOLERANCE.get(dtype, _HALF_TOLERANCE) * min(1.0, _compute_rms(reference))
@@ -219,7 +220,7 @@ def is_repeated(first: Tensor, again: Tensor, least_size: float = 0.0) -> bool:
     before, after = first.double()[finite], again.double()[finite]
     if before.numel() == 0:
         return True
-    most = _HALF_REPEATED if first.dtype in _HALF else _REPEATED
+    most = _HALF_REPEATED if first.dtype in HALF else _REPEATED
     # A result that is only the remainder of a sum is only rounding.
     rest = _TOLERANCE.get(first.dtype, _HALF_TOLERANCE) / 10
     return _compute_errors(before, after).mean <= most * max(_compute_rms(before), least_size) + rest

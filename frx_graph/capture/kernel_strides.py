@@ -20,7 +20,7 @@ import torch
 from torch import SymBool, SymFloat, SymInt, Tensor, fx
 
 from frx_graph.capture.stride_table import StrideTable, load_stride_table
-from frx_graph.support.size_hint import get_shape_hint, get_size_hint, get_stride_hint
+from frx_graph.support.size_hint import get_shape_hint, get_size_hint, get_stride_hint, is_known
 from frx_graph.support.torch_internals import (
     FakeTensor,
     FunctionalTensor,
@@ -30,16 +30,19 @@ from frx_graph.support.torch_internals import (
     disable_current_modes,
     disable_python_dispatcher,
     get_schema,
+    is_onednn_enabled,
     load_force_strides,
     pytree,
 )
 
 Strides: TypeAlias = tuple[int, ...]
 Restride: TypeAlias = Callable[[Tensor, Strides], Tensor]
+_MOST_BYTES = 512 << 20
+"""Operands of a call that is run to see its strides, at most: it runs beside the program."""
 
 
 class KernelStrides(TorchDispatchMode):
-    """Traces listed operators with the strides of their kernels.
+    """Traces listed operators with the strides of their kernels, those in branches of `torch.cond` and the like aside.
 
     Each corrected result is followed by `prims.inductor_force_stride_order`. Inductor lays it out so; where the kernels
     run as they are, `merge_forced_strides` removes it again.
@@ -103,6 +106,8 @@ def _may_differ(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], table
     if not isinstance(func, OpOverload) or str(func) not in table.differ or _aliases_operand(func):
         return False
     operands = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+    if any(operand.layout is not torch.strided for operand in operands):
+        return False
     return not table.agrees(str(func), [(get_shape_hint(t), get_stride_hint(t)) for t in operands])
 
 
@@ -156,10 +161,23 @@ def measure_results(
     The call is run on made-up values with the sizes of the example. None if it cannot be run.
     """
     leaves, spec = pytree.tree_flatten((tuple(args), dict(kwargs)))
-    # A generator of the program's must draw nothing for this.
-    if any(isinstance(leaf, torch.Generator) for leaf in leaves):
+    # A generator of the program's must draw nothing for this, and what is unknown has no example.
+    if not all(map(_is_known, leaves)) or any(isinstance(leaf, torch.Generator) for leaf in leaves):
         return None
-    return _run_call(func, tuple(map(_describe, leaves)), spec)
+    described = tuple(map(_describe, leaves))
+    if sum(_count_bytes(leaf) for leaf in described if _is_tensor(leaf)) > _MOST_BYTES:
+        return None
+    # Kernels may refuse made-up values or sizes with any exception, and memory may be missing.
+    try:
+        return _run_call(func, described, spec, (is_onednn_enabled(), torch.backends.cudnn.enabled))
+    except Exception:  # noqa: BLE001
+        return None
+
+
+def _is_known(leaf: Any) -> bool:
+    """Return False for data-dependent sizes, strides and numbers."""
+    numbers = (*leaf.shape, *leaf.stride()) if isinstance(leaf, Tensor) else (leaf,)
+    return all(is_known(number) for number in numbers)
 
 
 def _describe(leaf: Any) -> Any:
@@ -172,16 +190,12 @@ def _describe(leaf: Any) -> Any:
 
 @functools.lru_cache(maxsize=4096)
 def _run_call(
-    func: OpOverload, leaves: tuple[Any, ...], spec: Any
-) -> tuple[tuple[Strides, Strides] | None, ...] | None:
-    try:
-        with disable_current_modes(), disable_python_dispatcher(), disable_autocast(), torch.no_grad():
-            args, kwargs = pytree.tree_unflatten([_make_operand(leaf) for leaf in leaves], spec)
-            with torch.random.fork_rng(_list_gpus(leaves)):
-                result = func(*args, **kwargs)
-    # Kernels may refuse made-up values or sizes with any exception, and memory may be missing.
-    except Exception:  # noqa: BLE001
-        return None
+    func: OpOverload, leaves: tuple[Any, ...], spec: Any, _settings: tuple[bool, bool]
+) -> tuple[tuple[Strides, Strides] | None, ...]:
+    with disable_current_modes(), disable_python_dispatcher(), disable_autocast(), torch.no_grad():
+        args, kwargs = pytree.tree_unflatten([_make_operand(leaf) for leaf in leaves], spec)
+        with torch.random.fork_rng(_list_gpus(leaves)):
+            result = func(*args, **kwargs)
     return tuple(
         (tuple(leaf.shape), leaf.stride()) if isinstance(leaf, Tensor) and leaf.layout is torch.strided else None
         for leaf in pytree.tree_leaves(result)
@@ -193,9 +207,14 @@ def _make_operand(leaf: Any) -> Any:
     if not _is_tensor(leaf):
         return leaf
     shape, strides, dtype, device = leaf
-    extent = 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True) if size > 0)
+    extent = _count_bytes(leaf) // dtype.itemsize
     one = dtype.is_floating_point or dtype is torch.bool
     return torch.full((extent,), int(one), dtype=dtype, device=device).as_strided(shape, strides)
+
+
+def _count_bytes(leaf: tuple[Strides, Strides, torch.dtype, torch.device]) -> int:
+    shape, strides, dtype, _ = leaf
+    return dtype.itemsize * (1 + sum((n - 1) * step for n, step in zip(shape, strides, strict=True) if n > 0))
 
 
 def _is_tensor(leaf: Any) -> bool:
@@ -212,7 +231,9 @@ def _aliases_operand(func: OpOverload) -> bool:
 
 def _is_laid_out_otherwise(value: Any, made: tuple[Strides, Strides]) -> bool:
     """Return False also for results of another shape, which depends on values that were made up."""
-    if not isinstance(value, Tensor) or get_shape_hint(value) != made[0] or 0 in made[0]:
+    if not isinstance(value, Tensor) or value.layout is not torch.strided or not _is_known(value):
+        return False
+    if get_shape_hint(value) != made[0] or 0 in made[0]:
         return False
     return any(
         size != 1 and own != new for size, own, new in zip(made[0], get_stride_hint(value), made[1], strict=True)

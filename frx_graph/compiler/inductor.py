@@ -63,7 +63,8 @@ class InductorPlan(CustomGraphPass):
         Single measured times are not part of it: a decision that they led to is kept.
         """
         bandwidths = self.plan.policy == "solved" and list_known_bandwidths()
-        return (self.plan.hash, self.own_choice, bandwidths, tuple(sorted(load_stride_table().differ)))
+        listed = tuple(sorted((name, tuple(sorted(kinds))) for name, kinds in load_stride_table().differ.items()))
+        return (self.plan.hash, self.own_choice, bandwidths, listed)
 
 
 def _rewrite_for_inductor(module: fx.GraphModule, plan: Plan) -> RewrittenGraph:

@@ -52,6 +52,7 @@ class MeasuredOperators:
         self._path = get_measured_operators_path(device_type, directory)
         self._measurements: dict[OperatorSignature, OperatorMeasurement] = {}
         self._times: dict[OperatorSignature, LayoutTimes] = {}
+        self._resident: bool | None = None
         self._seconds: dict[OperatorSignature, float] = {}
         self.failures: dict[OperatorSignature, str] = {}
         self.loaded = False
@@ -71,6 +72,9 @@ class MeasuredOperators:
         Failed calls are added to `failures`. Times that other programs disturbed are used, but not stored.
         """
         calls = {s: make_signature_key(s) for s in signatures if s not in self._measurements}
+        if self._resident is not resident:
+            self._times.clear()
+            self._resident = resident
         regime = " resident" if resident else ""
         timed = {s: f"{make_signature_key(s)}{regime}" for s in anchors if s not in self._times}
         if not calls and not timed:

@@ -13,8 +13,8 @@ def get_size_hint(size: int | SymInt) -> int:
     return int(node.hint) if node.hint is not None else 1
 
 
-def is_known(size: int | SymInt) -> bool:
-    """Return False for a data-dependent size, which is unknown before the program runs."""
+def is_known(size: object) -> bool:
+    """Return False for a data-dependent number, which is unknown before the program runs."""
     node = getattr(size, "node", None)
     return node is None or node.hint is not None
 

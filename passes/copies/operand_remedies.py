@@ -90,7 +90,9 @@ def choose_remedy(analysis: Analysis, group: CopyGroup, copied: Mapping[tuple[ob
 def _is_faster_plain(analysis: Analysis, copy: Copy) -> bool:
     """Return True if the operator was timed in both layouts, and plain is at least as fast."""
     times = analysis.layout_times.get(copy.node)
-    return times is not None and times.steady and times.gain_seconds is not None and times.gain_seconds <= 0
+    if times is None or not times.steady or analysis.loaded:
+        return False
+    return times.gain_seconds is not None and times.gain_seconds <= 0
 
 
 def _keep_plain(facts: GraphFacts, copy: Copy) -> Remedy:

@@ -156,3 +156,38 @@ def test_a_result_whose_size_depends_on_values_keeps_its_fake() -> None:
     call = torch.ops.aten.index.Tensor
     result = call(x, [mask])
     assert correct_strides(call, (x, [mask]), {}, result, restride_fake) is result
+
+
+def test_sparse_operands_are_left_alone() -> None:
+    with FakeTensorMode() as mode, KernelStrides():
+        divided = torch.floor_divide(mode.from_tensor(torch.eye(4).to_sparse()), 2)
+    assert divided.layout is torch.sparse_coo
+
+
+def test_operands_that_are_too_large_are_not_made() -> None:
+    call = torch.ops.aten.roll.default
+    with FakeTensorMode():
+        large = torch.empty(1, 4, 1 << 15, 1 << 15).contiguous(memory_format=torch.channels_last)
+    assert measure_results(call, (large, [1], [2]), {}) is None
+    assert not knows_result_strides(call, (large, [1], [2]), {})
+
+
+def test_sizes_that_depend_on_data_keep_their_fakes() -> None:
+    def program(x: Tensor, mask: Tensor) -> Tensor:
+        chosen = torch.index_select(x, 1, torch.nonzero(mask).squeeze(1))
+        return torch.fmax(chosen, chosen * 2)
+
+    graph = trace(program, (torch.randn(4, 10, 8), torch.arange(10) % 2 == 0), "symbolic")
+    assert graph.graph.find_nodes(op="call_function", target=FORCED) == []
+
+
+def test_a_failure_is_not_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    call, args = torch.ops.aten.roll.default, (image(3, 4, 5, 6), [1], [2])
+
+    def fail(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError("full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "full", fail)
+        assert measure_results(call, args, {}) is None
+    assert measure_results(call, args, {}) is not None

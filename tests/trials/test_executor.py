@@ -368,7 +368,10 @@ def test_each_passed_gate_reports_what_was_observed() -> None:
     details = {gate.name: gate.detail for gate in tried(World(judged=replace(FINE, placed=5, share=0.125))).gates}
     assert details[Gate.PLAN] == "made: 1 × propagate_layout"
     assert details[Gate.CAPTURE] == "graphs 1, graph breaks 0, guards 0, as the baseline"
-    assert details[Gate.NUMERICS] == "7 results against float64; the largest error is 12.5 % of what is allowed"
+    assert details[Gate.NUMERICS] == (
+        "7 results against float64, and not eager, which could not be run; "
+        "the largest error is 12.5 % of what is allowed"
+    )
     assert details[Gate.STRIDES] == "5 outputs and gradients have the baseline's layout"
     assert details[Gate.KERNELS] == "0 changed, of 0 that the baseline has"
     assert details[Gate.RECOMPILES] == "recompiles 0, CUDA-graph skips 0 in 3 steps, as the baseline"

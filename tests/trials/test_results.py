@@ -223,6 +223,15 @@ def test_strides_may_be_the_baselines_or_those_of_eager(form: str, differ: bool)
     assert bool(found.forms) is differ
 
 
+def test_half_precision_without_a_measure_of_rounding_is_judged_by_the_baseline() -> None:
+    own, other, eager = (
+        StepResults({"output 0": torch.tensor([value], dtype=torch.bfloat16)}, {}) for value in (1.0, 1.0, 1.02)
+    )
+    found = compare_results(own, other, Comparing(0, ALLOWED, eager=eager))
+    assert found.values == ()
+    assert [difference.name for difference in found.departed] == ["output 0"]
+
+
 def test_without_eager_the_baseline_decides() -> None:
     found = compare_results(make_results(1.5, "plain"), make_results(1.0, "plain"), Comparing(0, ALLOWED))
     assert [difference.name for difference in found.values] == ["output 0"]

@@ -75,7 +75,7 @@ def compare_rounds(plain: Sequence[Sequence[float]], channels_last: Sequence[Seq
     ratios = [
         math.log(_take_median(ours) / _take_median(theirs)) for ours, theirs in zip(plain, channels_last, strict=True)
     ]
-    steady = abs(statistics.mean(ratios)) > max(ratios) - min(ratios)
+    steady = len(ratios) > 1 and abs(statistics.mean(ratios)) > max(ratios) - min(ratios)
     first, second = (_take_median(list(chain.from_iterable(runs))) for runs in (plain, channels_last))
     return LayoutTimes(first, second, steady)
 

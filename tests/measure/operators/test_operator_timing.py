@@ -31,6 +31,10 @@ def test_rounds_must_agree_by_more_than_they_differ(
     assert found.steady is steady
 
 
+def test_one_round_proves_nothing() -> None:
+    assert not compare_rounds([[2.0] * 9], [[1.0] * 9]).steady
+
+
 def test_disturbed_runs_do_not_count() -> None:
     found = compare_rounds([[1.0, 1.0, 9.0], [1.0, 1.0]], [[2.0, 2.0], [2.0, 2.0, 30.0]])
     assert found == LayoutTimes(1.0, 2.0, steady=True)
