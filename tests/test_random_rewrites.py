@@ -27,8 +27,8 @@ def _check(program: RandomProgram, inner: str) -> None:
     pytest.fail(f"{'; '.join(check_program(small, inner).problems or verdict.problems)}\n\n{small.source}")
 
 
-@pytest.mark.parametrize("part", range(4))
-@settings(FEW_EXAMPLES, **_SETTINGS)
+@pytest.mark.parametrize("part", range(7))
+@settings(FEW_EXAMPLES, max_examples=max(1, FEW_EXAMPLES.max_examples * 4 // 7), **_SETTINGS)
 @given(data=st.data())
 def test_rewritten_programs_are_the_same_programs(part: int, data: st.DataObject) -> None:
     _check(data.draw(programs(max_lines=8, part=part)), "eager")

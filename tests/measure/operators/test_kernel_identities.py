@@ -105,6 +105,7 @@ def test_a_compiled_step_shows_loops_primitives_and_operators(
     assert IDENTITIES.validate_json(IDENTITIES.dump_json(seen)) == seen
 
 
+@pytest.mark.integration
 def test_the_loops_of_a_program_are_counted_only_while_asked(
     compiled: Callable[[nn.Module, Tensor], Callable[[], object]],
 ) -> None:

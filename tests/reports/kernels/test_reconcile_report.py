@@ -90,7 +90,7 @@ def test_each_alone(files: list[Path], index: int) -> None:
 
 def test_the_order_of_files_does_not_matter(files: list[Path]) -> None:
     whole = document(*files)
-    for order in list(permutations(files))[1::5]:
+    for order in list(permutations(files))[1::9]:
         assert document(*order) == whole
 
 
