@@ -146,7 +146,8 @@ def test_a_trial_that_is_ended(
     arms: int,
     code: int,
 ) -> None:
-    with started("-m", "frx_graph", "trial", "model.py:build", "--aa", "--inner", "eager") as process:
+    # Quiet, since a notice names other programs on a busy machine.
+    with started("-m", "frx_graph", "trial", "model.py:build", "--aa", "--inner", "eager", "--quiet") as process:
         wait_for_arms(process, arms)
         end(process)
         _, said = process.communicate(timeout=60)

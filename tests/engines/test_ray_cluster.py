@@ -117,7 +117,7 @@ def test_jobs_return_the_same_on_the_cluster_as_locally(
     there, here = ran(cluster, jobs, tmp_path), list(LocalEngine().run(jobs, lambda _: None))
     for number in range(2):
         far, near = there[number].result, here[number].result
-        assert replace(far, environment=None) == replace(near, environment=None)
+        assert replace(far, environment=None, load=None) == replace(near, environment=None, load=None)
         assert {quad.quad.pair for quad in far.quads} > {0}
         assert far.environment.setup == near.environment.setup
     assert there[0].result.quads != there[1].result.quads

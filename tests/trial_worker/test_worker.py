@@ -98,12 +98,15 @@ def test_only_one_draw_is_in_memory_at_a_time(tmp_path: Path, monkeypatch: pytes
     with torch.no_grad():
         model.weight.mul_(2.0)
     arm.answer(Examine(str(tmp_path / "theirs"), 2))
+    with torch.no_grad():
+        model.weight.div_(2.0)
     alive.clear()
     found = arm.answer(Judge(str(tmp_path / "ours"), str(tmp_path / "theirs"), 2, 2.0, 3.0))
     assert isinstance(found, Judged)
     assert {difference.draw for difference in found.values} == {0, 1}
-    # Each draw is run in float64, without noise, and five times with noise; those are let go one by one.
-    assert alive == [1, 2, 3, 3, 3, 3, 3] * 2
+    # Each draw is run in float64, in eager, without noise, and five times with noise, which are let go one by one; then
+    # in eager again.
+    assert alive == [1, 2, 3, 4, 4, 4, 4, 4, 3] * 2
     assert sum(one() is not None for one in made) == 0
 
 
