@@ -33,6 +33,8 @@ _LEAST_REPETITIONS = 3
 _MOST_REPETITIONS = 200
 _MOST_BUDGETS = 4
 _DISTURBED = 2.0
+_ROUNDS = 4
+"""More, shorter rounds show how far times of the same call are apart on a machine that changes its speed."""
 
 
 def time_layouts(
@@ -94,8 +96,8 @@ def time_variants(
     """Return the median seconds of each call. Calls of a group are compared and take turns; a group with a failing call
     is missing from the result, and the failure is reported for its first call.
 
-    All groups have two rounds, so that a machine that changes its speed treats all alike; the median of the undisturbed
-    runs counts. See `take_turns` for the budget, which is in seconds per group.
+    All groups have several rounds, so that a machine that changes its speed treats all alike; the median of the
+    undisturbed runs counts. See `take_turns` for the budget, which is in seconds per group.
     """
     rounds = _run_rounds(groups, budget_s=budget_s, resident=False, on_failure=on_failure, progress=progress)
     return {signature: _take_median(list(chain.from_iterable(runs))) for signature, runs in rounds.items()}
@@ -118,11 +120,11 @@ def _run_rounds(
     pool = OperandPool()
     samples: dict[OperatorSignature, list[list[float]]] = {}
     with isolate_calls([signature for group in distinct for signature in group]):
-        for group in (*distinct, *distinct):
+        for group in distinct * _ROUNDS:
             progress(group[0])
             with report_failures(group[0], on_failure):
                 calls = [make_callable(signature, pool, resident=resident) for signature in group]
-                turns = take_turns(calls, choose_clock(group[0]), budget_s=budget_s / 2)
+                turns = take_turns(calls, choose_clock(group[0]), budget_s=budget_s / _ROUNDS)
                 for signature, runs in zip(group, turns, strict=True):
                     samples.setdefault(signature, []).append(runs)
     return samples
