@@ -59,7 +59,7 @@ def program_froze_nothing(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     gc.freeze()
 
 
-LONGEST_UNMARKED_SECONDS = 30.0 if os.environ.get("CI") or os.environ.get("TORCH") else 3.0
+LONGEST_UNMARKED_SECONDS = 30.0 if os.environ.get("CI") or os.environ.get("TORCH") else 5.0
 """Longer tests belong to a slower tier, so that `make test` keeps answering in minutes. CI may run on slow machines.
 With another torch (`make tests TORCH=...`), the first compilation of each process prepares C++ headers."""
 SLOWER_TIERS = ("integration", "nightly")

@@ -25,7 +25,8 @@ RunProgram = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def lines_in(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    # A process that opens the file while another writes may begin with a blank line.
+    return [json.loads(line) for line in path.read_text().splitlines() if line]
 
 
 def phase(at: int) -> tuple[Any, ...]:
