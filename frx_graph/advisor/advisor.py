@@ -31,8 +31,7 @@ from frx_graph.errors import NOT_THE_MODELS, FrxError, suggest_remedy, summarize
 from frx_graph.facts.build import build_graph_facts
 from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.facts.operator_signature import OperatorSignature
-from frx_graph.measure.machine.cache_size import read_last_cache_bytes
-from frx_graph.measure.machine.device_calibration import get_device_profile
+from frx_graph.measure.machine.device_calibration import get_device_profile, read_last_level_cache
 from frx_graph.measure.machine.device_profile import DeviceProfile, raise_peaks
 from frx_graph.measure.measurement_cache import MeasuredOperators
 from frx_graph.measure.operators.operator_contract import OperatorContract, load_contract
@@ -216,8 +215,7 @@ def _choose_device(graphs: Iterable[GraphFacts]) -> torch.device:
 
 def _fits_in_cache(graphs: Iterable[GraphFacts]) -> bool:
     """Return True if what a step reads and writes stays in half of the processor's last cache, which it shares."""
-    cache = read_last_cache_bytes()
-    return cache is not None and sum(map(estimate_working_set, graphs)) <= cache // 2
+    return sum(map(estimate_working_set, graphs)) <= read_last_level_cache() // 2
 
 
 def _prepare_graph(graph: CapturedGraph, inner: str) -> _PreparedGraph:

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import SymBool, SymFloat, SymInt, Tensor, fx
 
-from frx_graph.capture.stride_table import StrideTable, load_stride_table
+from frx_graph.capture.stride_table import load_stride_table
 from frx_graph.support.size_hint import get_shape_hint, get_size_hint, get_stride_hint, is_known
 from frx_graph.support.torch_internals import (
     FakeTensor,
@@ -50,9 +50,8 @@ class KernelStrides(TorchDispatchMode):
 
     supports_higher_order_operators = True
 
-    def __init__(self, table: StrideTable | None = None) -> None:
+    def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._table = table
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -67,22 +66,15 @@ class KernelStrides(TorchDispatchMode):
         result = func(*args, **named)
         if not any(issubclass(kind, (FakeTensor, FunctionalTensor)) for kind in types):
             return result
-        return correct_strides(func, args, named, result, _force_strides, self._table)
+        return correct_strides(func, args, named, result, _force_strides)
 
 
-def correct_strides(
-    func: Any,
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-    result: Any,
-    restride: Restride,
-    table: StrideTable | None = None,
-) -> Any:
+def correct_strides(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any, restride: Restride) -> Any:
     """Return `result` of the call, with `restride` applied to each tensor that the kernel lays out differently.
 
     Dimensions of size 1 do not count. Symbolic sizes stand for those of the example.
     """
-    if not _may_differ(func, args, kwargs, load_stride_table() if table is None else table):
+    if not _may_differ(func, args, kwargs):
         return result
     made = measure_results(func, args, kwargs)
     leaves, spec = pytree.tree_flatten(result)
@@ -97,12 +89,13 @@ def correct_strides(
 
 def knows_result_strides(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     """Return False for a call whose kernel may make other strides than its fake, and cannot be run."""
-    if not _may_differ(func, args, kwargs, load_stride_table()):
+    if not _may_differ(func, args, kwargs):
         return True
     return measure_results(func, args, kwargs) is not None
 
 
-def _may_differ(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], table: StrideTable) -> bool:
+def _may_differ(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    table = load_stride_table()
     if not isinstance(func, OpOverload) or str(func) not in table.differ or _aliases_operand(func):
         return False
     operands = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
