@@ -36,7 +36,7 @@ _pooled = False
 
 
 class Allocation(StrEnum):
-    """What serves a process's tensors on the CPU."""
+    """The allocator that serves tensors on the CPU."""
 
     DEFAULT = "default"
     """glibc with its own thresholds."""
