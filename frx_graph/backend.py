@@ -29,6 +29,7 @@ from frx_graph.errors import AgreementError, CaptureError, OptionError, Serializ
 from frx_graph.monitor.monitored_program import make_monitored_backend
 from frx_graph.options import PLANNED, BackendOptions, check_together, parse_backend_options
 from frx_graph.plan import Plan
+from frx_graph.support.allocator import pool_allocations
 from frx_graph.support.user_warning import WarnOnce, warn_user
 
 if TYPE_CHECKING:
@@ -41,6 +42,10 @@ _CALLS_NOT_COUNTED = CaptureFailure(
     "calls per step",
     "the runs of a compiled graph are not counted: each counts as one run per step, even if it serves many "
     "modules; frx_graph.advise(model, args) counts them",
+)
+_NOT_POOLED = (
+    "frx could not pool memory: the process does not use glibc's allocator with its default settings; your program is "
+    "unaffected"
 )
 
 
@@ -185,6 +190,8 @@ def frx(
     if checked.pin_strides:
         raise OptionError("a backend cannot pin strides: guards run before it is called", "use frx_graph.compile")
     check_together(checked)
+    if checked.pool_allocations and not pool_allocations():
+        _session.warnings.warn("allocation", _NOT_POOLED)
     promotion = _session.find_promotion(dynamo, example_inputs, checked) if checked.plan is None else None
     inner = make_planned_backend(checked, _plan(checked), _session.warn_not_rewritten)
     if promotion is not None:

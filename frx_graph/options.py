@@ -44,6 +44,11 @@ class BackendOptions(BaseModel):
         description="frx_graph.compile only: copy tensor arguments, or those with these names, to the strides of the "
         "first call, so that other strides compile nothing again; the program sees the pinned strides",
     )
+    pool_allocations: StrictBool = Field(
+        False,
+        description="make the process keep the host memory that it frees, so that calls do not fault it in again; it "
+        "then stays as large as it ever was; nothing happens with another allocator than glibc's default",
+    )
     inner: str = Field("inductor", description="the backend that compiles the program")
     inner_mode: str | None = Field(None, description="torch.compile's `mode` for an inductor inner backend")
     inner_options: Mapping[str, Any] = Field(

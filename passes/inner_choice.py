@@ -4,7 +4,8 @@ Why: no rule knows which compiler is fastest for a graph, or whether its layout 
 Inductor if convolutions are deep and images small; freezing wins if weights are large. How: a candidate names backend
 options. The graph stays the same, except that freezing makes its weights constants. Measured operators cannot price
 what a compiler does around them, so a trial decides about each. Assumes: each choice may compile the whole program.
-Safe: each is an inner compiler as torch has it, or eager with rewrites; constant weights are guarded.
+Safe: each is an inner compiler as torch has it, or eager with rewrites; constant weights are guarded. Pooled allocation
+changes no graph: the process keeps the memory that it frees.
 """
 
 from __future__ import annotations
@@ -16,8 +17,11 @@ from typing import Any
 from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.facts.operator_families import CONVOLUTIONS, MATRIX_PRODUCTS
 from frx_graph.records import Candidate, Refusal
+from frx_graph.support.allocator import SMALLEST_RETURNED_BYTES, Allocation
 
 NAME = "inner_choice"
+POOLED = "pooled_allocation"
+"""The choice that makes the process keep freed memory, whatever compiles its graphs."""
 EVERY_GRAPH = ""
 """The `graph_id` of these candidates: they are about all graphs that a plan is for, forward and backward alike."""
 
@@ -41,18 +45,25 @@ CHOICES: tuple[InnerChoice, ...] = (
     InnerChoice("freezing", {"freeze": True}),
     InnerChoice("eager", {"inner": "eager"}),
     InnerChoice("eager_freezing", {"inner": "eager", "freeze": True}),
+    InnerChoice(POOLED, {"pool_allocations": True}),
 )
 """Alternatives to the inner compiler as it is, with layout optimization by its own rules."""
 _BY_NAME = {choice.name: choice for choice in CHOICES}
 
 
-def propose_inner_choices(facts: GraphFacts, inner: str, *, channels_last: bool) -> Iterator[Candidate | Refusal]:
+def propose_inner_choices(
+    facts: GraphFacts, inner: str, *, channels_last: bool, allocation: Allocation
+) -> Iterator[Candidate | Refusal]:
     """Yield a candidate for each choice that could matter to a graph, and for the others the reason why they cannot.
 
     `inner` is the graph's compiler. `channels_last` is True if its own rules run the convolutions in channels-last.
+    `allocation` is that of the process.
     """
     for choice in CHOICES:
-        reason = _explain_refusal(choice, facts, inner, channels_last)
+        if choice.name == POOLED:
+            reason = _explain_no_pooling(facts, allocation)
+        else:
+            reason = _explain_refusal(choice, facts, inner, channels_last)
         if reason is None:
             yield Candidate(NAME, EVERY_GRAPH, (), (choice.name,))
         else:
@@ -63,6 +74,11 @@ def get_choice_options(candidate: Candidate) -> Mapping[str, Any]:
     """Return the backend options of a candidate of `propose_inner_choices`; raises `KeyError` for any other."""
     (name,) = candidate.choices
     return _BY_NAME[name].options
+
+
+def pools_memory(candidates: Iterable[Candidate]) -> bool:
+    """Return True if one of the candidates pools memory."""
+    return any(candidate.rewrite == NAME and POOLED in candidate.choices for candidate in candidates)
 
 
 def changes_compiler(candidate: Candidate) -> bool:
@@ -87,6 +103,15 @@ def _explain_refusal(choice: InnerChoice, facts: GraphFacts, inner: str, channel
     if not operators & (CONVOLUTIONS | MATRIX_PRODUCTS):
         return "the graph has no library calls, only loops that Inductor fuses"
     return _explain_no_freezing(facts) if choice.options.get("freeze") else None
+
+
+def _explain_no_pooling(facts: GraphFacts, allocation: Allocation) -> str | None:
+    if allocation is not Allocation.DEFAULT:
+        return f"the allocation of host memory is {allocation} already"
+    values = [value for value in facts.values.values() if value.device.type == "cpu" and value.producer is not None]
+    if not any(value.bytes >= SMALLEST_RETURNED_BYTES for value in values):
+        return "the graph makes no value on the CPU that is large enough for its memory to be given back"
+    return None
 
 
 def _explain_no_freezing(facts: GraphFacts) -> str | None:

@@ -50,7 +50,8 @@ class Load:
     """Load the workload, and get ready to compile it: with `candidates`, each with its graph's signature as `graph_id`,
     and with the rewrites that measured times favour among `proposes`; with neither, without frx-graph. `random` says
     that the program draws random numbers, and makes both arms draw the same; None: run the program to find out. Both
-    arms of a pair get the same value, so that state that the program keeps is the same."""
+    arms of a pair get the same value, so that state that the program keeps is the same. `pool`: keep freed memory
+    from the beginning (`frx_graph.support.allocator`)."""
 
     workload: Workload
     train: bool
@@ -60,6 +61,7 @@ class Load:
     candidates: tuple[Candidate, ...] = ()
     proposes: tuple[str, ...] | None = None
     random: bool | None = None
+    pool: bool = False
     ask: Literal["load"] = "load"
 
 

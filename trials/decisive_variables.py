@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from frx_graph.support.allocator import POOLING_VARIABLES, is_pooled_by
+
 _DECISIVE_PREFIXES = (
     "AOT_INDUCTOR_",  # of the C++ that is made with cpp_wrapper, too
     "CUBLASLT_",
@@ -39,6 +41,7 @@ _DECISIVE = frozenset(
         "ENABLE_TEMPLATE_TMA_STORE",
         "ENABLE_TMA_LOAD_FOR_TEMPLATE_EPILOGUE",
         "FLYDSL_ENABLE_AUTOTUNING",
+        "GLIBC_TUNABLES",  # thresholds of malloc, huge pages
         "LD_PRELOAD",  # another allocator, or another OpenMP
         "NVIDIA_TF32_OVERRIDE",
         "PTXAS_OPTIONS",
@@ -92,9 +95,11 @@ _NOT_DECISIVE = frozenset(
 
 
 def select_decisive_variables(variables: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """Return those of `variables` that decide kernels, threads or memory."""
+    """Return those of `variables` that decide kernels, threads or memory, but not those that make glibc pool memory:
+    a program may do that in its process as well, so the setup has it as its allocation."""
+    left_out = _NOT_DECISIVE | POOLING_VARIABLES.keys() if is_pooled_by(variables) else _NOT_DECISIVE
     return tuple(
         (name, value)
         for name, value in sorted(variables.items())
-        if name in _DECISIVE or (name.startswith(_DECISIVE_PREFIXES) and name not in _NOT_DECISIVE)
+        if name in _DECISIVE or (name.startswith(_DECISIVE_PREFIXES) and name not in left_out)
     )

@@ -18,6 +18,7 @@ from frx_graph.measure.machine.measurement_environment import get_measurement_en
 from frx_graph.measure.machine.nvml_device import find_nvidia_device
 from frx_graph.measure.machine.processor_state import read_processor_state
 from frx_graph.serialization.decisive_settings import collect_decisive_settings
+from frx_graph.support.allocator import find_allocation, read_allocation
 from frx_graph.support.torch_internals import inductor_config
 from frx_graph.trials.decisive_variables import select_decisive_variables
 from frx_graph.trials.environment_record import TrialEnvironment, TrialSetup
@@ -53,6 +54,7 @@ def read_trial_setup(device: torch.device, variables: Mapping[str, str] | None =
         variables=select_decisive_variables(os.environ if variables is None else variables),
         settings=collect_decisive_settings(),
         cpp_compiler=identify_cpp_compiler(),
+        allocation=read_allocation() if variables is None else find_allocation(variables),
     )
 
 

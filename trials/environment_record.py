@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from frx_graph.measure.machine.device_state import DeviceState
 from frx_graph.measure.machine.environment_record import MeasurementEnvironment
 from frx_graph.measure.machine.processor_state import ProcessorState
+from frx_graph.support.allocator import Allocation
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,9 @@ class TrialSetup:
     """The same for torch's settings, and for changed options of torch's compilers."""
     cpp_compiler: str | None
     """File name, size and time of the compiler that Inductor finds."""
+    allocation: Allocation = Allocation.DEFAULT
+    """The allocator of host memory, which decides how many page faults a step takes. Documents of before do not say:
+    their programs had glibc's default, or variables that are in `variables`."""
 
     @property
     def fingerprint(self) -> str:

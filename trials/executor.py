@@ -6,13 +6,24 @@ returns or raises.
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeVar
 
 from frx_graph.measure.machine.busy_programs import WatchLoad, watch_machine_load
+from frx_graph.support.allocator import Allocation, read_allocation
+from frx_graph.trials.allocation_check import (
+    NAMES,
+    AllocationCheck,
+    choose_allocations,
+    favours_candidate,
+    shorten_protocol,
+    summarize_check,
+)
 from frx_graph.trials.arm_messages import (
     Examine,
     Examined,
@@ -36,7 +47,7 @@ from frx_graph.trials.protocol import make_protocol
 from frx_graph.trials.samples import Block, MeasuredQuad, count_loaded, count_quads, make_block
 from frx_graph.trials.schedule import Arm, Quad, make_schedule, select_next_quad
 from frx_graph.trials.trial_run import Gate, GateResult, TrialRun
-from frx_graph.trials.verdict import Outcome, Verdict, decide_early, decide_finally, summarize_reason
+from frx_graph.trials.verdict import Outcome, Verdict, decide_early, decide_finally, format_gain, summarize_reason
 from frx_graph.trials.worker_client import (
     BaselineError,
     BudgetEnded,
@@ -53,6 +64,7 @@ _WARM_STEPS = 3
 _NOT_REPEATABLE = "not repeatable: the program does not compute the same twice from the same seed and inputs"
 
 Progress = Callable[[str], None]
+Settled = TypeVar("Settled")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +87,8 @@ def run_trial(
     candidates: int = 1,
     in_process: bool = False,
     ignore_load: bool = False,
+    own: Allocation | None = None,
+    pools: bool = False,
     progress: Progress = lambda _: None,
     clock: Callable[[], float] = time.monotonic,
     pause: Callable[[float], None] = time.sleep,
@@ -82,9 +96,12 @@ def run_trial(
 ) -> TrialRun:
     """Run the trial of one of `candidates` candidates, until the policy's time budget is used up; after a disturbed
     quad it waits, and meanwhile `watch` finds out who used the processors. With `in_process` the arms run here. With
-    `ignore_load`, quads count beside other programs, too. Raises `TrialError` if the baseline does not run."""
+    `ignore_load`, quads count beside other programs, too. `own` is the allocation of the processes that the result is
+    for, by default this one's: with glibc's default the arms pool their memory, and a gain is checked without, unless
+    the candidate itself `pools` memory. Raises `TrialError` if the baseline does not run."""
     rule = make_protocol(policy, candidates, in_process=in_process)
-    run = _TrialRunner(programs, policy, rule, start, progress, clock, pause, watch, ignore_load).run()
+    allocations = choose_allocations(own or read_allocation(), in_process=in_process, pools=pools)
+    run = _TrialRunner(programs, policy, rule, allocations, start, progress, clock, pause, watch, ignore_load).run()
     return replace(run, in_process=in_process, ignore_load=ignore_load)
 
 
@@ -93,6 +110,7 @@ class _TrialRunner:
     programs: Programs
     policy: TrialPolicy
     rule: Rule
+    allocations: tuple[Allocation, ...]
     start: StartArm
     progress: Progress
     clock: Callable[[], float]
@@ -103,11 +121,16 @@ class _TrialRunner:
     signatures: tuple[str, ...] = ()
     random: bool | None = None
     departed: tuple[Difference, ...] = ()
+    check: AllocationCheck | None = None
+    pool: bool = field(init=False)
     deadline: float = field(init=False)
     asking: WorkerClient = field(init=False)
     busy: BusyWait = field(init=False)
 
     def __post_init__(self) -> None:
+        if len(self.allocations) > 1:
+            self.check = AllocationCheck(self.allocations[1])
+        self.pool = self.check is not None
         self.deadline = self.clock() + self.policy.time_budget_seconds
         self.asking = WorkerClient(self.policy, self.deadline, self.clock)
         self.busy = BusyWait(self.pause, self.watch, self.progress)
@@ -126,9 +149,9 @@ class _TrialRunner:
             return self._make_run(gates, _make_rejection(failed), ())
         quads: list[MeasuredQuad] = []
         try:
-            verdict = self._measure_quads(quads)
-        except BudgetEnded:
-            verdict = self._cut_short(quads)
+            verdict = self._measure_verdict(quads)
+            if self.check is not None:
+                verdict = self._check_allocation(verdict, quads)
         except CandidateFailed as failure:
             failed = GateResult(failure.gate, False, failure.detail)
             seen = tuple(failed if gate.name is failed.name else gate for gate in gates)
@@ -144,7 +167,9 @@ class _TrialRunner:
     def _make_run(self, gates: tuple[GateResult, ...], verdict: Verdict, quads: Sequence[MeasuredQuad]) -> TrialRun:
         if self.departed:
             verdict = replace(verdict, reason=f"{self._describe_departure()}; {verdict.reason}")
-        return TrialRun(gates, verdict, tuple(quads), self.environment, self.signatures, load=self.busy.load)
+        return TrialRun(
+            gates, verdict, tuple(quads), self.environment, self.signatures, check=self.check, load=self.busy.load
+        )
 
     def _describe_departure(self) -> str:
         """Return how the baseline differs from eager, which no candidate has to match."""
@@ -195,18 +220,59 @@ class _TrialRunner:
         wanted = self.programs.candidate.candidates
         return Comparison(seen[Arm.BASELINE], seen[Arm.CANDIDATE], judged, wanted, self.policy)
 
-    def _measure_quads(self, quads: list[MeasuredQuad]) -> Verdict:
-        plan = make_schedule(self.rule)
+    def _measure_verdict(self, quads: list[MeasuredQuad]) -> Verdict:
+        """Measure until the verdict is clear."""
+        try:
+            found = self._measure_quads(quads, self.rule, lambda: decide_early(quads, self.rule))
+        except BudgetEnded:
+            found = None
+        return found or self._cut_short(quads)
+
+    def _check_allocation(self, verdict: Verdict, quads: list[MeasuredQuad]) -> Verdict:
+        """Return the verdict after a check with the user's own allocation. A gain that shows there alone is measured
+        there in full: the `quads` and the verdict are then those, and the check is what was measured before."""
+        stats = verdict.statistics
+        settled = verdict.outcome in (Outcome.EQUIVALENT, Outcome.REJECT)
+        if stats is None or not (verdict.outcome is Outcome.PROMOTE or (settled and stats.ci_high >= 1)):
+            return verdict
+        pooled, own = self.allocations
+        self.pool = False
+        self.progress(f"checking the gain with {NAMES[own]}")
+        rule = shorten_protocol(self.rule)
+        checked: list[MeasuredQuad] = []
+        with contextlib.suppress(BudgetEnded):
+            self._measure_quads(checked, rule, lambda: summarize_check(own, checked, rule).shows)
+        found = self.check = summarize_check(own, checked, rule)
+        if verdict.outcome is Outcome.PROMOTE:
+            said = found.describe() or f"not measured with {NAMES[own]}"
+            only = "" if found.shows else f", so this holds for {NAMES[pooled]} alone"
+            return replace(verdict, reason=f"{verdict.reason}; {said}{only}")
+        if not favours_candidate(found, self.rule):
+            return verdict
+        before = f"with {NAMES[pooled]} {format_gain(stats.ratio_median)}, so pooling memory gives as much"
+        self.check = AllocationCheck(pooled, False, stats.ratio_median, stats.pair_medians, tuple(quads))
+        self.environment = self._read_own_environment(own)
+        quads.clear()
+        full = self._measure_verdict(quads)
+        return replace(full, reason=f"{full.reason}; {before}")
+
+    def _read_own_environment(self, own: Allocation) -> TrialEnvironment | None:
+        found = self.environment
+        return found and replace(found, setup=replace(found.setup, allocation=own))
+
+    def _measure_quads(self, quads: list[MeasuredQuad], rule: Rule, settle: Callable[[], Settled | None]) -> Settled | None:
+        """Measure the quads of `rule` until `settle`, called after each, returns something; None if it never does."""
+        plan = make_schedule(rule)
         pair: int | None = None
         with RunningArms(self.start) as running:
             arms: Mapping[Arm, RunningArm] = {}
-            while (quad := select_next_quad(plan, [q.void for q in quads], self.rule.void_quads_allowed)) is not None:
+            while (quad := select_next_quad(plan, [q.void for q in quads], rule.void_quads_allowed)) is not None:
                 try:
                     if quad.pair != pair:
                         running.stop()
                         arms = self._start_pair(running, tuple(dict.fromkeys(quad.arms)))
                         pair = quad.pair
-                        self._warm_up(arms, quad)
+                        self._warm_up(arms, quad, rule)
                     first, second, third, fourth = (self._run_block(arms, arm) for arm in quad.arms)
                 except (CandidateFailed, BaselineError) as failure:
                     self._retry_or_raise(failure)
@@ -214,26 +280,26 @@ class _TrialRunner:
                     pair = None
                     continue
                 quads.append(MeasuredQuad(quad, (first, second, third, fourth)))
-                status = f"{count_quads(quads, self.rule)}, at most {self._get_seconds_left():.0f} s left"
+                status = f"{count_quads(quads, rule)}, at most {self._get_seconds_left():.0f} s left"
                 self.progress(status)
                 if self.clock() >= self.deadline:
                     break
                 if quads[-1].void:
-                    last = sum(quad.void for quad in quads) > self.rule.void_quads_allowed
+                    last = sum(quad.void for quad in quads) > rule.void_quads_allowed
                     self.busy.wait(quads, self._get_seconds_left(), status, last=last)
-                if (verdict := decide_early(quads, self.rule)) is not None:
-                    return verdict
-        return self._cut_short(quads)
+                if (settled := settle()) is not None:
+                    return settled
+        return None
 
     def _get_seconds_left(self) -> float:
         return max(0.0, self.deadline - self.clock())
 
-    def _warm_up(self, arms: Mapping[Arm, RunningArm], quad: Quad) -> None:
+    def _warm_up(self, arms: Mapping[Arm, RunningArm], quad: Quad, rule: Rule) -> None:
         # Of the first pair the baseline first, and a block of each that is not kept: they tell how long the candidate
         # is to be waited for.
         first = Measure not in self.asking.baseline_seconds
         for arm in Arm if first else dict.fromkeys(quad.arms):
-            pair = f"process pair {quad.pair + 1} of {self.rule.process_pairs}"
+            pair = f"process pair {quad.pair + 1} of {rule.process_pairs}"
             self.progress(f"{pair}: compiling the {arm}, at most {self._get_seconds_left():.0f} s left")
             warmed = self.asking.ask(arms, arm, Warm(_WARM_STEPS), Warmed)
             # Else the program without the plan would be timed as the candidate.
@@ -275,7 +341,7 @@ class _TrialRunner:
                 arms[arm] = running.start()
             except ArmError as error:
                 raise self.asking.make_failure(arm, error) from error
-            load = replace(self.programs.get_program(arm), random=self.random)
+            load = replace(self.programs.get_program(arm), random=self.random, pool=self.pool)
             loaded[arm] = self.asking.ask(arms, arm, load, Loaded)
             self.environment = self.environment or loaded[arm].environment
             if not loaded[arm].repeats:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from frx_graph.measure.machine.busy_programs import MachineLoad
+from frx_graph.support.allocator import Allocation
+from frx_graph.trials.allocation_check import AllocationCheck
 from frx_graph.trials.environment_record import TrialEnvironment
 from frx_graph.trials.samples import MeasuredQuad
 from frx_graph.trials.verdict import Verdict
@@ -55,6 +57,32 @@ class TrialRun:
     """Both arms ran in the process that ran the trial."""
     ignore_load: bool = False
     """Measurements beside other programs count."""
+    check: AllocationCheck | None = None
+    """The user's own allocation, or the one that a gain was not seen under; None: all was measured under one."""
     load: MachineLoad | None = None
     """What other programs did after a quad that was void for their load, when they did most; None without such a
     quad."""
+
+    def list_verdicts(self) -> tuple[tuple[TrialEnvironment, Verdict], ...]:
+        """Return the verdict for each allocation of host memory that the trial knows about, that of the user's own
+        processes last; empty if no arm has reported its environment."""
+        if self.environment is None:
+            return ()
+        measured = (self.environment, self.verdict)
+        if self.check is None:
+            return (measured,)
+        setup = replace(self.environment.setup, allocation=self.check.allocation)
+        other = (replace(self.environment, setup=setup), self.check.derive_verdict(self.verdict))
+        return (other, measured) if self.check.allocation is Allocation.POOLED else (measured, other)
+
+    @property
+    def own_ratio(self) -> float | None:
+        """Median ratio of times, baseline over candidate, in processes like the user's own; None without a quad."""
+        if self.check is not None and self.check.shows:
+            return self.check.ratio_median
+        return None if self.verdict.statistics is None else self.verdict.statistics.ratio_median
+
+    @property
+    def own_verdict(self) -> Verdict:
+        """The verdict for the user's own processes."""
+        return self.list_verdicts()[-1][1] if self.environment is not None else self.verdict

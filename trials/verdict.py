@@ -84,7 +84,7 @@ class Verdict:
 def decide_early(quads: Sequence[MeasuredQuad], protocol: Protocol) -> Verdict | None:
     """Return the verdict that the quads so far settle, after any quad but the last, which `decide_finally` judges; None
     if the trial has to go on."""
-    pairs = _group_log_ratios(quads)
+    pairs = group_log_ratios(quads)
     every = [ratio for pair in pairs for ratio in pair]
     if len(pairs) < min(FEWEST_PAIRS, protocol.process_pairs) or len(every) >= protocol.quads:
         return None
@@ -103,7 +103,7 @@ def decide_early(quads: Sequence[MeasuredQuad], protocol: Protocol) -> Verdict |
 
 def decide_finally(quads: Sequence[MeasuredQuad], protocol: Protocol) -> Verdict:
     """Return the verdict of all quads. A trial that could not measure all it should have is inconclusive."""
-    pairs = _group_log_ratios(quads)
+    pairs = group_log_ratios(quads)
     every = [ratio for pair in pairs for ratio in pair]
     if len(every) < protocol.quads:
         causes = Counter(block.disturbance.cause for quad in quads for block in quad.blocks if block.disturbance)
@@ -132,7 +132,7 @@ def summarize_reason(verdict: Verdict) -> str:
     return re.split(end, verdict.reason, maxsplit=1)[0]
 
 
-def _group_log_ratios(quads: Sequence[MeasuredQuad]) -> list[list[float]]:
+def group_log_ratios(quads: Sequence[MeasuredQuad]) -> list[list[float]]:
     """Return the log ratios of undisturbed quads, a list for each pair of processes that has any."""
     pairs: dict[int, list[float]] = {}
     for measured in quads:
@@ -173,7 +173,7 @@ def _compute_statistics(
 def _explain_outcome(outcome: Outcome, stats: TrialStatistics, protocol: Protocol) -> str:
     """Return one line with the gain, its interval, and the deciding reason."""
     minimum = f"{100 * math.expm1(protocol.minimum):.3g} %"
-    seen = f"{_format_gain(stats.ratio_median)} ({_format_percent(stats.ci_low)} to {_format_percent(stats.ci_high)} %)"
+    seen = f"{format_gain(stats.ratio_median)} ({format_percent(stats.ci_low)} to {format_percent(stats.ci_high)} %)"
     if outcome is Outcome.PROMOTE:
         count = "both" if stats.processes == FEWEST_PAIRS else f"all {stats.processes}"
         pairs = "in one process" if protocol.process_pairs == 1 else f"and {count} process pairs agree"
@@ -186,15 +186,17 @@ def _explain_outcome(outcome: Outcome, stats: TrialStatistics, protocol: Protoco
         return f"{seen}: it may be no faster at all"
     if math.log(stats.ratio_median) < protocol.minimum:
         return f"{seen}: it may or may not reach the {minimum} asked for"
-    medians = ", ".join(_format_percent(ratio) for ratio in stats.pair_medians)
+    medians = ", ".join(format_percent(ratio) for ratio in stats.pair_medians)
     if _check_pairs_agree([math.log(ratio) for ratio in stats.pair_medians], protocol):
         return f"{seen}: the process pairs ({medians} %) are too few, or differ too much, to prove it"
     return f"{seen}: the process pairs disagree ({medians} %)"
 
 
-def _format_gain(ratio: float) -> str:
+def format_gain(ratio: float) -> str:
+    """Return a ratio of times in words: `4.0 % faster`."""
     return f"{100 * (ratio - 1):.1f} % faster" if ratio >= 1 else f"{100 * (1 - ratio):.1f} % slower"
 
 
-def _format_percent(ratio: float) -> str:
+def format_percent(ratio: float) -> str:
+    """Return a ratio of times as a signed percentage: `+4.0`."""
     return f"{100 * (ratio - 1):+.1f}"

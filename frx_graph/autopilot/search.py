@@ -35,6 +35,7 @@ from frx_graph.distributed.consensus import has_several_ranks
 from frx_graph.errors import SerializationError, TrialError
 from frx_graph.ledger.decision import AUTOPILOT, Decision, Kind, make_process_author
 from frx_graph.options import BackendOptions
+from frx_graph.passes.inner_choice import POOLED, pools_memory
 from frx_graph.records import Candidate
 from frx_graph.reports.render.document import to_json
 from frx_graph.reports.trials.trial_document import build_trial_document
@@ -61,11 +62,16 @@ class _RecordedTrial:
 
     @property
     def promoted(self) -> bool:
+        return self.run.own_verdict.outcome is Outcome.PROMOTE
+
+    @property
+    def promoted_somewhere(self) -> bool:
+        """Promoted under this process's allocation of memory, or with pooled memory alone."""
         return self.run.verdict.outcome is Outcome.PROMOTE
 
     @property
     def ratio(self) -> float:
-        return 0.0 if self.run.verdict.statistics is None else self.run.verdict.statistics.ratio_median
+        return self.run.own_ratio or 0.0
 
 
 def try_graph(
@@ -106,7 +112,7 @@ def try_graph(
                 reason = "measured times favour no rewrite, and no other way to compile it may matter"
             for trial in search.run_trials(rejected):
                 kept.record_trial(trial)
-                log.note_trial(trial.name, trial.run.verdict)
+                log.note_trial(trial.name, trial.run.own_verdict)
         except _BudgetEndedError:
             kind, reason = Kind.INCONCLUSIVE, "the time budget ended before all was tried"
         by = make_process_author(AUTOPILOT)
@@ -158,11 +164,11 @@ class _GraphSearch:
                 self._log.note_skipped(name, "it was rejected before")
                 continue
             trial = self._run_trial(alone, name)
-            if trial.promoted and name in self._portions:
+            if trial.promoted_somewhere and (name in self._portions or (name == POOLED and trial.promoted)):
                 kept.append(name)
             yield trial
         if len(kept) > 1:
-            together = self._propose_names(kept)
+            together = self._propose_together(kept)
             if together and make_recorded_plan(together).hash not in rejected:
                 yield self._run_trial(together, " and ".join(kept))
 
@@ -177,6 +183,10 @@ class _GraphSearch:
             return self._graph.applied
         rewrites = [rewrite for name in names for rewrite in list_rewrites(name)]
         return _get_only_graph(self._propose((), rewrites)).applied
+
+    def _propose_together(self, names: Sequence[str]) -> tuple[Candidate, ...]:
+        rewrites = self._propose_names([name for name in names if name != POOLED])
+        return (self._choices[POOLED], *rewrites) if POOLED in names else rewrites
 
     def _propose(self, choice: tuple[Candidate, ...], rewrites: Sequence[str]) -> tuple[MadeGraph, ...]:
         try:
@@ -194,8 +204,9 @@ class _GraphSearch:
             self._policy.model_copy(update={"time_budget_seconds": self._get_remaining_seconds()}),
             self._arms.start,
             # The combination is one more.
-            candidates=len(self.names) + (len(self._portions) > 1),
+            candidates=len(self.names) + (len(self._portions) + (POOLED in self._choices) > 1),
             in_process=self._arms.in_process,
+            pools=pools_memory(candidates),
             progress=lambda stage: self._progress(f"{name}: {stage}"),
         )
         return _RecordedTrial(name, candidates, run)
@@ -282,12 +293,18 @@ class _DecisionRecorder:
             policy=self.policy,
             decision="recorded by the autopilot",
         )
-        return decide_graph(
-            self.signature,
-            trial.candidates,
-            trial.run.verdict,
-            environment=trial.run.environment,
-            policy=self.policy,
-            document=json.dumps(to_json(document), allow_nan=False),
-            by=make_process_author(AUTOPILOT),
+        text = json.dumps(to_json(document), allow_nan=False)
+        # This process's own comes last.
+        return tuple(
+            decision
+            for environment, verdict in trial.run.list_verdicts()
+            for decision in decide_graph(
+                self.signature,
+                trial.candidates,
+                verdict,
+                environment=environment,
+                policy=self.policy,
+                document=text,
+                by=make_process_author(AUTOPILOT),
+            )
         )

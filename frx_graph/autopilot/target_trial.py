@@ -14,7 +14,7 @@ from frx_graph.autopilot.trial_decisions import decide_graph
 from frx_graph.compiler.plans import ALL_REWRITES, filter_by_risk, make_recorded_plan
 from frx_graph.errors import OptionError, TrialError, suggest_name
 from frx_graph.ledger.decision import Author, Decision
-from frx_graph.passes.inner_choice import CHOICES
+from frx_graph.passes.inner_choice import CHOICES, pools_memory
 from frx_graph.records import Candidate, Risk
 from frx_graph.reports.trials.trial_report import format_shape
 from frx_graph.trial_worker.launch import start_arm
@@ -66,8 +66,9 @@ class TargetTrial:
 
     @property
     def promotes(self) -> bool:
-        """True if the result may be applied: of several graphs, one may have become slower."""
-        return self.run.verdict.outcome is Outcome.PROMOTE and len(self.plans) < 2
+        """True if the result may be applied in processes like this one: of several graphs, one may have become
+        slower."""
+        return self.run.own_verdict.outcome is Outcome.PROMOTE and len(self.plans) < 2
 
 
 def try_target(asked: TrialRequest, policy: TrialPolicy, progress: Progress) -> TargetTrial | None:
@@ -97,6 +98,7 @@ def try_target(asked: TrialRequest, policy: TrialPolicy, progress: Progress) -> 
         start_arm,
         candidates=asked.candidates,
         ignore_load=asked.ignore_load,
+        pools=pools_memory(programs.candidate.candidates),
         progress=progress,
     )
     return TargetTrial(run, graphs)
@@ -119,16 +121,14 @@ def _propose(deadline: float, base: Load, rewrites: Sequence[str]) -> tuple[Made
 
 def make_decisions(tried: TargetTrial, policy: TrialPolicy, document: str, by: Author) -> tuple[Decision, ...]:
     """Return the decisions about each graph that was rewritten; of several graphs, only that they were tried."""
-    environment = tried.run.environment
-    if environment is None:
-        return ()
     return tuple(
         decision
+        for environment, verdict in tried.run.list_verdicts()
         for graph in tried.graphs
         for decision in decide_graph(
             graph.signature,
             graph.applied,
-            tried.run.verdict,
+            verdict,
             environment=environment,
             policy=policy,
             document=document,

@@ -23,6 +23,7 @@ from frx_graph.options import BackendOptions
 from frx_graph.passes import inner_choice
 from frx_graph.plan import Plan
 from frx_graph.records import Refusal
+from frx_graph.support.allocator import pool_allocations
 from frx_graph.support.torch_internals import InductorBackend, RestartAnalysis, lookup_backend
 
 
@@ -58,6 +59,8 @@ def _make_chosen_compiler(options: BackendOptions, plan: Plan, on_failure: OnFai
         )
 
     def compile_and_log(dynamo: fx.GraphModule, inputs: Sequence[Any], **how: Any) -> Any:
+        if own.pool_allocations:
+            pool_allocations(by_plan=True)
         if own.freeze:
             compiled: Any = FrozenGraph(dynamo, inputs, compile_frozen, baseline)
         else:

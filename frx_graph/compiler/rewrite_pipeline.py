@@ -33,6 +33,7 @@ from frx_graph.passes.rewrites.meta_strides.fix_view_strides import fix_view_sto
 from frx_graph.passes.rewrites.rewrite import RewriteSubject
 from frx_graph.plan import RECORDED, Plan
 from frx_graph.records import Candidate, Refusal
+from frx_graph.support.allocator import read_allocation
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,7 @@ def rewrite_graph(
     if solved:
         subject = add_measured_times(subject)
     laid_out = is_channels_last_forced(facts, phase, inner)
-    choices = propose_inner_choices(facts, inner, channels_last=laid_out)
+    choices = propose_inner_choices(facts, inner, channels_last=laid_out, allocation=read_allocation())
     untried = tuple(choice for choice in choices if isinstance(choice, Candidate))
     applied: list[Candidate] = []
     refused: list[Refusal] = []

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from frx_graph.support.allocator import Allocation
 from frx_graph.trials.policy import TrialPolicy
 from frx_graph.trials.schedule import Arm
 
@@ -50,10 +51,12 @@ class PromisedTimes:
     candidate_seconds: float
 
 
-def read_promised_times(document: Mapping[str, Any]) -> PromisedTimes | None:
-    """Return the step times in a trial's document; None if it has none."""
+def read_promised_times(document: Mapping[str, Any], allocation: Allocation) -> PromisedTimes | None:
+    """Return the step times in a trial's document for processes with this allocation of memory; None if it has none."""
+    check = document.get("check") or {}
+    measured = check if check.get("allocation") == allocation else document
     seconds: dict[str, list[float]] = {arm: [] for arm in Arm}
-    for quad in document.get("samples", ()):
+    for quad in measured.get("samples", ()):
         if not quad["void"]:
             for block in quad["blocks"]:
                 seconds[block["arm"]] += block["seconds"]

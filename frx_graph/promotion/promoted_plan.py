@@ -22,6 +22,7 @@ from frx_graph.ledger.location import Location, choose_location
 from frx_graph.monitor.health_signals import PromisedTimes, read_promised_times
 from frx_graph.options import BackendOptions
 from frx_graph.plan import Plan
+from frx_graph.support.allocator import read_allocation
 from frx_graph.trials.environment import find_device, read_trial_setup
 from frx_graph.trials.policy import TrialPolicy
 
@@ -69,7 +70,7 @@ class Promotion:
             for event in self._find_active():
                 trial = read_evidence(self.subject.place, event)
                 if trial is not None and trial.decision.trial is not None:
-                    return read_promised_times(json.loads(trial.decision.trial))
+                    return read_promised_times(json.loads(trial.decision.trial), read_allocation())
         return None
 
     def withdraw(self, reason: str) -> None:

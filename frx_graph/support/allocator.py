@@ -13,6 +13,7 @@ import ctypes
 import os
 import platform
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
@@ -23,6 +24,8 @@ _M_MMAP_THRESHOLD = -3
 
 NEVER_BYTES = 2_000_000_000
 """A threshold that no block reaches. mallopt takes an int, so it must stay below 2**31."""
+SMALLEST_RETURNED_BYTES = 128 * 2**10
+"""glibc gives no less back to the kernel: its thresholds begin there (`DEFAULT_MMAP_THRESHOLD_MIN`)."""
 TOP_PAD_BYTES = 64 * 2**20
 """The heap grows by at least this much, so a program reaches its size in few steps."""
 POOLING_VARIABLES = {
@@ -32,7 +35,6 @@ POOLING_VARIABLES = {
 }
 """The same settings as environment variables, for a process that is about to start."""
 _OTHER_ALLOCATORS = ("jemalloc", "tcmalloc", "mimalloc", "hoard", "tbbmalloc", "snmalloc")
-_pooled = False
 
 
 class Allocation(StrEnum):
@@ -43,37 +45,69 @@ class Allocation(StrEnum):
     POOLED = "pooled"
     """glibc, which keeps what is freed."""
     CHOSEN = "chosen"
-    """Another allocator, or glibc with thresholds that the environment sets."""
+    """Another allocator, or glibc with other thresholds that the environment sets."""
     UNKNOWN = "unknown"
     """Another C library."""
 
 
-def pool_allocations() -> bool:
+@dataclass(slots=True)
+class _Process:
+    own: Allocation | None = None
+    pooled: bool = False
+
+
+_PROCESS = _Process()
+
+
+def pool_allocations(*, by_plan: bool = False) -> bool:
     """Make this process keep the memory that it frees. Returns True if it does so now; False if it uses another
     allocator, or one that the environment has set up. There is no way back: a threshold that was set once no longer
-    adjusts itself."""
-    global _pooled
-    if _pooled or read_allocation() is not Allocation.DEFAULT:
-        return _pooled
-    mallopt = _find_mallopt()
+    adjusts itself. `by_plan`: the user has not asked for it, and decisions stay those for the default allocator."""
+    own = read_allocation()
+    if own is Allocation.POOLED or _PROCESS.pooled:
+        return True
+    mallopt = _find_mallopt() if own is Allocation.DEFAULT else None
+    if mallopt is None:
+        return False
     settings = (
         (_M_TRIM_THRESHOLD, NEVER_BYTES),
         (_M_TOP_PAD, TOP_PAD_BYTES),
         (_M_MMAP_THRESHOLD, NEVER_BYTES),
     )
-    # All are set, also behind one that is refused: each helps alone.
-    done = [mallopt is not None and mallopt(name, value) == 1 for name, value in settings]
-    _pooled = all(done)
-    return _pooled
+    # mallopt returns 1 for done.
+    _PROCESS.pooled = all(mallopt(name, value) == 1 for name, value in settings)
+    if _PROCESS.pooled and not by_plan:
+        _PROCESS.own = Allocation.POOLED
+    return _PROCESS.pooled
+
+
+def is_pooling() -> bool:
+    """Return True if this process keeps what it frees, also if only a plan has asked for it."""
+    return _PROCESS.pooled or read_allocation() is Allocation.POOLED
 
 
 def read_allocation() -> Allocation:
-    """Return how this process gets its memory."""
-    if _pooled:
-        return Allocation.POOLED
-    if find_chosen_allocator(os.environ, _read_mapped_files()) is not None:
+    """Return the allocation that the user has chosen for this process."""
+    if _PROCESS.own is None:
+        _PROCESS.own = find_allocation(os.environ, _read_mapped_files())
+    return _PROCESS.own
+
+
+def find_allocation(variables: Mapping[str, str], mapped: str = "") -> Allocation:
+    """Return the allocation of a process that starts with these `variables`; `mapped` as for
+    `find_chosen_allocator`."""
+    if is_pooled_by(variables):
+        variables = {name: value for name, value in variables.items() if name not in POOLING_VARIABLES}
+        if find_chosen_allocator(variables, mapped) is None:
+            return Allocation.POOLED
+    if find_chosen_allocator(variables, mapped) is not None:
         return Allocation.CHOSEN
     return Allocation.DEFAULT if platform.libc_ver()[0] == "glibc" else Allocation.UNKNOWN
+
+
+def is_pooled_by(variables: Mapping[str, str]) -> bool:
+    """Return True if these environment variables hold the settings of `POOLING_VARIABLES`."""
+    return POOLING_VARIABLES.items() <= variables.items()
 
 
 def find_chosen_allocator(variables: Mapping[str, str], mapped: str = "") -> str | None:

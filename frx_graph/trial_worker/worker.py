@@ -26,6 +26,7 @@ from frx_graph.measure.machine.nvml_device import find_nvidia_device
 from frx_graph.measure.memory_use import MemoryRecord, observe_memory
 from frx_graph.measure.operators.kernel_identities import observe_kernels
 from frx_graph.options import parse_backend_options
+from frx_graph.support.allocator import pool_allocations
 from frx_graph.support.torch_internals import get_storage_id, inductor_config
 from frx_graph.trial_worker.workload import LoadedWorkload, convert_to_fp64, copy_program, load_workload
 from frx_graph.trials.arm_messages import (
@@ -103,6 +104,8 @@ class TrialArm:
                 return self._measure(question)
 
     def _load(self, asked: Load) -> Loaded:
+        if asked.pool and not pool_allocations():
+            raise TrialError("this process cannot pool its memory: another allocator is in use")
         # Both arms make the same weights and inputs.
         seed_everything(asked.seed)
         workload = self._workload = (self._load_workload or load_workload)(asked.workload)

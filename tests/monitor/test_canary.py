@@ -19,6 +19,7 @@ from frx_graph.monitor.health_signals import (
     read_promised_times,
 )
 from frx_graph.monitor.step_metrics import Footprint
+from frx_graph.support.allocator import Allocation
 from frx_graph.trials.policy import TrialPolicy
 from frx_graph.trials.samples import Cause, Disturbance
 from frx_graph.trials.schedule import Arm
@@ -210,6 +211,9 @@ def test_what_a_trial_promises() -> None:
         return {"void": void, "blocks": blocks}
 
     document = {"samples": [quad(2.0, 1.0), quad(3.0, 1.5), quad(2.0, 1.0), quad(90.0, 90.0, void=True)]}
-    assert read_promised_times(document) == PromisedTimes(2.0, 1.0)
-    assert read_promised_times({"samples": [quad(9.0, 9.0, void=True)]}) is None
-    assert read_promised_times({}) is None
+    assert read_promised_times(document, Allocation.CHOSEN) == PromisedTimes(2.0, 1.0)
+    assert read_promised_times({"samples": [quad(9.0, 9.0, void=True)]}, Allocation.CHOSEN) is None
+    assert read_promised_times({}, Allocation.CHOSEN) is None
+    checked = {**document, "check": {"allocation": "default", "samples": [quad(4.0, 3.0)]}}
+    assert read_promised_times(checked, Allocation.DEFAULT) == PromisedTimes(4.0, 3.0)
+    assert read_promised_times(checked, Allocation.POOLED) == PromisedTimes(2.0, 1.0)

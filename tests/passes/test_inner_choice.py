@@ -1,3 +1,7 @@
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 from torch import Tensor
@@ -10,10 +14,11 @@ from frx_graph.capture.captured_graph import Phase
 from frx_graph.capture.compiler_graphs import wrap_aot_graph
 from frx_graph.facts.build import build_graph_facts
 from frx_graph.options import parse_backend_options
-from frx_graph.passes.inner_choice import CHOICES, get_choice_options, propose_inner_choices
+from frx_graph.passes.inner_choice import CHOICES, POOLED, get_choice_options, propose_inner_choices
 from frx_graph.passes.layouts.inductor_layout import is_channels_last_forced
 from frx_graph.passes.rewrites.rewrite import RewriteSubject
 from frx_graph.records import Candidate, Refusal
+from frx_graph.support.allocator import Allocation, find_chosen_allocator
 
 pytestmark = pytest.mark.filterwarnings("ignore:frx applies rewrites")
 
@@ -39,7 +44,9 @@ IMAGE, WEIGHT = (2, 8, 6, 6), (4, 8, 3, 3)
 
 def outcomes(subject: RewriteSubject) -> list[Candidate | Refusal]:
     laid_out = is_channels_last_forced(subject.facts, subject.phase, subject.inner)
-    return list(propose_inner_choices(subject.facts, subject.inner, channels_last=laid_out))
+    return list(
+        propose_inner_choices(subject.facts, subject.inner, channels_last=laid_out, allocation=Allocation.CHOSEN)
+    )
 
 
 def names(subject: RewriteSubject) -> list[str]:
@@ -50,7 +57,7 @@ def test_inductor_default_is_not_offered_as_a_choice() -> None:
     rest = ["freezing", "eager", "eager_freezing"]
     facts = subject_of(convolution, IMAGE, WEIGHT).facts
     for channels_last, other in ((True, "off"), (False, "forced")):
-        found = propose_inner_choices(facts, "inductor", channels_last=channels_last)
+        found = propose_inner_choices(facts, "inductor", channels_last=channels_last, allocation=Allocation.CHOSEN)
         candidates = [choice.choices[0] for choice in found if isinstance(choice, Candidate)]
         assert candidates == [f"layout_optimization_{other}", *rest]
 
@@ -77,8 +84,57 @@ def test_irrelevant_choice_is_refused(subject, refused: str) -> None:
     assert not any(refused in name for name in names(subject()))
 
 
+LARGE = (2, 8, 64, 64)
+"""An image whose result has 128 KiB."""
+
+
+def explain_pooling(subject: RewriteSubject, allocation: Allocation) -> str | None:
+    """Return why pooled allocation is refused; None: it is proposed."""
+    found = propose_inner_choices(subject.facts, subject.inner, channels_last=True, allocation=allocation)
+    refused = {outcome.subject: outcome.reason for outcome in found if isinstance(outcome, Refusal)}
+    return refused.get(POOLED)
+
+
+@pytest.mark.parametrize("inner", ["inductor", "eager"])
+def test_pooled_allocation_is_proposed_for_results_whose_memory_is_given_back(inner: str) -> None:
+    large = subject_of(convolution, LARGE, (8, 8, 3, 3), inner=inner)
+    assert explain_pooling(large, Allocation.DEFAULT) is None
+    for other in (Allocation.POOLED, Allocation.CHOSEN, Allocation.UNKNOWN):
+        assert explain_pooling(large, other) == f"the allocation of host memory is {other} already"
+    small = explain_pooling(subject_of(convolution, IMAGE, WEIGHT), Allocation.DEFAULT)
+    assert small is not None
+    assert "large enough" in small
+
+
 @pytest.mark.integration
-@pytest.mark.parametrize("choice", CHOICES, ids=lambda choice: choice.name)
+def test_pooled_allocation_pools_where_a_plan_asks_for_it(tmp_path) -> None:
+    # In a process by itself, since there is no way back.
+    script = """
+import torch, frx_graph
+from frx_graph.support.allocator import is_pooling, read_allocation
+
+model = torch.nn.Conv2d(3, 4, 3).eval()
+with torch.no_grad():
+    compiled = torch.compile(model, backend="frx", options={"inner": "eager", "pool_allocations": True})
+    x = torch.randn(1, 3, 8, 8)
+    assert not is_pooling()
+    torch.testing.assert_close(compiled(x), model(x))
+print(is_pooling(), read_allocation())
+"""
+    variables = {name: os.environ[name] for name in os.environ if find_chosen_allocator({name: ""}) is None}
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=variables, cwd=tmp_path, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["True", "pooled"]
+
+
+OTHERS = [choice for choice in CHOICES if choice.name != POOLED]
+"""Those that change nothing in the process for good."""
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("choice", OTHERS, ids=lambda choice: choice.name)
 def test_the_options_of_every_choice_compile_a_program(choice) -> None:
     torch._dynamo.reset()
     options = dict(get_choice_options(Candidate("inner_choice", "", (), (choice.name,))))

@@ -11,6 +11,7 @@ import pytest
 from frx_graph.support.allocator import (
     POOLING_VARIABLES,
     Allocation,
+    find_allocation,
     find_chosen_allocator,
     read_allocation,
 )
@@ -68,7 +69,8 @@ def test_pooled_memory_is_not_faulted_in_again() -> None:
 
 @pytest.mark.skipif(read_allocation() is Allocation.UNKNOWN, reason="the C library is not glibc")
 def test_the_variables_do_the_same_and_are_left_alone() -> None:
-    assert run_churn(**POOLING_VARIABLES) == ["None", "chosen", "0"]
+    assert run_churn(**POOLING_VARIABLES) == ["None", "pooled", "0"]
+    assert run_churn("pool", **POOLING_VARIABLES) == ["True", "pooled", "0"]
     assert run_churn("pool", MALLOC_TRIM_THRESHOLD_="131072")[:2] == ["False", "chosen"]
 
 
@@ -86,3 +88,11 @@ def test_the_variables_do_the_same_and_are_left_alone() -> None:
 )
 def test_what_chooses_the_allocator(variables: dict[str, str], mapped: str, chosen: str | None) -> None:
     assert find_chosen_allocator(variables, mapped) == chosen
+    assert find_allocation(variables, mapped) is (Allocation.DEFAULT if chosen is None else Allocation.CHOSEN)
+
+
+@pytest.mark.skipif(read_allocation() is Allocation.UNKNOWN, reason="the C library is not glibc")
+def test_pooling_variables_beside_another_choice_are_that_choice() -> None:
+    assert find_allocation(POOLING_VARIABLES) is Allocation.POOLED
+    assert find_allocation({**POOLING_VARIABLES, "LD_PRELOAD": "libjemalloc.so.2"}) is Allocation.CHOSEN
+    assert find_allocation({**POOLING_VARIABLES, "MALLOC_TOP_PAD_": "1"}) is Allocation.CHOSEN

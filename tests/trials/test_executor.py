@@ -18,6 +18,7 @@ from frx_graph.measure.machine.busy_programs import BusyProgram, MachineLoad
 from frx_graph.measure.memory_use import MemoryRecord, MemoryUse, StepMemory
 from frx_graph.measure.operators.kernel_identities import Kernel, KernelCount, KernelIdentities, Source
 from frx_graph.records import Candidate
+from frx_graph.support.allocator import Allocation
 from frx_graph.trials.arm_messages import (
     QUESTION,
     Examine,
@@ -58,12 +59,14 @@ MEMORY = MemoryRecord(MemoryUse(1000, (StepMemory(100, 0),) * 5), None, (10_000,
 
 @dataclass
 class World:
-    """What all arms of a trial do. `seconds` of a step, by whether it is the candidate's; `fails` says when an arm
+    """What all arms of a trial do. `seconds` of a step, by whether it is the candidate's; `unpooled`, if any, the same
+    in arms that do not pool memory, for each pair of them in turn; `fails` says when an arm
     raises what, `failures` how often; `refused` which starts, from 0, fail; `loaded` what else an arm has found, by its
     number; `warmed` what one that warms up has made, and what has failed in it, by its number; `void` which blocks,
     from 0, are disturbed, by `cause`; `load` what other programs do in pauses."""
 
     seconds: Mapping[bool, float] = field(default_factory=lambda: {False: 0.010, True: 0.010})
+    unpooled: Mapping[bool, tuple[float, ...]] = field(default_factory=dict)
     fails: Mapping[tuple[bool, type], ArmError] = field(default_factory=dict)
     failures: float = math.inf
     refused: frozenset[int] = frozenset()
@@ -102,6 +105,12 @@ class FakeArm:
     def candidate(self) -> bool:
         return bool(self.asked[0].candidates)
 
+    @property
+    def number(self) -> int:
+        """This arm's number among those of its kind that do not pool memory."""
+        alike = [arm for arm in self.world.started if arm.asked and not arm.asked[0].pool]
+        return [arm.pid for arm in alike if arm.candidate is self.candidate].index(self.pid)
+
     def ask(self, message: Mapping[str, Any], *, seconds: float) -> dict[str, Any]:
         assert self.running
         question = QUESTION.validate_python(message)
@@ -122,7 +131,9 @@ class FakeArm:
         graphs = (MadeGraph("b" * 16, self.world.made if self.candidate else ()),)
         match question:
             case Load():
-                found = Loaded(random=False if question.random is None else question.random, environment=ENVIRONMENT)
+                allocation = Allocation.POOLED if question.pool else Allocation.DEFAULT
+                where = replace(ENVIRONMENT, setup=replace(ENVIRONMENT.setup, allocation=allocation))
+                found = Loaded(random=False if question.random is None else question.random, environment=where)
                 return replace(found, **self.world.loaded.get(self.pid, {}))
             case Warm():
                 made, failures = self.world.warmed.get(self.pid, (graphs[0].applied, ()))
@@ -138,7 +149,11 @@ class FakeArm:
                 disturbed = Disturbance(self.world.cause, "others") if number in self.world.void else None
                 # No two blocks take exactly as long.
                 noise = 1 + 0.001 * ((number * 7919) % 13 - 6)
-                return Measured((self.world.seconds[self.candidate] * noise,) * question.steps, disturbed)
+                seconds = self.world.seconds[self.candidate]
+                if self.world.unpooled and not self.asked[0].pool:
+                    of_pairs = self.world.unpooled[self.candidate]
+                    seconds = of_pairs[self.number % len(of_pairs)]
+                return Measured((seconds * noise,) * question.steps, disturbed)
 
     def stop(self) -> None:
         self.running = False
@@ -151,6 +166,8 @@ def tried(
     *,
     in_process: bool = False,
     ignore_load: bool = False,
+    own: Allocation = Allocation.CHOSEN,
+    pools: bool = False,
 ) -> TrialRun:
     @contextlib.contextmanager
     def watch() -> Iterator[Callable[[], MachineLoad | None]]:
@@ -163,6 +180,8 @@ def tried(
             world.start,
             in_process=in_process,
             ignore_load=ignore_load,
+            own=own,
+            pools=pools,
             progress=said,
             clock=lambda: world.time,
             pause=world.pauses.append,
@@ -186,6 +205,95 @@ def test_the_verdict_follows_the_times(times: float, outcome: Outcome) -> None:
     assert run.gates[-1].summary == run.verdict.reason.partition(":")[0]
     assert all(len(gate.summary or gate.detail) <= 55 for gate in run.gates)
     assert run.signatures == ("b" * 16,)
+
+
+def list_outcomes(run: TrialRun) -> dict[Allocation, Outcome]:
+    return {environment.setup.allocation: verdict.outcome for environment, verdict in run.list_verdicts()}
+
+
+FASTER, SAME = {False: 0.012, True: 0.010}, {False: 0.010, True: 0.010}
+
+
+def test_a_gain_with_pooled_memory_is_checked_with_the_default_allocator() -> None:
+    world = World(seconds=FASTER, unpooled={False: (0.011,), True: (0.010,)})
+    run = tried(world, own=Allocation.DEFAULT)
+    assert list_outcomes(run) == {Allocation.POOLED: Outcome.PROMOTE, Allocation.DEFAULT: Outcome.PROMOTE}
+    assert run.check is not None
+    assert run.own_ratio == run.check.ratio_median == pytest.approx(1.1, rel=0.01)
+    assert len(run.check.pair_medians) == 2
+    assert run.verdict.reason.endswith("with the default allocator 10.0 % faster (pairs +10.0, +10.0 %)")
+    measured = [arm for arm in world.started if any(isinstance(asked, Measure) for asked in arm.asked)]
+    assert [arm.asked[0].pool for arm in measured] == [True] * 4 + [False] * 4
+    # Gates judge the programs as they are timed.
+    assert all(arm.asked[0].pool for arm in world.started if arm not in measured)
+
+
+def test_a_gain_that_the_default_allocator_does_not_show_holds_for_pooled_memory_alone() -> None:
+    run = tried(World(seconds=FASTER, unpooled={False: (0.010,), True: (0.010,)}), own=Allocation.DEFAULT)
+    assert list_outcomes(run) == {Allocation.POOLED: Outcome.PROMOTE, Allocation.DEFAULT: Outcome.REJECT}
+    assert run.own_verdict.outcome is Outcome.REJECT
+    assert "so this holds for pooled memory alone" in run.verdict.reason
+    assert run.own_verdict.reason.endswith("the gain does not show there")
+
+
+@pytest.mark.parametrize(("rest", "shows"), [(0.012, True), (0.009, False)])
+def test_two_more_pairs_are_checked_if_the_first_disagree(rest: float, shows: bool) -> None:
+    baseline = (0.012, 0.009, rest, rest)
+    run = tried(World(seconds=FASTER, unpooled={False: baseline, True: (0.010,)}), own=Allocation.DEFAULT)
+    assert run.check is not None
+    assert len(run.check.pair_medians) == 4
+    assert run.check.shows is shows
+
+
+def test_a_gain_of_the_default_allocator_alone_is_measured_there() -> None:
+    run = tried(World(seconds=SAME, unpooled={False: (0.012,), True: (0.010,)}), own=Allocation.DEFAULT)
+    assert list_outcomes(run) == {Allocation.POOLED: Outcome.REJECT, Allocation.DEFAULT: Outcome.PROMOTE}
+    assert run.own_verdict is run.verdict
+    assert run.own_ratio == pytest.approx(1.2, rel=0.01)
+    assert run.verdict.reason.endswith("so pooling memory gives as much")
+
+
+def test_no_gain_anywhere_takes_one_short_check() -> None:
+    world = World(seconds=SAME, unpooled={False: (0.010,), True: (0.010,)})
+    run = tried(world, own=Allocation.DEFAULT)
+    assert set(list_outcomes(run).values()) == {Outcome.EQUIVALENT}
+    assert sum(not arm.asked[0].pool for arm in world.started) == 4
+
+
+def test_what_is_slower_is_not_checked() -> None:
+    world = World(seconds={False: 0.008, True: 0.010})
+    run = tried(world, own=Allocation.DEFAULT)
+    assert set(list_outcomes(run).values()) == {Outcome.REJECT}
+    assert all(arm.asked[0].pool for arm in world.started)
+
+
+def test_a_check_that_the_time_budget_cuts_short_leaves_it_open() -> None:
+    world = World(seconds=FASTER, unpooled={False: (0.012,), True: (0.010,)}, answer_seconds=1.0)
+    whole = len(tried(world, own=Allocation.CHOSEN).quads)
+    # Gates and quads take a second for each question; the check gets none.
+    asked = sum(len(arm.asked) for arm in world.started)
+    assert whole
+    again = World(seconds=FASTER, unpooled=world.unpooled, answer_seconds=1.0)
+    run = tried(again, POLICY.model_copy(update={"time_budget_seconds": asked + 3.0}), own=Allocation.DEFAULT)
+    assert list_outcomes(run) == {Allocation.POOLED: Outcome.PROMOTE, Allocation.DEFAULT: Outcome.INCONCLUSIVE}
+    assert "not measured with the default allocator" in run.verdict.reason
+
+
+@pytest.mark.parametrize(
+    ("own", "pools", "in_process"),
+    [
+        (Allocation.CHOSEN, False, False),
+        (Allocation.POOLED, False, False),
+        (Allocation.UNKNOWN, False, False),
+        (Allocation.DEFAULT, True, False),
+        (Allocation.DEFAULT, False, True),
+    ],
+)
+def test_other_trials_know_one_allocation(own: Allocation, pools: bool, in_process: bool) -> None:
+    world = World(seconds={False: 0.02, True: 0.010})
+    run = tried(world, own=own, pools=pools, in_process=in_process)
+    assert (run.check, len(run.list_verdicts())) == (None, 1)
+    assert not any(arm.asked[0].pool for arm in world.started)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from frx_graph.passes.inner_choice import resolve_inner
 from frx_graph.records import Candidate
 from frx_graph.reports.render.document import Part, read_from
 from frx_graph.reports.render.quantities import drop_non_finite
+from frx_graph.support.allocator import Allocation
 from frx_graph.trials.environment_record import TrialEnvironment
 from frx_graph.trials.policy import TrialPolicy
 from frx_graph.trials.samples import Disturbance
@@ -75,6 +76,16 @@ class StatsPart(Part):
     void: int
 
 
+class CheckPart(Part):
+    """The result of a trial for another allocation of host memory than the one it was measured under."""
+
+    allocation: Allocation
+    shows: bool | None = Field(description="whether the gain shows there, too; null: unknown")
+    ratio_median: float | None = Field(description="of the pairs' medians; null: nothing was measured")
+    pair_medians: tuple[float, ...]
+    samples: tuple[QuadPart, ...] = read_from("quads")
+
+
 class PlacePart(Part):
     """Node of a cluster that ran a trial, and the attempt. The environment describes its hardware."""
 
@@ -102,6 +113,11 @@ class TrialDocument(Part):
         description="what other programs did when quads were void for their load; null: no quad was",
     )
     samples: tuple[QuadPart, ...] = read_from("quads")
+    check: CheckPart | None = Field(
+        default=None,
+        description="the gain under another allocation of host memory than the environment's; null: not measured, as "
+        "there is one only",
+    )
     gates: tuple[GatePart, ...]
     stats: StatsPart | None = read_from("verdict.statistics", "null: nothing was measured undisturbed")
     verdict: Literal["promote", "reject", "equivalent", "inconclusive"] = read_from("verdict.outcome")

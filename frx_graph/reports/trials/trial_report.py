@@ -12,6 +12,7 @@ from rich.text import Text
 from frx_graph.reports.render.text_console import INDENT, make_console, print_title
 from frx_graph.reports.trials.trial_document import GatePart, MatrixEntry, TrialDocument, TrialMatrixDocument
 from frx_graph.support.plain_text import clean_line
+from frx_graph.trials.allocation_check import NAMES
 
 STYLES = {"promote": "bold green", "reject": "bold red", "equivalent": "bold", "inconclusive": "bold yellow"}
 """Colours of verdicts."""
@@ -53,6 +54,9 @@ def render_trial(document: TrialDocument, *, width: int, color: bool) -> str:
             )
             steps.append(f"{arm.name} {median * 1e3:.3g} ms")
         console.print(Text(f"    median step: {', '.join(steps)}"))
+        if (check := document.check) is not None and check.ratio_median is not None:
+            checked = ", ".join(f"{median:.3f}" for median in check.pair_medians)
+            _print_broken(console, f"with {NAMES[check.allocation]} {check.ratio_median:.3f}; by pair {checked}")
     if document.place is not None:
         host = "" if document.environment is None else f" ({clean_line(document.environment.host)})"
         console.print()
