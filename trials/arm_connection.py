@@ -45,6 +45,11 @@ def connect_to_parent() -> ArmConnection:
         read, write, parent = map(int, os.environ.pop(PIPES).split())
     except KeyError:
         raise RuntimeError("this process is not an arm of a trial") from None
+    return connect(read, write, parent)
+
+
+def connect(read: int, write: int, parent: int) -> ArmConnection:
+    """Return the connection of this process through the descriptors `read` and `write`. It ends when `parent` dies."""
     for descriptor in (read, write):
         # Child processes of the arm do not keep the connection open.
         os.set_inheritable(descriptor, False)

@@ -28,7 +28,8 @@ import psutil
 from frx_graph.errors import FrxError
 from frx_graph.support.supervisor.family import MARK, ProcessFamily
 from frx_graph.support.supervisor.lines import LineReader, LineTooLongError, OutputTail
-from frx_graph.support.supervisor.process import end_process, finish_ending, raise_if_terminated
+from frx_graph.support.supervisor.fork_server import ForkServer
+from frx_graph.support.supervisor.process import Leader, end_process, finish_ending, raise_if_terminated
 from frx_graph.support.supervisor.run import get_signal_name
 from frx_graph.trials.arm_connection import PIPES
 
@@ -92,19 +93,23 @@ def make_arm_error(answer: Mapping[str, Any], output: str = "") -> ArmError:
 
 
 class ArmProcess(contextlib.AbstractContextManager["ArmProcess"]):
-    """Starts `command` in a new session, with `environment` added to this process's own; a context manager that leaves
-    no process behind. An arm without references is ended, too, as after a Ctrl-C before the caller has stored it. The
+    """Starts `command` in a new session, with `environment` added to this process's own, or forks it from a server; a
+    context manager that leaves no process behind. An arm without references is ended, too, as after a Ctrl-C before the caller has stored it. The
     command finds the pipes by `arm_connection.connect_to_parent()`. Raises `ArmError` if it cannot be started."""
 
     def __init__(
-        self, command: Sequence[str], *, limits: Limits | None = None, environment: Mapping[str, str] | None = None
+        self,
+        command: Sequence[str] | ForkServer,
+        *,
+        limits: Limits | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self.limits = limits or Limits()
         self._resident_allowed = 0
         self._own_seen = 0.0
         theirs: list[int] = []
         ours: list[int] = []
-        process: subprocess.Popen[bytes] | None = None
+        process: Leader | None = None
         try:
             for reading, writing in ((theirs, ours), (ours, theirs)):
                 read, write = os.pipe()
@@ -112,24 +117,18 @@ class ArmProcess(contextlib.AbstractContextManager["ArmProcess"]):
                 writing.append(write)
             for descriptor in ours:
                 os.set_blocking(descriptor, False)
+            output, printed = os.pipe()
+            theirs.append(printed)
+            stream = os.fdopen(output, "rb", buffering=0)
             mark = uuid.uuid4().hex
-            process = subprocess.Popen(
-                list(command),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                pass_fds=theirs,
-                env={
-                    **os.environ,
-                    **(environment or {}),
-                    PIPES: f"{theirs[0]} {theirs[1]} {os.getpid()}",
-                    MARK: mark,
-                },
-                start_new_session=True,
+            variables = {**(environment or {}), MARK: mark}
+            process = (
+                command.fork(theirs, variables)
+                if isinstance(command, ForkServer)
+                else _start_command(command, theirs, variables)
             )
-            assert process.stdout is not None
             self._family = ProcessFamily(process, mark)
-            self._output = OutputTail(process.stdout)
+            self._output = OutputTail(stream)
             self._ours = ours
             self._answers = LineReader(ours[1], self.limits.output_bytes)
             # Last, since an error before is handled here.
@@ -263,6 +262,19 @@ class ArmProcess(contextlib.AbstractContextManager["ArmProcess"]):
 
     def _make_flood_error(self, how: str) -> ArmError:
         return ArmError(Cause.FLOODED, f"an arm {how} more than {self.limits.output_bytes} bytes", self.output)
+
+
+def _start_command(command: Sequence[str], theirs: Sequence[int], variables: Mapping[str, str]) -> Leader:
+    questions, answers, output = theirs
+    return subprocess.Popen(
+        list(command),
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        pass_fds=(questions, answers),
+        env={**os.environ, **variables, PIPES: f"{questions} {answers} {os.getpid()}"},
+        start_new_session=True,
+    )
 
 
 def _get_poll_seconds(deadline: float) -> float:

@@ -42,7 +42,7 @@ from frx_graph.reports.trials.trial_document import build_trial_document
 from frx_graph.support.supervisor.process import unwind_on_termination
 from frx_graph.trial_worker.graph_file import hold_graph, write_graph
 from frx_graph.trial_worker.in_process import InProcessArms
-from frx_graph.trial_worker.launch import start_arm
+from frx_graph.trial_worker.launch import WarmArms
 from frx_graph.trials.arm_messages import GraphWorkload, Load, MadeGraph
 from frx_graph.trials.executor import Programs, Progress, run_trial
 from frx_graph.trials.policy import TrialPolicy
@@ -243,7 +243,7 @@ def _make_arms(
             ) from cannot
         held = stack.enter_context(InProcessArms(hold_graph(folder, dynamo, inputs)))
         return _GraphArms(held.start, rewrites, in_process=True)
-    return _GraphArms(start_arm, filter_by_risk(ALL_REWRITES, policy.risk))
+    return _GraphArms(stack.enter_context(WarmArms()).start, filter_by_risk(ALL_REWRITES, policy.risk))
 
 
 def _get_only_graph(graphs: Sequence[MadeGraph]) -> MadeGraph:

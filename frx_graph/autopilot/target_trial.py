@@ -17,12 +17,13 @@ from frx_graph.ledger.decision import Author, Decision
 from frx_graph.passes.inner_choice import CHOICES, pools_memory
 from frx_graph.records import Candidate, Risk
 from frx_graph.reports.trials.trial_report import format_shape
-from frx_graph.trial_worker.launch import start_arm
+from frx_graph.trial_worker.launch import WarmArms
 from frx_graph.trials.arm_messages import Load, MadeGraph, TargetWorkload
 from frx_graph.trials.executor import Programs, Progress, run_trial
 from frx_graph.trials.policy import TrialPolicy
 from frx_graph.trials.trial_run import TrialRun
 from frx_graph.trials.verdict import Outcome
+from frx_graph.trials.worker_client import StartArm
 
 Propose = Callable[[Load, Sequence[str]], tuple[MadeGraph, ...]]
 """Takes a program and rewrites; returns those that measured times favour."""
@@ -77,7 +78,14 @@ def try_target(asked: TrialRequest, policy: TrialPolicy, progress: Progress) -> 
     Raises `TrialError` if the program does not run, or the budget ends before there is something to try, and
     `OptionError` for a candidate that is not proposed."""
     deadline = time.monotonic() + policy.time_budget_seconds
-    propose = functools.partial(_propose, deadline)
+    with WarmArms() as arms:
+        return _try_target(asked, policy, progress, arms.start, deadline)
+
+
+def _try_target(
+    asked: TrialRequest, policy: TrialPolicy, progress: Progress, start: StartArm, deadline: float
+) -> TargetTrial | None:
+    propose = functools.partial(_propose, deadline, start)
     base = Load(asked.workload, asked.train, asked.inner, policy.seed)
     graphs: tuple[MadeGraph, ...] = ()
     if not asked.against_itself:
@@ -95,7 +103,7 @@ def try_target(asked: TrialRequest, policy: TrialPolicy, progress: Progress) -> 
     run = run_trial(
         programs,
         rest,
-        start_arm,
+        start,
         candidates=asked.candidates,
         ignore_load=asked.ignore_load,
         pools=pools_memory(programs.candidate.candidates),
@@ -108,9 +116,9 @@ def _get_remaining_seconds(deadline: float) -> float:
     return max(_LEAST_SECONDS, deadline - time.monotonic())
 
 
-def _propose(deadline: float, base: Load, rewrites: Sequence[str]) -> tuple[MadeGraph, ...]:
+def _propose(deadline: float, start: StartArm, base: Load, rewrites: Sequence[str]) -> tuple[MadeGraph, ...]:
     try:
-        return propose_rewrites(base, rewrites, _get_remaining_seconds(deadline))
+        return propose_rewrites(base, rewrites, _get_remaining_seconds(deadline), start)
     except TrialError as error:
         if time.monotonic() < deadline:
             raise

@@ -8,6 +8,7 @@ distributed support is imported on first use.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import operator
 import sys
@@ -351,3 +352,31 @@ def list_generated_modules() -> Iterable[ModuleType]:
     # Where nothing has imported Inductor, nothing has been generated.
     cache = sys.modules.get("torch._inductor.codecache")
     return () if cache is None else tuple(cache.PyCodeCache.modules)
+
+
+_IMPORTED_BY_COMPILING = (
+    "torch._dynamo.backends.inductor",
+    "torch._dynamo.dce_extra_outputs",
+    "torch._dynamo.repro.after_dynamo",
+    "torch._export.passes.collect_tracepoints_pass",
+    "torch._inductor.choices",
+    "torch._inductor.codegen.cuda_combined_scheduling",
+    "torch._inductor.codegen.memory_planning",
+    "torch._inductor.codegen.wrapper_fxir",
+    "torch._inductor.compile_fx",
+    "torch._inductor.compiler_bisector",
+    "torch._inductor.kernel_template_choice",
+    "torch._subclasses.schema_check_mode",
+    "torch.export._trace",
+    "torch.export._unlift",
+    "torch.fx.experimental.validator",
+    "torch.utils.cpp_extension",
+)
+"""Modules that torch 2.15 imports in the first compilation of a process. Not all versions have all."""
+
+
+def import_compiler() -> None:
+    """Import what the first compilation would import, without compiling anything."""
+    for name in _IMPORTED_BY_COMPILING:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)

@@ -2,19 +2,69 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
+from pathlib import Path
+
+import torch
 
 from frx_graph.measure.machine.control_groups import get_available_memory
+from frx_graph.support.supervisor.fork_server import ForkServer
 from frx_graph.support.supervisor.process import extend_pythonpath
-from frx_graph.trials.arm_process import ArmProcess, Limits
+from frx_graph.trials.arm_process import ArmError, ArmProcess, Cause, Limits
 
 MEMORY_SHARE = 0.8
 """Share of the available memory that an arm may use. The second arm of a pair gets the same limits as the first."""
+_COMMAND = (sys.executable, "-m", "frx_graph.trial_worker")
 
 
 def start_arm(limits: Limits | None = None) -> ArmProcess:
     """Start `python -m frx_graph.trial_worker`; by default it may use `MEMORY_SHARE`. Raises `ArmError`."""
-    if limits is None:
-        available = get_available_memory()
-        limits = Limits() if available is None else Limits(memory_bytes=int(MEMORY_SHARE * available))
-    return ArmProcess([sys.executable, "-m", "frx_graph.trial_worker"], limits=limits, environment=extend_pythonpath())
+    return ArmProcess(_COMMAND, limits=limits or _make_limits(), environment=extend_pythonpath())
+
+
+def _make_limits() -> Limits:
+    available = get_available_memory()
+    return Limits() if available is None else Limits(memory_bytes=int(MEMORY_SHARE * available))
+
+
+class WarmArms(contextlib.AbstractContextManager["WarmArms"]):
+    """Starts arms by forking them from a process that has imported torch, which saves each some seconds; a context
+    manager that ends that process. Where there may be a GPU, whose driver does not survive a fork, or if it cannot
+    fork, arms are started one by one."""
+
+    def __init__(self) -> None:
+        self._server: ForkServer | None = None
+        self._started_in: tuple[str, dict[str, str]] | None = None
+        self._forks = sys.platform == "linux" and not torch.cuda.is_available()
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
+
+    def start(self, limits: Limits | None = None) -> ArmProcess:
+        """Start an arm, like `start_arm`."""
+        if not self._forks:
+            return start_arm(limits)
+        try:
+            return ArmProcess(self._get_server(), limits=limits or _make_limits())
+        except (ArmError, OSError) as error:
+            if isinstance(error, ArmError) and error.cause is not Cause.NOT_STARTED:
+                raise
+            self._forks = False
+            self._close()
+            return start_arm(limits)
+
+    def _get_server(self) -> ForkServer:
+        """Return a server with the environment and the folder of this moment, which arms inherit."""
+        here = (str(Path.cwd()), dict(os.environ))
+        if self._server is None or self._started_in != here:
+            self._close()
+            command = (*_COMMAND, str(os.getpid()))
+            self._server, self._started_in = ForkServer(command, {**os.environ, **extend_pythonpath()}), here
+        return self._server
+
+    def _close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            self._server = None

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import psutil
 
-from frx_graph.support.supervisor.process import signal_group, wait_for_exit
+from frx_graph.support.supervisor.process import Leader, signal_group, wait_for_exit
 
 MARK = "FRX_ARM"
 """Environment variable of all processes of one family. It finds those that have left the session."""
@@ -29,7 +29,7 @@ class ProcessFamily:
     Raises `psutil.Error` or `OSError` if it cannot be looked at.
     """
 
-    def __init__(self, leader: subprocess.Popen[bytes], mark: str) -> None:
+    def __init__(self, leader: Leader, mark: str) -> None:
         self._leader = leader
         self._mark = mark
         self._seen = {leader.pid: psutil.Process(leader.pid)}

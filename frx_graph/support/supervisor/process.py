@@ -16,6 +16,10 @@ from pathlib import Path
 from types import FrameType
 from typing import IO
 
+from frx_graph.support.supervisor.forked_process import ForkedProcess
+
+Leader = subprocess.Popen[bytes] | ForkedProcess
+"""A process that leads its own session."""
 Stream = int | IO[bytes] | None
 """A stream for `subprocess.Popen`; None: the stream of this process."""
 _INTERRUPTING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -65,8 +69,10 @@ def supervise(
                 end_process(process, stop_signal, patience)
 
 
-def has_exited(process: subprocess.Popen[bytes]) -> bool:
+def has_exited(process: Leader) -> bool:
     """Return whether the process has exited. It is not reaped, so its number cannot be reused."""
+    if isinstance(process, ForkedProcess):
+        return process.has_exited()
     if process.returncode is not None:
         return True
     try:
@@ -75,7 +81,7 @@ def has_exited(process: subprocess.Popen[bytes]) -> bool:
         return True
 
 
-def wait_for_exit(process: subprocess.Popen[bytes], seconds: float = float("inf")) -> bool:
+def wait_for_exit(process: Leader, seconds: float = float("inf")) -> bool:
     """Wait for up to `seconds`, and return whether the process has exited; it is not reaped."""
     deadline, pause = time.monotonic() + seconds, _SHORTEST_POLL
     while not has_exited(process):
@@ -87,16 +93,14 @@ def wait_for_exit(process: subprocess.Popen[bytes], seconds: float = float("inf"
     return True
 
 
-def signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+def signal_group(process: Leader, number: signal.Signals) -> None:
     """Send a signal to all processes of the group, unless the leader was reaped: its number may be reused."""
     if process.returncode is None:
         with contextlib.suppress(OSError):
             os.killpg(process.pid, number)
 
 
-def end_process(
-    process: subprocess.Popen[bytes], stop_signal: signal.Signals = signal.SIGKILL, patience: float = 0.0
-) -> None:
+def end_process(process: Leader, stop_signal: signal.Signals = signal.SIGKILL, patience: float = 0.0) -> None:
     """End a process that leads a group, and the rest of the group; reap it, and close its pipes."""
     try:
         if stop_signal is not signal.SIGKILL and not has_exited(process):
