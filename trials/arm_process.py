@@ -21,14 +21,14 @@ import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import IO, Any
 
 import psutil
 
 from frx_graph.errors import FrxError
 from frx_graph.support.supervisor.family import MARK, ProcessFamily
-from frx_graph.support.supervisor.lines import LineReader, LineTooLongError, OutputTail
 from frx_graph.support.supervisor.fork_server import ForkServer
+from frx_graph.support.supervisor.lines import LineReader, LineTooLongError, OutputTail
 from frx_graph.support.supervisor.process import Leader, end_process, finish_ending, raise_if_terminated
 from frx_graph.support.supervisor.run import get_signal_name
 from frx_graph.trials.arm_connection import PIPES
@@ -94,8 +94,9 @@ def make_arm_error(answer: Mapping[str, Any], output: str = "") -> ArmError:
 
 class ArmProcess(contextlib.AbstractContextManager["ArmProcess"]):
     """Starts `command` in a new session, with `environment` added to this process's own, or forks it from a server; a
-    context manager that leaves no process behind. An arm without references is ended, too, as after a Ctrl-C before the caller has stored it. The
-    command finds the pipes by `arm_connection.connect_to_parent()`. Raises `ArmError` if it cannot be started."""
+    context manager that leaves no process behind. An arm without references is ended, too, as after a Ctrl-C before the
+    caller has stored it. The command finds the pipes by `arm_connection.connect_to_parent()`. Raises `ArmError` if it
+    cannot be started."""
 
     def __init__(
         self,
@@ -110,6 +111,7 @@ class ArmProcess(contextlib.AbstractContextManager["ArmProcess"]):
         theirs: list[int] = []
         ours: list[int] = []
         process: Leader | None = None
+        stream: IO[bytes] | None = None
         try:
             for reading, writing in ((theirs, ours), (ours, theirs)):
                 read, write = os.pipe()
@@ -136,6 +138,8 @@ class ArmProcess(contextlib.AbstractContextManager["ArmProcess"]):
         except BaseException as error:
             # Also after a Ctrl-C in between: an arm whose connection is closed ends by itself.
             _close(ours)
+            if stream is not None:
+                stream.close()
             if process is not None:
                 end_process(process)
             # That there can be no more threads is a RuntimeError.

@@ -260,7 +260,9 @@ class _TrialRunner:
         found = self.environment
         return found and replace(found, setup=replace(found.setup, allocation=own))
 
-    def _measure_quads(self, quads: list[MeasuredQuad], rule: Rule, settle: Callable[[], Settled | None]) -> Settled | None:
+    def _measure_quads(
+        self, quads: list[MeasuredQuad], rule: Rule, settle: Callable[[], Settled | None]
+    ) -> Settled | None:
         """Measure the quads of `rule` until `settle`, called after each, returns something; None if it never does."""
         plan = make_schedule(rule)
         pair: int | None = None

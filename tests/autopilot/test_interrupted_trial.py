@@ -25,6 +25,7 @@ from frx_graph.ledger.location import parse_location
 from frx_graph.ledger.verification import Verification, verify
 from frx_graph.promotion.lookup import PromotedPlans
 from frx_graph.support.supervisor.process import extend_pythonpath
+from frx_graph.trial_worker.launch import _COMMAND
 
 MODEL = """
 import torch
@@ -99,10 +100,25 @@ def wait_for_arms(process: subprocess.Popen[str], count: int) -> None:
     """Until so many arms of a trial are running at the same time."""
     parent = psutil.Process(process.pid)
     deadline = time.monotonic() + 120
-    while sum(is_running(child) for child in parent.children()) < count:
+    while sum(is_running(child) for child in list_arms(parent)) < count:
         assert process.poll() is None, "it ended by itself"
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+def list_arms(parent: psutil.Process) -> list[psutil.Process]:
+    """Return the processes of arms: started by `parent`, or forked from one that is no arm itself."""
+    started = parent.children()
+    return [one for one in parent.children(recursive=True) if one not in started] or [
+        one for one in started if not is_server(one)
+    ]
+
+
+def is_server(process: psutil.Process) -> bool:
+    try:
+        return len(process.cmdline()) > len(_COMMAND)
+    except psutil.NoSuchProcess:
+        return False
 
 
 def is_running(process: psutil.Process) -> bool:

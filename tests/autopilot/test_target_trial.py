@@ -21,6 +21,7 @@ from frx_graph.ledger.database.opening import open_ledger
 from frx_graph.ledger.decision import Kind, make_process_author
 from frx_graph.ledger.location import parse_location
 from frx_graph.records import Candidate, Risk
+from frx_graph.trial_worker.launch import start_arm
 from frx_graph.trials.arm_messages import Load, MadeGraph, TargetWorkload
 from frx_graph.trials.environment import read_trial_environment
 from frx_graph.trials.policy import TrialPolicy
@@ -93,7 +94,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Candidate | str, ...]]:
     """What is asked of processes that propose: choices, and rewrites."""
     found: list[tuple[Candidate | str, ...]] = []
 
-    def proposed(load: Load, rewrites: Sequence[str], seconds: float) -> tuple[MadeGraph, ...]:
+    def proposed(load: Load, rewrites: Sequence[str], seconds: float, _: object) -> tuple[MadeGraph, ...]:
         assert 590 < seconds <= 600
         found.append((*load.candidates, *rewrites))
         return GRAPHS
@@ -106,7 +107,7 @@ BASE = Load(TargetWorkload("model.py:build"), False, "inductor", 0)
 
 
 def alone(name: str, graphs: tuple[MadeGraph, ...], risk: Risk = Risk.MEDIUM) -> tuple[MadeGraph, ...]:
-    propose = functools.partial(target_trial._propose, time.monotonic() + 600)
+    propose = functools.partial(target_trial._propose, time.monotonic() + 600, start_arm)
     return target_trial._select_candidate(name, BASE, graphs, ("hoist_copy", "onednn_products"), risk, propose)
 
 
@@ -160,7 +161,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     now = [0.0]
     monkeypatch.setattr(target_trial.time, "monotonic", lambda: now[0])
 
-    def proposed(_: Load, __: Sequence[str], seconds: float) -> tuple[MadeGraph, ...]:
+    def proposed(_: Load, __: Sequence[str], seconds: float, ___: object) -> tuple[MadeGraph, ...]:
         now[0] += min(70.0, seconds)
         if seconds < 70:
             raise TrialError("the program does not run: an arm did not answer")
