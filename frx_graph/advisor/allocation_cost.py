@@ -5,7 +5,6 @@ The process that advises has run other things, so its heap is not that of the pr
 
 from __future__ import annotations
 
-import os
 import statistics
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -15,7 +14,7 @@ from typing import Protocol
 from frx_graph.measure.page_faults import AllocationCost, PageFaults
 from frx_graph.passes.detectors.page_fault_churn import FEWEST_FAULTS
 from frx_graph.records import Refusal
-from frx_graph.support.allocator import POOLING_VARIABLES, Allocation, find_chosen_allocator, read_allocation
+from frx_graph.support.allocator import POOLING_VARIABLES, Allocation, find_process_allocator, read_allocation
 from frx_graph.trials.arm_messages import (
     ArmClient,
     CountedFaults,
@@ -96,8 +95,7 @@ def measure_allocation_cost(
 def _explain_no_measurement() -> str | None:
     match read_allocation():
         case Allocation.CHOSEN:
-            chosen = find_chosen_allocator(os.environ) or "a library of this process"
-            return f"not counted: {chosen} has chosen the allocator already"
+            return f"not counted: the environment has chosen the allocator ({find_process_allocator()})"
         case Allocation.UNKNOWN:
             return "not counted: the C library is not glibc"
     return None

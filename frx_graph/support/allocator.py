@@ -71,9 +71,14 @@ def read_allocation() -> Allocation:
     """Return how this process gets its memory."""
     if _pooled:
         return Allocation.POOLED
-    if find_chosen_allocator(os.environ, _read_mapped_files()) is not None:
+    if find_process_allocator() is not None:
         return Allocation.CHOSEN
     return Allocation.DEFAULT if platform.libc_ver()[0] == "glibc" else Allocation.UNKNOWN
+
+
+def find_process_allocator() -> str | None:
+    """Return what chooses the allocator of this process, as `find_chosen_allocator` does."""
+    return find_chosen_allocator(os.environ, _read_mapped_files())
 
 
 def find_chosen_allocator(variables: Mapping[str, str], mapped: str = "") -> str | None:
