@@ -34,8 +34,8 @@ def test_a_program_that_faults_its_memory_in_again(findings):
     assert found.title.startswith("4,797 page faults a call")
     texts = [fact.text for fact in found.evidence]
     assert "4,797 page faults, at least 18.7 MiB (median of 5 calls, from 3,645 to 5,728)" in texts[0]
-    assert "a call makes 0 page faults (median of 3 calls" in texts[1]
-    assert texts[2] == "pooled memory saves from 12.0 to 21.5% of a call in 3 comparisons"
+    assert texts[1] == "pooled memory saves from 12.0 to 21.5% of a call in 3 comparisons"
+    assert "a call makes 0 page faults (median of 3 calls" in texts[2]
 
 
 def test_the_fix_names_each_way_and_its_price(findings):
@@ -62,13 +62,13 @@ def test_processes_that_had_few_are_mentioned(findings):
 def test_a_cost_that_is_unknown_is_not_claimed(findings, cost, reason):
     (found,) = findings(cost)
     assert (found.saving, found.severity) == (Saving(), Severity.INFO)
-    assert reason in found.evidence[-1].text
+    assert reason in found.evidence[1].text
 
 
 def test_a_gain_that_is_not_proved_is_not_claimed(findings):
     (found,) = findings(replace(COST, saved_pct=(-1.0, 4.0)))
     assert (found.saving, found.severity) == (Saving(), Severity.INFO)
-    assert found.evidence[-1].text.endswith("from -1.0 to 4.0% of a call in 2 comparisons, so a gain is not proved")
+    assert found.evidence[1].text.endswith("from -1.0 to 4.0% of a call in 2 comparisons, so a gain is not proved")
 
 
 @pytest.mark.parametrize(
