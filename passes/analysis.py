@@ -13,6 +13,7 @@ from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.measure.machine.device_profile import DeviceProfile, ReachedSpeed
 from frx_graph.measure.operators.operator_contract import OperatorContract
 from frx_graph.measure.operators.operator_measurement import LayoutTimes, OperatorMeasurement
+from frx_graph.measure.page_faults import AllocationCost
 from frx_graph.passes.attention_pattern import Attention, find_attentions
 from frx_graph.passes.call_groups import group_by
 from frx_graph.passes.copies.view_chain import trace_views
@@ -64,7 +65,7 @@ class Analysis:
     hold only what was measured on this device. `step_bytes` is the predicted traffic of one eager step, including
     copies and the step's other graphs; savings are percentages of it. `contract` lists the strides that an operator
     takes without a copy; None if this device and torch have no contract. `loaded` is True if other programs disturbed
-    the measured times.
+    the measured times. `allocation_cost` is the program's, and is set for its first graph only.
     """
 
     facts: GraphFacts
@@ -78,6 +79,7 @@ class Analysis:
     precision: PrecisionSettings | None = None
     contract: OperatorContract | None = None
     loaded: bool = False
+    allocation_cost: AllocationCost | None = None
 
     @cached_property
     def layout_groups(self) -> tuple[LayoutGroup, ...]:

@@ -1,7 +1,8 @@
 """Define the questions to an arm and its answers, which both sides of the pipe check.
 
 An arm gets `Load` first. To judge a program, its arm gets `Examine`, and then the baseline's arm gets `Judge` for the
-candidate's results. To time a program, its arm gets `Warm`, and then `Measure` for each block.
+candidate's results. To time a program, its arm gets `Warm`, and then `Measure` for each block. `CountFaults` may follow
+`Warm`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from frx_graph.capture.capture_facts import CaptureFacts
 from frx_graph.measure.memory_use import MemoryRecord
 from frx_graph.measure.operators.kernel_identities import KernelIdentities
+from frx_graph.measure.page_faults import PageFaults
 from frx_graph.records import Candidate
 from frx_graph.trials.arm_process import NO_ANSWER, ArmError, Cause
 from frx_graph.trials.environment_record import TrialEnvironment
@@ -168,10 +170,24 @@ class Measured:
     disturbance: Disturbance | None = None
 
 
-Question: TypeAlias = Annotated[Load | Warm | Examine | Judge | Measure, Field(discriminator="ask")]
+@dataclass(frozen=True, slots=True)
+class CountFaults:
+    """Run some steps, and count the page faults of each."""
+
+    ask: Literal["count_faults"] = "count_faults"
+
+
+@dataclass(frozen=True, slots=True)
+class CountedFaults:
+    """The page faults; None if the system does not count them."""
+
+    faults: PageFaults | None
+
+
+Question: TypeAlias = Annotated[Load | Warm | Examine | Judge | Measure | CountFaults, Field(discriminator="ask")]
 QUESTION: TypeAdapter[Question] = TypeAdapter(Question)
-Answer: TypeAlias = Loaded | Warmed | Examined | Judged | Measured
-Answered = TypeVar("Answered", Loaded, Warmed, Examined, Judged, Measured)
+Answer: TypeAlias = Loaded | Warmed | Examined | Judged | Measured | CountedFaults
+Answered = TypeVar("Answered", Loaded, Warmed, Examined, Judged, Measured, CountedFaults)
 
 
 class ArmClient(Protocol):

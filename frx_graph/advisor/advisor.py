@@ -35,6 +35,7 @@ from frx_graph.measure.machine.device_calibration import get_device_profile, rea
 from frx_graph.measure.machine.device_profile import DeviceProfile, raise_peaks
 from frx_graph.measure.measurement_cache import MeasuredOperators
 from frx_graph.measure.operators.operator_contract import OperatorContract, load_contract
+from frx_graph.measure.page_faults import AllocationCost
 from frx_graph.options import check_inner
 from frx_graph.passes.analysis import Analysis, CompileEvents, PrecisionSettings
 from frx_graph.passes.copies.prediction import list_signatures_to_measure, predict_copies
@@ -51,6 +52,8 @@ _Known = TypeVar("_Known")
 
 Progress = Callable[[str], None]
 """Called with a few words when a stage begins."""
+CostAllocations = Callable[[], AllocationCost | Refusal]
+"""Measures the page faults of the advised program, or says why they are unknown."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,7 @@ def advise(
     target: str | None = None,
     evidence: Sequence[str | Path] = (),
     progress: Progress = lambda _stage: None,
+    cost_allocations: CostAllocations | None = None,
 ) -> AdviceReport:
     """Return ranked layout fixes for one call of `model(*args, **kwargs)`.
 
@@ -85,7 +89,8 @@ def advise(
     predicted ones. `measure` allows short separate runs of operators if the operator layout contract does not settle
     their behaviour. `inner` is the compiler that the program will run under. `evidence` are files of runs of this
     program (profiler traces, Nsight Compute exports, oneDNN logs, code that Inductor has written): their evidence
-    raises or lowers the confidence of findings.
+    raises or lowers the confidence of findings. `cost_allocations` measures the program's page faults in fresh
+    processes, which rule FRX018 needs; it is called for a program on the CPU.
 
     Raises `EvidenceError` for a file that cannot be read, `TargetError` if the model itself raises or the call cannot
     be made, `CaptureError` if nothing of it can be captured, `OptionError` for an unknown `inner`.
@@ -107,7 +112,15 @@ def advise(
     progress("capturing the model")
     capture = capture_model(model, args, kwargs, train=train, origin=name, as_eager=inner == "eager")
     captured_s = time.perf_counter() - started
-    report = advise_capture(capture, target=name, inner=inner, measure=measure, evidence=seen, progress=progress)
+    report = advise_capture(
+        capture,
+        target=name,
+        inner=inner,
+        measure=measure,
+        evidence=seen,
+        cost_allocations=cost_allocations,
+        progress=progress,
+    )
     advice = replace(report.advice, timings=replace(report.advice.timings, capture_s=captured_s))
     if observe:
         progress("observing one real step")
@@ -135,10 +148,12 @@ def advise_capture(
     measure: bool = True,
     evidence: Sequence[RunFile] = (),
     progress: Progress = lambda _stage: None,
+    cost_allocations: CostAllocations | None = None,
 ) -> AdviceReport:
     """Return advice on graphs that are already captured and that one step runs, each as often as its `calls` say.
 
     `inner` is the compiler of the graphs that name none themselves; `evidence` is the content of files of runs.
+    `cost_allocations` measures the program's page faults.
     """
     started = time.perf_counter()
     # Facts and findings are millions of small objects without cycles: searching them takes a third of the time.
@@ -155,6 +170,12 @@ def advise_capture(
             resident=device.type == "cpu" and _fits_in_cache([subject.facts for subject in subjects]),
         )
         measure_s = time.perf_counter() - begin
+    allocation_cost: AllocationCost | Refusal | None = None
+    if cost_allocations is not None and device.type == "cpu":
+        progress("counting page faults in fresh processes")
+        begin = time.perf_counter()
+        allocation_cost = cost_allocations()
+        measure_s = (measure_s or 0.0) + time.perf_counter() - begin
     profile: DeviceProfile | None = None
     no_profile: list[Refusal] = []
     try:
@@ -166,6 +187,8 @@ def advise_capture(
     progress("looking for layout problems")
     with pause_gc():
         analyses = _analyze_graphs(subjects, capture, measured, profile, contract)
+        if analyses and isinstance(allocation_cost, AllocationCost):
+            analyses[0] = replace(analyses[0], allocation_cost=allocation_cost)
         if profile is not None:
             raised = raise_peaks(profile, [speed for analysis in analyses for speed in analysis.reached_speeds])
             if raised is not profile:
@@ -185,6 +208,7 @@ def advise_capture(
             for signature, reason in measured.failures.items()
         ),
         *no_profile,
+        *([allocation_cost] if isinstance(allocation_cost, Refusal) else []),
         *(outcome for outcome in outcomes if isinstance(outcome, Refusal)),
         *belonging_to_none,
     ]

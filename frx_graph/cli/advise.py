@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -76,21 +77,38 @@ def advise(
         progress("importing torch's compiler")
         with exit_on_interrupt():
             from frx_graph.advisor.advisor import advise as advise_model
+            from frx_graph.advisor.allocation_cost import measure_allocation_cost
+            from frx_graph.trial_worker.launch import start_arm
+            from frx_graph.trials.arm_messages import TargetWorkload
 
         progress(f"loading {target}")
         workload = place(load_target(target), run_on, cast_to)
+        trains = config.train if train is None else train
+        observes = config.observe if observe is None else observe
+        compiler = inner or config.inner or "eager"
+        measures = config.measure if measure is None else measure
+        cost_allocations = functools.partial(
+            measure_allocation_cost,
+            TargetWorkload(target, run_on, dtype or config.dtype),
+            lambda environment: start_arm(environment=environment),
+            train=trains,
+            inner=compiler,
+            compare_times=measures,
+        )
         try:
             report = advise_model(
                 workload.model,
                 workload.args,
                 workload.kwargs,
-                train=config.train if train is None else train,
-                observe=config.observe if observe is None else observe,
-                inner=inner or config.inner or "eager",
-                measure=config.measure if measure is None else measure,
+                train=trains,
+                observe=observes,
+                inner=compiler,
+                measure=measures,
                 target=target,
                 evidence=evidence or (),
                 progress=progress,
+                # Eager frees and allocates around every operator: only what Inductor compiles is worth the wait.
+                cost_allocations=cost_allocations if observes and compiler == "inductor" else None,
             )
         except SystemExit as error:
             message = f"the model ended the program with exit code {error.code!r}"

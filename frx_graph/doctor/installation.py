@@ -171,6 +171,7 @@ _CHECKS: tuple[Callable[[], Iterator[Check]], ...] = (
     machine.check_torch,
     machine.check_parts,
     _check_processor,
+    machine.check_allocation,
     _check_onednn,
     _check_recording,
     _check_compilers,

@@ -15,10 +15,15 @@ from frx_graph.evidence.ncu.profiler import find_ncu
 from frx_graph.evidence.ptx.ptxas import find_ptxas
 from frx_graph.measure.machine.device_state import load_nvml
 from frx_graph.measure.nvcc import find_nvcc
+from frx_graph.measure.page_faults import count_page_faults
 from frx_graph.rules.gpu_profile import find_gpu
+from frx_graph.support.allocator import Allocation, find_process_allocator, read_allocation
 from frx_graph.support.check import Check, Status
 
 OLDEST_TORCH = (2, 11)
+_BLOCK_BYTES = 40 * 2**20
+"""Above the largest `mmap` threshold that glibc chooses by itself, 32 MiB."""
+_REUSES = 5
 _PARTS = {
     "SDK": ("frx_graph.runs.sdk.session",),
     "analysis": ("frx_graph.analyze.layers", "frx_graph.analyzers.run"),
@@ -38,6 +43,29 @@ def check_torch() -> Iterator[Check]:
     old = (major, minor) < OLDEST_TORCH
     oldest = ".".join(map(str, OLDEST_TORCH))
     yield Check("torch", version, Status.ERROR if old else Status.OK, f"install torch {oldest} or newer" if old else "")
+
+
+def check_allocation() -> Iterator[Check]:
+    """Report the allocator of this process, and how much of a large block is faulted in again when it is reused."""
+    match read_allocation():
+        case Allocation.DEFAULT:
+            description = "glibc, gives freed memory back to the kernel"
+        case Allocation.POOLED:
+            description = "glibc, keeps freed memory"
+        case Allocation.CHOSEN:
+            description = f"chosen by the environment: {find_process_allocator()}"
+        case Allocation.UNKNOWN:
+            description = "of another C library than glibc"
+    faults = count_page_faults(_reuse_block, calls=_REUSES)
+    if faults is None:
+        counted = "page faults are not counted here"
+    else:
+        counted = f"{faults.per_call:,} page faults to reuse a block of {_BLOCK_BYTES >> 20} MiB"
+    yield Check("allocator", f"{description}; {counted}")
+
+
+def _reuse_block() -> None:
+    torch.empty(_BLOCK_BYTES, dtype=torch.uint8).fill_(1)
 
 
 def check_cuda() -> Iterator[Check]:

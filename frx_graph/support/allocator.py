@@ -110,6 +110,11 @@ def is_pooled_by(variables: Mapping[str, str]) -> bool:
     return POOLING_VARIABLES.items() <= variables.items()
 
 
+def find_process_allocator() -> str | None:
+    """Return what chooses the allocator of this process, as `find_chosen_allocator` does."""
+    return find_chosen_allocator(os.environ, _read_mapped_files())
+
+
 def find_chosen_allocator(variables: Mapping[str, str], mapped: str = "") -> str | None:
     """Return what chooses the allocator of a process with these `variables`, and these `mapped` files as
     `/proc/PID/maps` lists them: a variable with its value, or a library's name. None: glibc as it is."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -19,9 +20,11 @@ MEMORY_SHARE = 0.8
 _COMMAND = (sys.executable, "-m", "frx_graph.trial_worker")
 
 
-def start_arm(limits: Limits | None = None) -> ArmProcess:
-    """Start `python -m frx_graph.trial_worker`; by default it may use `MEMORY_SHARE`. Raises `ArmError`."""
-    return ArmProcess(_COMMAND, limits=limits or _make_limits(), environment=extend_pythonpath())
+def start_arm(limits: Limits | None = None, *, environment: Mapping[str, str] | None = None) -> ArmProcess:
+    """Start `python -m frx_graph.trial_worker`, with `environment` added to this process's own; by default it may use
+    `MEMORY_SHARE`. Raises `ArmError`."""
+    added = {**(environment or {}), **extend_pythonpath()}
+    return ArmProcess(_COMMAND, limits=limits or _make_limits(), environment=added)
 
 
 def _make_limits() -> Limits:

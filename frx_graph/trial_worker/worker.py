@@ -25,6 +25,7 @@ from frx_graph.measure.inductor.compilations import describe_compiled_between, r
 from frx_graph.measure.machine.nvml_device import find_nvidia_device
 from frx_graph.measure.memory_use import MemoryRecord, observe_memory
 from frx_graph.measure.operators.kernel_identities import observe_kernels
+from frx_graph.measure.page_faults import count_page_faults
 from frx_graph.options import parse_backend_options
 from frx_graph.support.allocator import pool_allocations
 from frx_graph.support.torch_internals import get_storage_id, inductor_config
@@ -32,6 +33,8 @@ from frx_graph.trial_worker.workload import LoadedWorkload, convert_to_fp64, cop
 from frx_graph.trials.arm_messages import (
     QUESTION,
     Answer,
+    CountedFaults,
+    CountFaults,
     Examine,
     Examined,
     Judge,
@@ -102,6 +105,8 @@ class TrialArm:
                 return self._judge(question)
             case Measure():
                 return self._measure(question)
+            case CountFaults():
+                return self._count_faults()
 
     def _load(self, asked: Load) -> Loaded:
         if asked.pool and not pool_allocations():
@@ -217,6 +222,16 @@ class TrialArm:
                 program.forget_gradients()
             found = disturbance()
         return Measured(tuple(seconds), found)
+
+    def _count_faults(self) -> CountedFaults:
+        program, workload = self._require_loaded()
+
+        def step() -> None:
+            self._step(program)
+            program.update()
+
+        with workload.surroundings():
+            return CountedFaults(count_page_faults(step))
 
     def _require_loaded(self) -> tuple[Program, LoadedWorkload]:
         if self._program is None or self._workload is None:

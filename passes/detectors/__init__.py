@@ -14,6 +14,7 @@ from frx_graph.passes.detectors import (
     memory_bound_region,
     misaligned_dimension,
     opaque_boundary,
+    page_fault_churn,
     permute_storm,
     stride_instability,
     unstable_graph,
@@ -37,4 +38,5 @@ DETECTORS: tuple[Detector, ...] = (
     unused_precision.DETECTOR,
     unstable_graph.DETECTOR,
     channels_last_harmful.DETECTOR,
+    page_fault_churn.DETECTOR,
 )

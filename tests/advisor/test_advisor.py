@@ -14,13 +14,15 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import frx_graph
+from frx_graph.advice import Advice
 from frx_graph.advisor import advisor
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.capture.model import capture_model
 from frx_graph.errors import CaptureError
 from frx_graph.measure.inductor import inductor_backend
 from frx_graph.measure.machine.device_profile import DeviceProfile
-from frx_graph.records import Copy
+from frx_graph.measure.page_faults import AllocationCost, PageFaults
+from frx_graph.records import Copy, Refusal
 from frx_graph.support.torch_internals import BackendCompilerFailed
 
 
@@ -303,3 +305,22 @@ def test_step_that_cannot_be_observed_is_reported_with_its_cause(monkeypatch: py
 
 class InvalidCxxCompiler(RuntimeError):
     """Has the name of Inductor's error."""
+
+
+def advise_with_cost(cost: AllocationCost | Refusal) -> Advice:
+    model, x = Block(4).eval(), torch.randn(2, 6, 4)
+    return frx_graph.advise(model, (x,), measure=False, cost_allocations=lambda: cost).advice
+
+
+def test_page_faults_are_a_finding_of_the_whole_program() -> None:
+    advice = advise_with_cost(AllocationCost(PageFaults((4000,), 4096), saved_pct=(20.0,)))
+    (found,) = (finding for finding in advice.findings if finding.rule == "FRX018")
+    assert (found.count_per_step, found.saving.measured_pct) == (4000, 20.0)
+    assert advice.timings.measure_s is not None
+
+
+def test_page_faults_that_are_unknown_are_listed_with_the_reason() -> None:
+    unknown = Refusal("page faults", "not counted: the C library is not glibc")
+    advice = advise_with_cost(unknown)
+    assert unknown in advice.refusals
+    assert "FRX018" not in {finding.rule for finding in advice.findings}

@@ -11,6 +11,8 @@ from ncu_exports import Launch, nvtx_export
 from run_traces import RunTrace
 
 from frx_graph.cli.main import run
+from frx_graph.records import Refusal
+from frx_graph.trials.arm_messages import TargetWorkload
 
 _MODELS = """
 import os
@@ -151,6 +153,31 @@ def test_observed_copies_are_reported_beside_predicted_ones(frx: Frx) -> None:
     _, out, _ = frx("advise", "models.py:churn", "--observe", "--format", "json")
     document = json.loads(out)
     assert [c["bytes"] for c in document["observed"]] == [2 * 4 * 256 * 256 * 4] * 2
+
+
+@pytest.mark.parametrize(
+    ("options", "counted"),
+    [
+        (("--observe", "--inner", "inductor"), True),
+        (("--observe",), False),
+        (("--inner", "inductor"), False),
+    ],
+)
+def test_page_faults_are_counted_where_a_compiled_step_is_run(
+    frx: Frx, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], counted: bool
+) -> None:
+    asked: list[tuple[str, str, bool]] = []
+
+    def count(workload: TargetWorkload, _start: object, *, train: bool, inner: str, compare_times: bool) -> Refusal:
+        asked.append((workload.target, inner, compare_times))
+        return Refusal("page faults", "not counted: a test")
+
+    monkeypatch.setattr("frx_graph.advisor.allocation_cost.measure_allocation_cost", count)
+    monkeypatch.setattr("frx_graph.advisor.advisor.observe_step", lambda *_, **__: ())
+    _, out, _ = frx("advise", "models.py:churn", "--no-measure", "--format", "json", *options)
+    assert asked == ([("models.py:churn", "inductor", False)] if counted else [])
+    reasons = [refusal["reason"] for refusal in json.loads(out)["refusals"]]
+    assert ("not counted: a test" in reasons) is counted
 
 
 def test_files_of_runs_are_led_back_and_what_is_left_is_named(frx: Frx, models: Path) -> None:

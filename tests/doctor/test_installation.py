@@ -10,6 +10,8 @@ from frx_graph.doctor.installation import check_installation
 from frx_graph.errors import ContractError, EvidenceError
 from frx_graph.measure.machine.device_profile import DeviceProfile
 from frx_graph.measure.operators.operator_contract import load_contract
+from frx_graph.measure.page_faults import PageFaults
+from frx_graph.support.allocator import Allocation
 from frx_graph.support.check import Check, Status, find_worst
 
 
@@ -27,6 +29,7 @@ def test_every_question_is_answered() -> None:
         "torch",
         "cpu",
         "cpu capabilities",
+        "allocator",
         "oneDNN",
         "copy recorder",
         "C++ compiler",
@@ -216,3 +219,27 @@ def test_peaks_name_their_kernel_and_the_load_they_were_measured_under(monkeypat
         found = run("_check_calibration")
         assert found.value.startswith("20.0 GB/s; float32 400 GFLOP/s by aten.convolution")
         assert ("measured under load" in found.value) is under_load
+
+
+@pytest.mark.parametrize(
+    ("allocation", "expected"),
+    [
+        (Allocation.DEFAULT, "glibc, gives freed memory back to the kernel; 7 page faults to reuse a block of 40 MiB"),
+        (Allocation.POOLED, "glibc, keeps freed memory; 7 page faults"),
+        (Allocation.CHOSEN, "chosen by the environment: jemalloc; 7 page faults"),
+        (Allocation.UNKNOWN, "of another C library than glibc; 7 page faults"),
+    ],
+)
+def test_the_allocator(allocation: Allocation, expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "read_allocation", lambda: allocation)
+    monkeypatch.setattr(machine, "find_process_allocator", lambda: "jemalloc")
+    monkeypatch.setattr(machine, "count_page_faults", lambda call, calls: PageFaults((7,) * calls, 4096))
+    (check,) = machine.check_allocation()
+    assert (check.name, check.status) == ("allocator", Status.OK)
+    assert check.value.startswith(expected)
+
+
+def test_faults_that_are_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "count_page_faults", lambda call, calls: None)
+    (check,) = machine.check_allocation()
+    assert "page faults are not counted here" in check.value

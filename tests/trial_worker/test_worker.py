@@ -11,10 +11,20 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from frx_graph.measure.page_faults import COUNTED_CALLS
 from frx_graph.trial_worker import worker
 from frx_graph.trial_worker.worker import TrialArm
 from frx_graph.trial_worker.workload import LoadedWorkload
-from frx_graph.trials.arm_messages import Examine, Judge, Judged, Load, Measure, TargetWorkload
+from frx_graph.trials.arm_messages import (
+    CountedFaults,
+    CountFaults,
+    Examine,
+    Judge,
+    Judged,
+    Load,
+    Measure,
+    TargetWorkload,
+)
 from frx_graph.trials.results import Program, StepResults, observe_step, permute_inputs, write_results
 
 SEED = 3
@@ -128,3 +138,10 @@ def test_the_step_that_is_timed_ends_with_the_optimizers() -> None:
     before = copy.deepcopy(model.state_dict())
     arm.answer(Measure(2))
     assert not torch.equal(model[0].weight, before["0.weight"])  # type: ignore[index, union-attr]
+
+
+def test_page_faults_of_each_step_are_counted(arm: TrialArm) -> None:
+    found = arm.answer(CountFaults())
+    assert isinstance(found, CountedFaults)
+    # Some sandboxes count none.
+    assert found.faults is None or len(found.faults.calls) == COUNTED_CALLS

@@ -30,7 +30,7 @@ from frx_graph.trials.configuration_trial import Configuration, ConfigurationTri
 EngineOn = Callable[[str | None], Engine]
 """An engine whose nodes have the environment of this fingerprint; None: any."""
 _PLACE, _MACHINE_FILE, _LAST = "place.json", "machine.json", "metrics.json"
-_TOLD = ("FRX_", "PYTORCH_")
+_TOLD = ("FRX_", "GLIBC_TUNABLES", "LD_PRELOAD", "MALLOC_", "PYTORCH_")
 """Beginnings of the variables that can exclude candidates."""
 _LARGEST_BYTES = 16 * 2**20
 """Size limit of a file that is sent back; a larger one stays on its node, and is removed with the attempt."""

@@ -9,6 +9,7 @@ from itertools import count
 
 from frx_graph.runs.tune.quality import MOST_MEMORY
 from frx_graph.runs.tune.workload_facts import WorkloadFacts
+from frx_graph.support.allocator import POOLING_VARIABLES, find_chosen_allocator
 from frx_graph.trials.configuration_trial import Configuration, Tier
 
 CUSTOM = "custom"
@@ -17,6 +18,7 @@ DYNAMIC = 3
 ALLOCATOR_VARIABLE = "PYTORCH_CUDA_ALLOC_CONF"
 _BATCH_SIZE, _AMP, _COMPILE, _MODE = "FRX_BATCH_SIZE", "FRX_AMP_DTYPE", "FRX_TORCH_COMPILE", "FRX_TORCH_COMPILE_MODE"
 _BACKEND_MODE = "FRX_BACKEND_MODE"
+_PRELOAD = "LD_PRELOAD"
 _CAPTURED = "reduce-overhead"
 _BATCH_FACTORS = (1.25, 1.5, 2.0)
 _MOST_WORKERS = 16
@@ -84,6 +86,27 @@ def _refuse_allocator(_candidate: Configuration, facts: WorkloadFacts) -> str | 
         return "there is no NVIDIA GPU here: the CUDA allocator is not used"
     if ALLOCATOR_VARIABLE in facts.environment:
         return f"{ALLOCATOR_VARIABLE} is set already, and a candidate would replace it"
+    return None
+
+
+def _propose_host_allocators(facts: WorkloadFacts) -> Iterator[Configuration]:
+    """Propose to keep freed memory, then an installed allocator that does so by itself.
+
+    glibc gives large freed blocks back to the kernel, and the next step faults every page of them in again. The
+    price is that a process keeps its peak memory.
+    """
+    yield make_configuration("host allocator", "malloc:pooled", Tier.SAFE, POOLING_VARIABLES)
+    preloaded = facts.environment.get(_PRELOAD, "")
+    for name, library in facts.allocators[:1]:
+        variables = {_PRELOAD: f"{library}:{preloaded}" if preloaded else library}
+        yield make_configuration("host allocator", f"malloc:{name}", Tier.SAFE, variables)
+
+
+def _refuse_host_allocator(candidate: Configuration, facts: WorkloadFacts) -> str | None:
+    if (chosen := find_chosen_allocator(facts.environment)) is not None:
+        return f"the environment chooses the allocator already ({chosen}), and a candidate would replace it"
+    if _PRELOAD not in dict(candidate.variables) and not facts.glibc:
+        return "the C library is not glibc, and does not read these variables"
     return None
 
 
@@ -188,6 +211,9 @@ def _refuse_graphs(_candidate: Configuration, facts: WorkloadFacts) -> str | Non
 
 DATALOADER = Family("dataloader", frozenset({"input_bound", "copy_bound"}), _propose_loading)
 ALLOCATOR = Family("allocator", frozenset({"memory_pressure"}), _propose_allocators, _refuse_allocator)
+HOST_ALLOCATOR = Family(
+    "host allocator", frozenset({"input_bound", "launch_bound"}), _propose_host_allocators, _refuse_host_allocator
+)
 _IDLE_GPU = frozenset({"underutilized_gpu", "launch_bound"})
 BATCH_SIZE = Family("batch size", _IDLE_GPU, _propose_batch_sizes, _refuse_batch_size)
 _SLOW_GPU = frozenset({"memory_pressure", "underutilized_gpu"})
@@ -195,7 +221,7 @@ PRECISION = Family("precision", _SLOW_GPU, _propose_precisions, _refuse_precisio
 LAYOUT = Family("layout", frozenset({"layout_churn", "underutilized_gpu"}), _propose_layouts, _refuse_layout)
 COMPILATION = Family("compilation", _IDLE_GPU, _propose_compilations, _refuse_compilation)
 CUDA_GRAPHS = Family("cuda graphs", _IDLE_GPU, _propose_graphs, _refuse_graphs)
-FAMILIES = (DATALOADER, ALLOCATOR, BATCH_SIZE, PRECISION, LAYOUT, COMPILATION, CUDA_GRAPHS)
+FAMILIES = (DATALOADER, ALLOCATOR, HOST_ALLOCATOR, BATCH_SIZE, PRECISION, LAYOUT, COMPILATION, CUDA_GRAPHS)
 """In the order of their stages: data loading first, because a program that waits for data hides gains of the model."""
 
 

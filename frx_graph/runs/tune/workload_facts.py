@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes.util
 import os
+import platform
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,6 +14,7 @@ from frx_graph.measure.machine.device_state import list_gpu_names, load_nvml
 from frx_graph.trials.configuration_trial import RunSeen
 
 _BF16_FLAGS = frozenset({"avx512_bf16", "amx_bf16"})
+_ALLOCATORS = ("jemalloc", "tcmalloc", "tcmalloc_minimal")
 _CPU_INFO = Path("/proc/cpuinfo")
 
 
@@ -30,6 +33,10 @@ class WorkloadFacts:
     """The user's environment variables."""
     seen: RunSeen
     quality_checks: bool
+    glibc: bool = False
+    """True if the C library is glibc, which has variables against giving memory back."""
+    allocators: tuple[tuple[str, str], ...] = ()
+    """Other allocators that are installed, each with the name of the library to preload."""
 
 
 def gather_workload_facts(seen: RunSeen, environment: Mapping[str, str], *, quality_checks: bool) -> WorkloadFacts:
@@ -43,6 +50,10 @@ def gather_workload_facts(seen: RunSeen, environment: Mapping[str, str], *, qual
         environment=environment,
         seen=seen,
         quality_checks=quality_checks,
+        glibc=platform.libc_ver()[0] == "glibc",
+        allocators=tuple(
+            (name, library) for name in _ALLOCATORS if (library := ctypes.util.find_library(name)) is not None
+        ),
     )
 
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import ctypes.util
+import platform
 import re
 from dataclasses import replace
 
@@ -14,11 +16,13 @@ from frx_graph.runs.tune.families import (
     DATALOADER,
     DYNAMIC,
     FAMILIES,
+    HOST_ALLOCATOR,
     LAYOUT,
     PRECISION,
     make_custom_family,
 )
-from frx_graph.runs.tune.workload_facts import WorkloadFacts
+from frx_graph.runs.tune.workload_facts import WorkloadFacts, gather_workload_facts
+from frx_graph.support.allocator import POOLING_VARIABLES
 from frx_graph.trials.configuration_trial import RunSeen, Tier
 
 SEEN = RunSeen(
@@ -113,11 +117,54 @@ def test_the_allocator_is_cudas_and_what_the_user_has_set_stays():
     assert len(refusals(ALLOCATOR, replace(GPU, environment={ALLOCATOR_VARIABLE: "x"}))) == 2
 
 
+GLIBC = replace(CPU, glibc=True)
+
+
+def test_freed_memory_is_kept_by_variables_or_by_an_installed_allocator():
+    (pooled,) = HOST_ALLOCATOR.propose(GLIBC)
+    assert (pooled.label, pooled.tier, pooled.id) == ("malloc:pooled", Tier.SAFE, "malloc-pooled")
+    assert dict(pooled.variables) == POOLING_VARIABLES
+    installed = replace(GLIBC, allocators=(("jemalloc", "libjemalloc.so.2"), ("tcmalloc", "libtcmalloc.so.4")))
+    _, other = HOST_ALLOCATOR.propose(installed)
+    assert (other.label, other.tier, dict(other.variables)) == (
+        "malloc:jemalloc", Tier.SAFE, {"LD_PRELOAD": "libjemalloc.so.2"},
+    )  # fmt: skip
+    assert refusals(HOST_ALLOCATOR, installed) == {}
+
+
+def test_what_is_preloaded_already_stays():
+    facts = replace(GLIBC, allocators=(("jemalloc", "libjemalloc.so.2"),), environment={"LD_PRELOAD": "libiomp5.so"})
+    _, other = HOST_ALLOCATOR.propose(facts)
+    assert dict(other.variables) == {"LD_PRELOAD": "libjemalloc.so.2:libiomp5.so"}
+    assert refusals(HOST_ALLOCATOR, facts) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("MALLOC_TRIM_THRESHOLD_", "1"), ("LD_PRELOAD", "/usr/lib/libtcmalloc.so.4")]
+)
+def test_an_allocator_that_the_environment_chooses_stays(name, value):
+    facts = replace(GLIBC, allocators=(("jemalloc", "libjemalloc.so.2"),), environment={name: value})
+    assert set(refusals(HOST_ALLOCATOR, facts)) == {"malloc:pooled", "malloc:jemalloc"}
+
+
+def test_facts_name_the_allocators_that_are_installed(monkeypatch):
+    installed = {"jemalloc": None, "tcmalloc": "libtcmalloc.so.4"}
+    monkeypatch.setattr(ctypes.util, "find_library", installed.get)
+    monkeypatch.setattr(platform, "libc_ver", lambda: ("glibc", "2.36"))
+    facts = gather_workload_facts(SEEN, {}, quality_checks=True)
+    assert (facts.glibc, facts.allocators) == (True, (("tcmalloc", "libtcmalloc.so.4"),))
+
+
+def test_the_variables_are_glibcs():
+    installed = replace(CPU, allocators=(("jemalloc", "libjemalloc.so.2"),))
+    assert set(refusals(HOST_ALLOCATOR, installed)) == {"malloc:pooled"}
+
+
 def test_tiers():
     tiers = {candidate.label: candidate.tier for family in FAMILIES for candidate in family.propose(GPU)}
     assert {label for label, tier in tiers.items() if tier is Tier.RISKY} == {"frx:autopilot"}
     safe = {label.partition(":")[0] for label, tier in tiers.items() if tier is Tier.SAFE}
-    assert safe == {"dl", "alloc"}
+    assert safe == {"dl", "alloc", "malloc"}
 
 
 def test_the_users_own():
