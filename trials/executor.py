@@ -41,6 +41,7 @@ from frx_graph.trials.busy_wait import BusyWait
 from frx_graph.trials.environment_record import TrialEnvironment
 from frx_graph.trials.gates import Comparison, examine_gates, find_plan_fault
 from frx_graph.trials.numerics import Difference, describe_differences
+from frx_graph.trials.pace import Pace
 from frx_graph.trials.policy import TrialPolicy
 from frx_graph.trials.protocol import Protocol as Rule
 from frx_graph.trials.protocol import make_protocol
@@ -266,6 +267,7 @@ class _TrialRunner:
         """Measure the quads of `rule` until `settle`, called after each, returns something; None if it never does."""
         plan = make_schedule(rule)
         pair: int | None = None
+        pace = Pace(rule, self.clock)
         with RunningArms(self.start) as running:
             arms: Mapping[Arm, RunningArm] = {}
             while (quad := select_next_quad(plan, [q.void for q in quads], rule.void_quads_allowed)) is not None:
@@ -275,6 +277,7 @@ class _TrialRunner:
                         arms = self._start_pair(running, tuple(dict.fromkeys(quad.arms)))
                         pair = quad.pair
                         self._warm_up(arms, quad, rule)
+                        pace.note_started()
                     first, second, third, fourth = (self._run_block(arms, arm) for arm in quad.arms)
                 except (CandidateFailed, BaselineError) as failure:
                     self._retry_or_raise(failure)
@@ -282,7 +285,12 @@ class _TrialRunner:
                     pair = None
                     continue
                 quads.append(MeasuredQuad(quad, (first, second, third, fourth)))
-                status = f"{count_quads(quads, rule)}, at most {self._get_seconds_left():.0f} s left"
+                pace.note_quad()
+                # On a busy machine only the budget is known.
+                left = f"at most {self._get_seconds_left():.0f} s left"
+                if not quads[-1].void:
+                    left = f"about {min(pace.estimate_seconds(quads), self._get_seconds_left()):.0f} s left"
+                status = f"{count_quads(quads, rule)}, {left}"
                 self.progress(status)
                 if self.clock() >= self.deadline:
                     break

@@ -739,7 +739,7 @@ def test_progress_is_reported() -> None:
     said: list[str] = []
     tried(World(seconds={False: 0.012, True: 0.010}), said=said.append)
     assert said[0] == "looking at the baseline"
-    assert "quad 1 of 10, at most 600 s left" in said
+    assert "quad 1 of 10, about 0 s left" in said
 
 
 def test_a_baseline_that_departs_from_eager_is_named_first() -> None:
