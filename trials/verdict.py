@@ -11,9 +11,10 @@ At the end of a trial, with all its quads measured, the log ratios of times (bas
 - **inconclusive**: all other cases, also if too many quads were void. It is not a milder promotion: nothing is used.
 
 A trial ends earlier when the safe t-test has seen enough. It ends without promotion when the mean is below the minimum,
-in at least two pairs of processes. It promotes when the mean exceeds the minimum, and only in the last of the pairs,
-because no number of quads shows a process's effect on all its quads. Some programs have slow and fast processes, 30 %
-apart (docs/trials.md). Of two pairs of such a program, both favour one arm once in eight trials.
+in at least two pairs of processes. It promotes when the mean exceeds the minimum, and only from the fourth pair on (or
+in the last), because no number of quads shows a process's effect on all its quads. Some programs have slow and fast
+processes, 30 % apart (docs/trials.md). Of two pairs of such a program, both favour one arm once in eight trials, of four
+once in 128. So the spread of the first pairs decides how many there are.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ _TOO_FEW = "only"
 """First word of the reason if not all quads were measured."""
 FEWEST_PAIRS = 2
 """Pairs that an early rejection needs: one pair cannot disagree with itself."""
+PROVING_PAIRS = 4
+"""Pairs that an early promotion needs, unless a trial has fewer."""
 
 
 class Outcome(enum.StrEnum):
@@ -89,8 +92,8 @@ def decide_early(quads: Sequence[MeasuredQuad], protocol: Protocol) -> Verdict |
     if len(pairs) < min(FEWEST_PAIRS, protocol.process_pairs) or len(every) >= protocol.quads:
         return None
     enough = -math.log(protocol.alpha)
-    all_run = len(pairs) == protocol.process_pairs
-    if all_run and _check_pairs_prove(pairs, protocol) and compute_safe_t(every, protocol.minimum) >= enough:
+    enough_pairs = len(pairs) >= min(PROVING_PAIRS, protocol.process_pairs)
+    if enough_pairs and _check_pairs_prove(pairs, protocol) and compute_safe_t(every, protocol.minimum) >= enough:
         outcome = Outcome.PROMOTE
     elif compute_safe_t([-ratio for ratio in every], -protocol.minimum) >= enough:
         within = compute_safe_t(every, -protocol.minimum) >= enough
