@@ -123,7 +123,8 @@ class _TrialRunner:
     random: bool | None = None
     departed: tuple[Difference, ...] = ()
     check: AllocationCheck | None = None
-    pool: bool = field(init=False)
+    pool: bool = False
+    """Arms keep freed memory. Those that the gates examine do not: a leak may hide in kept memory."""
     deadline: float = field(init=False)
     asking: WorkerClient = field(init=False)
     busy: BusyWait = field(init=False)
@@ -131,7 +132,6 @@ class _TrialRunner:
     def __post_init__(self) -> None:
         if len(self.allocations) > 1:
             self.check = AllocationCheck(self.allocations[1])
-        self.pool = self.check is not None
         self.deadline = self.clock() + self.policy.time_budget_seconds
         self.asking = WorkerClient(self.policy, self.deadline, self.clock)
         self.busy = BusyWait(self.pause, self.watch, self.progress)
@@ -149,6 +149,7 @@ class _TrialRunner:
         if failed is not None:
             return self._make_run(gates, _make_rejection(failed), ())
         quads: list[MeasuredQuad] = []
+        self._switch_allocation(self.allocations[0])
         try:
             verdict = self._measure_verdict(quads)
             if self.check is not None:
@@ -237,7 +238,7 @@ class _TrialRunner:
         if stats is None or not (verdict.outcome is Outcome.PROMOTE or (settled and stats.ci_high >= 1)):
             return verdict
         pooled, own = self.allocations
-        self.pool = False
+        self._switch_allocation(own)
         self.progress(f"checking the gain with {NAMES[own]}")
         rule = shorten_protocol(self.rule)
         checked: list[MeasuredQuad] = []
@@ -245,21 +246,24 @@ class _TrialRunner:
             self._measure_quads(checked, rule, lambda: summarize_check(own, checked, rule).shows)
         found = self.check = summarize_check(own, checked, rule)
         if verdict.outcome is Outcome.PROMOTE:
+            self._switch_allocation(pooled)
             said = found.describe() or f"not measured with {NAMES[own]}"
             only = "" if found.shows else f", so this holds for {NAMES[pooled]} alone"
             return replace(verdict, reason=f"{verdict.reason}; {said}{only}")
         if not favours_candidate(found, self.rule):
+            self._switch_allocation(pooled)
             return verdict
         before = f"with {NAMES[pooled]} {format_gain(stats.ratio_median)}, so pooling memory gives as much"
         self.check = AllocationCheck(pooled, False, stats.ratio_median, stats.pair_medians, tuple(quads))
-        self.environment = self._read_own_environment(own)
         quads.clear()
         full = self._measure_verdict(quads)
         return replace(full, reason=f"{full.reason}; {before}")
 
-    def _read_own_environment(self, own: Allocation) -> TrialEnvironment | None:
-        found = self.environment
-        return found and replace(found, setup=replace(found.setup, allocation=own))
+    def _switch_allocation(self, allocation: Allocation) -> None:
+        """Start arms with this allocation from now on. The environment is that of what was measured last."""
+        self.pool = allocation is Allocation.POOLED
+        if (found := self.environment) is not None:
+            self.environment = replace(found, setup=replace(found.setup, allocation=allocation))
 
     def _measure_quads(
         self, quads: list[MeasuredQuad], rule: Rule, settle: Callable[[], Settled | None]

@@ -13,8 +13,8 @@ At the end of a trial, with all its quads measured, the log ratios of times (bas
 A trial ends earlier when the safe t-test has seen enough. It ends without promotion when the mean is below the minimum,
 in at least two pairs of processes. It promotes when the mean exceeds the minimum, and only from the fourth pair on (or
 in the last), because no number of quads shows a process's effect on all its quads. Some programs have slow and fast
-processes, 30 % apart (docs/trials.md). Of two pairs of such a program, both favour one arm once in eight trials, of four
-once in 128. So the spread of the first pairs decides how many there are.
+processes, 30 % apart (docs/trials.md). Of two pairs of such a program, both favour one arm once in eight trials, and
+of four all do once in 128. So the spread of the first pairs decides how many there are.
 """
 
 from __future__ import annotations

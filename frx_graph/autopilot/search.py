@@ -39,6 +39,7 @@ from frx_graph.passes.inner_choice import POOLED, pools_memory
 from frx_graph.records import Candidate
 from frx_graph.reports.render.document import to_json
 from frx_graph.reports.trials.trial_document import build_trial_document
+from frx_graph.support.allocator import Allocation, read_allocation
 from frx_graph.support.supervisor.process import unwind_on_termination
 from frx_graph.trial_worker.graph_file import hold_graph, write_graph
 from frx_graph.trial_worker.in_process import InProcessArms
@@ -102,7 +103,14 @@ def try_graph(
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="frx-graph-"))
         arms = _make_arms(Path(folder), dynamo, inputs, policy, stack)
         train = torch.is_grad_enabled() and any(isinstance(t, Tensor) and t.requires_grad for t in inputs)
-        base = Load(GraphWorkload(folder), train, options.inner, policy.seed, options.inner_mode)
+        base = Load(
+            GraphWorkload(folder),
+            train,
+            options.inner,
+            policy.seed,
+            options.inner_mode,
+            pool=not arms.in_process and read_allocation() is Allocation.DEFAULT,
+        )
         progress("asking for candidates")
         kept = _DecisionRecorder(signature, options.inner, train, policy, record)
         kind, reason = Kind.REJECTED, "all was tried that measured times favour, or that may matter"

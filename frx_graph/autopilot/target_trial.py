@@ -17,6 +17,7 @@ from frx_graph.ledger.decision import Author, Decision
 from frx_graph.passes.inner_choice import CHOICES, pools_memory
 from frx_graph.records import Candidate, Risk
 from frx_graph.reports.trials.trial_report import format_shape
+from frx_graph.support.allocator import Allocation, read_allocation
 from frx_graph.trial_worker.launch import WarmArms
 from frx_graph.trials.arm_messages import Load, MadeGraph, TargetWorkload
 from frx_graph.trials.executor import Programs, Progress, run_trial
@@ -86,7 +87,7 @@ def _try_target(
     asked: TrialRequest, policy: TrialPolicy, progress: Progress, start: StartArm, deadline: float
 ) -> TargetTrial | None:
     propose = functools.partial(_propose, deadline, start)
-    base = Load(asked.workload, asked.train, asked.inner, policy.seed)
+    base = Load(asked.workload, asked.train, asked.inner, policy.seed, pool=read_allocation() is Allocation.DEFAULT)
     graphs: tuple[MadeGraph, ...] = ()
     if not asked.against_itself:
         progress("asking for candidates")

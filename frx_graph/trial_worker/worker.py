@@ -109,7 +109,8 @@ class TrialArm:
                 return self._count_faults()
 
     def _load(self, asked: Load) -> Loaded:
-        if asked.pool and not pool_allocations():
+        # A process that proposes pools to time operators without page faults, and stays what the user's are.
+        if asked.pool and not pool_allocations(by_plan=asked.proposes is not None):
             raise TrialError("this process cannot pool its memory: another allocator is in use")
         # Both arms make the same weights and inputs.
         seed_everything(asked.seed)
