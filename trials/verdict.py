@@ -42,7 +42,7 @@ _TOO_FEW = "only"
 FEWEST_PAIRS = 2
 """Pairs that an early rejection needs: one pair cannot disagree with itself."""
 PROVING_PAIRS = 4
-"""Pairs that an early promotion needs, unless a trial has fewer."""
+"""Pairs that a promotion before the last pair needs, each of which must reach the minimum."""
 
 
 class Outcome(enum.StrEnum):
@@ -92,8 +92,11 @@ def decide_early(quads: Sequence[MeasuredQuad], protocol: Protocol) -> Verdict |
     if len(pairs) < min(FEWEST_PAIRS, protocol.process_pairs) or len(every) >= protocol.quads:
         return None
     enough = -math.log(protocol.alpha)
-    enough_pairs = len(pairs) >= min(PROVING_PAIRS, protocol.process_pairs)
-    if enough_pairs and _check_pairs_prove(pairs, protocol) and compute_safe_t(every, protocol.minimum) >= enough:
+    if (
+        _may_promote_now(pairs, protocol)
+        and _check_pairs_prove(pairs, protocol)
+        and compute_safe_t(every, protocol.minimum) >= enough
+    ):
         outcome = Outcome.PROMOTE
     elif compute_safe_t([-ratio for ratio in every], -protocol.minimum) >= enough:
         within = compute_safe_t(every, -protocol.minimum) >= enough
@@ -102,6 +105,13 @@ def decide_early(quads: Sequence[MeasuredQuad], protocol: Protocol) -> Verdict |
         return None
     stats = _compute_statistics(quads, pairs, compute_safe_interval(every, protocol.alpha))
     return Verdict(outcome, _explain_outcome(outcome, stats, protocol), stats, early=True)
+
+
+def _may_promote_now(pairs: Sequence[Sequence[float]], protocol: Protocol) -> bool:
+    """Return True in the last pair, and before it if each of enough pairs reaches the minimum."""
+    if len(pairs) == protocol.process_pairs:
+        return True
+    return len(pairs) >= PROVING_PAIRS and min(_compute_medians(pairs)) >= protocol.minimum
 
 
 def decide_finally(quads: Sequence[MeasuredQuad], protocol: Protocol) -> Verdict:
