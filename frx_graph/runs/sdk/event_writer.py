@@ -60,7 +60,7 @@ class TraceBudget:
     """
 
     def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
+        self.max_bytes = max_bytes
         self.written = 0
         """Bytes; the writer adds them up."""
         self._stride = 0
@@ -72,9 +72,9 @@ class TraceBudget:
 
     def admit(self, event: Event) -> tuple[Event, ...]:
         """Return what to write for this event: itself, nothing, or a warning about the missing ones and itself."""
-        if self.written < self._max_bytes:
+        if self.written < self.max_bytes:
             return (event,)
-        if self.written >= self._max_bytes * _HARD_BOUND:
+        if self.written >= self.max_bytes * _HARD_BOUND:
             return ()
         ends = event[0] is format_step_end
         if self._keeping:
@@ -85,10 +85,10 @@ class TraceBudget:
         self._steps += ends
         while self.written >= self._next_stride_at:
             self._stride = self._stride * 2 or _FIRST_STRIDE
-            self._next_stride_at += max(self._max_bytes // _SHARE, 1)
+            self._next_stride_at += max(self.max_bytes // _SHARE, 1)
         if ends and self._steps >= self._stride:
             since = self._missing_since or event[1]
-            message = f"the events have filled their file ({self._max_bytes} bytes); only some steps are kept"
+            message = f"the events have filled their file ({self.max_bytes} bytes); only some steps are kept"
             gap = format_warning, since, None, message, self._missing, max(since, self._missing_until)
             self._keeping = True
             self._steps = self._missing = 0
@@ -126,7 +126,6 @@ class EventWriter:
         self._thread: threading.Thread | None = None
         self._beginning = threading.RLock()
         self._writing = threading.Lock()
-        self._wake = threading.Event()
         self._process = str(os.getpid())
         self._file: int | None = None
         self._dead = False
@@ -167,7 +166,6 @@ class EventWriter:
             self.flush()
             self._drain(_PATIENCE_AT_END_S, all_late=True)
         self.discard()
-        self._wake.set()
 
     def discard(self) -> None:
         """Stop taking and writing events. A forked child calls this on the copy of the parent's writer."""
@@ -213,7 +211,8 @@ class EventWriter:
 
     def _run(self) -> None:
         while not self._dead:
-            self._wake.wait(_WAKES_S)
+            # One call in C: `Event.wait` runs 30 lines of Python, for which the program has to wait.
+            time.sleep(_WAKES_S)
             self._drain(_PATIENCE_S)
 
     def _drain(self, patience: float, *, all_late: bool = False) -> None:
@@ -236,20 +235,23 @@ class EventWriter:
 
     def _append(self, events: list[Event], *, late: bool = False) -> None:
         lines = []
-        budget = self._budget
+        budget, process, late_ones = self._budget, self._process, self._late
         for event in events:
+            format_line = event[0]
             # The end of a step that waits for nothing comes behind those that do: a reader of the growing file
             # takes ends that follow each other for steps that do.
-            if event[0] is _AWAITED or (event[0] is format_step_end and self._late and not late):
-                end, awaited = (event[3], event[4]) if event[0] is _AWAITED else (event, ())
-                if len(self._late) < _MOST_LATE:
-                    self._late.append((end, awaited, time.monotonic() + _LATE_S))
+            if format_line is _AWAITED or (late_ones and not late and format_line is format_step_end):
+                end, awaited = (event[3], event[4]) if format_line is _AWAITED else (event, ())
+                if len(late_ones) < _MOST_LATE:
+                    late_ones.append((end, awaited, time.monotonic() + _LATE_S))
                     continue
-                event = end
-            for admitted in budget.admit(event):
-                line = admitted[0](self._process, admitted)
-                budget.written += len(line)
-                lines.append(line)
+                event, format_line = end, end[0]
+            if budget.written < budget.max_bytes:
+                line = format_line(process, event)
+            else:
+                line = "".join([admitted[0](process, admitted) for admitted in budget.admit(event)])
+            budget.written += len(line)
+            lines.append(line)
         self._write_lines(lines)
 
     def _write_late(self, *, everything: bool) -> None:

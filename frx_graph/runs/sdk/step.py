@@ -93,12 +93,12 @@ class Step:
         """The step's loss and other figures, each a number or a tensor of one element; of those given more than once
         the last counts. Tensors on a device are read when it has computed them, without waiting."""
         if loss is not None:
-            self._loss = self._read(loss)
+            self._loss = loss if type(loss) is float else self._read(loss)
         for name, value in metrics.items():
             known = self._metrics
             if known is None:
                 known = self._metrics = {}
-            reading = self._read(value)
+            reading = value if type(value) is float else self._read(value)
             if reading is not None and (name in known or len(known) < _MOST_METRICS):
                 known[name] = reading
 
