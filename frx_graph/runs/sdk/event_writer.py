@@ -223,9 +223,9 @@ class EventWriter:
             return
         try:
             self._write_late(everything=all_late)
-            left = len(self._queue)
+            left, take = len(self._queue), self._queue.popleft
             while left > 0 and not self._dead:
-                self._append([self._queue.popleft() for _ in range(min(left, _AT_ONCE))])
+                self._append([take() for _ in range(min(left, _AT_ONCE))])
                 left -= _AT_ONCE
             self._tell_drops()
         except Exception as error:  # noqa: BLE001 - the program continues after any error
@@ -233,36 +233,54 @@ class EventWriter:
         finally:
             self._writing.release()
 
-    def _append(self, events: list[Event], *, late: bool = False) -> None:
-        lines = []
-        budget, process, late_ones = self._budget, self._process, self._late
+    def _append(self, events: list[Event]) -> None:
+        if self._late or _AWAITED in [event[0] for event in events]:
+            events = self._hold_back_waiting(events)
+        self._write_events(events)
+
+    def _hold_back_waiting(self, events: list[Event]) -> list[Event]:
+        """Return the events that can be written now. The end of a step that waits for nothing comes behind those that
+        do: a reader of the growing file takes ends that follow each other for steps that do."""
+        writable = []
         for event in events:
-            format_line = event[0]
-            # The end of a step that waits for nothing comes behind those that do: a reader of the growing file
-            # takes ends that follow each other for steps that do.
-            if format_line is _AWAITED or (late_ones and not late and format_line is format_step_end):
-                end, awaited = (event[3], event[4]) if format_line is _AWAITED else (event, ())
-                if len(late_ones) < _MOST_LATE:
-                    late_ones.append((end, awaited, time.monotonic() + _LATE_S))
-                    continue
-                event, format_line = end, end[0]
-            if budget.written < budget.max_bytes:
-                line = format_line(process, event)
+            awaited: tuple[PendingScalar, ...] = ()
+            waits = event[0] is _AWAITED
+            if waits:
+                event, awaited = event[3], event[4]
+            if (waits or (self._late and event[0] is format_step_end)) and len(self._late) < _MOST_LATE:
+                self._late.append((event, awaited, time.monotonic() + _LATE_S))
             else:
-                line = "".join([admitted[0](process, admitted) for admitted in budget.admit(event)])
-            budget.written += len(line)
-            lines.append(line)
-        self._write_lines(lines)
+                writable.append(event)
+        return writable
 
     def _write_late(self, *, everything: bool) -> None:
         """Write waiting events in order: values computed later also arrive later."""
         now = time.monotonic()
+        arrived = []
         while self._late:
             event, awaited, deadline = self._late[0]
             if not (everything or now > deadline or all(scalar.is_ready() for scalar in awaited)):
-                return
+                break
             self._late.popleft()
-            self._append([event], late=True)
+            arrived.append(event)
+        self._write_events(arrived)
+
+    def _write_events(self, events: list[Event]) -> None:
+        budget, process = self._budget, self._process
+        if budget.written < budget.max_bytes:
+            lines = [event[0](process, event) for event in events]
+            size = sum(map(len, lines))
+            if budget.written + size <= budget.max_bytes:
+                budget.written += size
+                self._write_lines(lines)
+                return
+        lines = []
+        for event in events:
+            for admitted in budget.admit(event):
+                line = admitted[0](process, admitted)
+                budget.written += len(line)
+                lines.append(line)
+        self._write_lines(lines)
 
     def _tell_drops(self) -> None:
         if self._dropped_at is None:
@@ -271,7 +289,7 @@ class EventWriter:
         counted = next(self._drops) - self._drops_told
         self._drops_told += counted + 1
         message = f"{counted} events were dropped: they came faster than they could be written"
-        self._append([(format_warning, at, None, message, counted, max(at, self._dropped_until))])
+        self._write_events([(format_warning, at, None, message, counted, max(at, self._dropped_until))])
 
     def _write_lines(self, lines: list[str]) -> None:
         if not lines:
