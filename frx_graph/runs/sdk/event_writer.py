@@ -115,9 +115,10 @@ class EventWriter:
         self._path = path
         self._opening = opening
         self._capacity = capacity
-        self._room = 0
+        self.room = 0
+        """Events that may wait; none before the first, and none once the recording has ended."""
         self._budget = TraceBudget(max_bytes)
-        self._queue: deque[Event] = deque()
+        self.queue: deque[Event] = deque()
         self._late: deque[tuple[Event, tuple[PendingScalar, ...], float]] = deque()
         self._drops = itertools.count()
         self._drops_told = 0
@@ -137,13 +138,13 @@ class EventWriter:
 
     def put(self, event: Event) -> None:
         """Queue an event for the thread; never wait."""
-        if len(self._queue) < self._room:
-            self._queue.append(event)
+        if len(self.queue) < self.room:
+            self.queue.append(event)
         elif not self._dead:
-            if not self._room:
+            if not self.room:
                 self._begin()
-            if len(self._queue) < self._room:
-                self._queue.append(event)
+            if len(self.queue) < self.room:
+                self.queue.append(event)
             elif not self._dead:
                 self._drop(event)
 
@@ -169,10 +170,10 @@ class EventWriter:
 
     def discard(self) -> None:
         """Stop taking and writing events. A forked child calls this on the copy of the parent's writer."""
-        self._dead, self._room = True, 0
+        self._dead, self.room = True, 0
         # No thread starts from now on, not even in a child that was forked while another thread held the lock.
         self._thread = self._thread or threading.main_thread()
-        self._queue.clear()
+        self.queue.clear()
         self._late.clear()
         file, self._file = self._file, None
         if file is not None:
@@ -189,9 +190,9 @@ class EventWriter:
                 if first is None:
                     self.discard()
                     return
-                self._queue.extend(first)
+                self.queue.extend(first)
                 self._thread.start()
-                self._room = self._capacity
+                self.room = self._capacity
                 self._close_at_exit()
             except Exception as error:  # noqa: BLE001 - no more threads, or an interpreter that is ending
                 self._fail(error)
@@ -223,7 +224,7 @@ class EventWriter:
             return
         try:
             self._write_late(everything=all_late)
-            left, take = len(self._queue), self._queue.popleft
+            left, take = len(self.queue), self.queue.popleft
             while left > 0 and not self._dead:
                 self._append([take() for _ in range(min(left, _AT_ONCE))])
                 left -= _AT_ONCE

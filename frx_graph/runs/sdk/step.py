@@ -154,7 +154,13 @@ class Span:
         self._start = None
         step = HERE.step
         recorder = self._recorder
-        recorder.put((self._line, end + recorder.epoch, None if step is None else step.number, end - start, self._told))
+        event = self._line, end + recorder.epoch, None if step is None else step.number, end - start, self._told
+        writer = recorder.writer
+        if len(writer.queue) < writer.room:
+            # As `put`, without the call: most events are spans.
+            writer.queue.append(event)
+        else:
+            writer.put(event)
 
 
 class LoaderSpan(Span):
