@@ -62,12 +62,21 @@ def _gather(thing: Any, name: str, depth: int, left: int, found: list[TensorLayo
         return left - 1
     if kind == _OTHER or depth >= DEEPEST or (kind == _SEQUENCE and len(thing) > _LONG and _is_plain(thing)):
         return left - 1
-    for key, value in zip(_INDICES, thing, strict=False) if kind == _SEQUENCE else _iterate_members(thing, kind):
+    # Without `strict`, which takes as long as reading a tensor.
+    for key, value in zip(_INDICES, thing) if kind == _SEQUENCE else _iterate_members(thing, kind):  # noqa: B905
         if name:
             key = f"{name}.{key}"[:_LONGEST_NAME]
-        if (value_kind := _KINDS[type(value)]) == _TENSOR and (layout := describe(key, value)) is not None:
-            # As below, without the call.
-            found.append(layout)
+        value_kind = _KINDS[type(value)]
+        if value_kind == _TENSOR:
+            # As `describe`, without the call: most tensors have strides, and the last is not zero.
+            try:
+                strides = value.stride()
+                plain = not strides or strides[-1]
+                layout = (key, value.shape, strides, value.dtype) if plain else describe(key, value)
+            except Exception:  # noqa: BLE001 - as in `describe`
+                layout = describe(key, value)
+            if layout is not None:
+                found.append(layout)
             left -= 1
         elif value_kind == _OTHER:
             left -= 1

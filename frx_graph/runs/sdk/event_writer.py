@@ -60,7 +60,7 @@ class TraceBudget:
     """
 
     def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
+        self.max_bytes = max_bytes
         self.written = 0
         """Bytes; the writer adds them up."""
         self._stride = 0
@@ -72,9 +72,9 @@ class TraceBudget:
 
     def admit(self, event: Event) -> tuple[Event, ...]:
         """Return what to write for this event: itself, nothing, or a warning about the missing ones and itself."""
-        if self.written < self._max_bytes:
+        if self.written < self.max_bytes:
             return (event,)
-        if self.written >= self._max_bytes * _HARD_BOUND:
+        if self.written >= self.max_bytes * _HARD_BOUND:
             return ()
         ends = event[0] is format_step_end
         if self._keeping:
@@ -85,10 +85,10 @@ class TraceBudget:
         self._steps += ends
         while self.written >= self._next_stride_at:
             self._stride = self._stride * 2 or _FIRST_STRIDE
-            self._next_stride_at += max(self._max_bytes // _SHARE, 1)
+            self._next_stride_at += max(self.max_bytes // _SHARE, 1)
         if ends and self._steps >= self._stride:
             since = self._missing_since or event[1]
-            message = f"the events have filled their file ({self._max_bytes} bytes); only some steps are kept"
+            message = f"the events have filled their file ({self.max_bytes} bytes); only some steps are kept"
             gap = format_warning, since, None, message, self._missing, max(since, self._missing_until)
             self._keeping = True
             self._steps = self._missing = 0
@@ -115,9 +115,10 @@ class EventWriter:
         self._path = path
         self._opening = opening
         self._capacity = capacity
-        self._room = 0
+        self.room = 0
+        """Events that may wait; none before the first, and none once the recording has ended."""
         self._budget = TraceBudget(max_bytes)
-        self._queue: deque[Event] = deque()
+        self.queue: deque[Event] = deque()
         self._late: deque[tuple[Event, tuple[PendingScalar, ...], float]] = deque()
         self._drops = itertools.count()
         self._drops_told = 0
@@ -126,7 +127,6 @@ class EventWriter:
         self._thread: threading.Thread | None = None
         self._beginning = threading.RLock()
         self._writing = threading.Lock()
-        self._wake = threading.Event()
         self._process = str(os.getpid())
         self._file: int | None = None
         self._dead = False
@@ -138,13 +138,13 @@ class EventWriter:
 
     def put(self, event: Event) -> None:
         """Queue an event for the thread; never wait."""
-        if len(self._queue) < self._room:
-            self._queue.append(event)
+        if len(self.queue) < self.room:
+            self.queue.append(event)
         elif not self._dead:
-            if not self._room:
+            if not self.room:
                 self._begin()
-            if len(self._queue) < self._room:
-                self._queue.append(event)
+            if len(self.queue) < self.room:
+                self.queue.append(event)
             elif not self._dead:
                 self._drop(event)
 
@@ -167,14 +167,13 @@ class EventWriter:
             self.flush()
             self._drain(_PATIENCE_AT_END_S, all_late=True)
         self.discard()
-        self._wake.set()
 
     def discard(self) -> None:
         """Stop taking and writing events. A forked child calls this on the copy of the parent's writer."""
-        self._dead, self._room = True, 0
+        self._dead, self.room = True, 0
         # No thread starts from now on, not even in a child that was forked while another thread held the lock.
         self._thread = self._thread or threading.main_thread()
-        self._queue.clear()
+        self.queue.clear()
         self._late.clear()
         file, self._file = self._file, None
         if file is not None:
@@ -191,9 +190,9 @@ class EventWriter:
                 if first is None:
                     self.discard()
                     return
-                self._queue.extend(first)
+                self.queue.extend(first)
                 self._thread.start()
-                self._room = self._capacity
+                self.room = self._capacity
                 self._close_at_exit()
             except Exception as error:  # noqa: BLE001 - no more threads, or an interpreter that is ending
                 self._fail(error)
@@ -213,7 +212,8 @@ class EventWriter:
 
     def _run(self) -> None:
         while not self._dead:
-            self._wake.wait(_WAKES_S)
+            # One call in C: `Event.wait` runs 30 lines of Python, for which the program has to wait.
+            time.sleep(_WAKES_S)
             self._drain(_PATIENCE_S)
 
     def _drain(self, patience: float, *, all_late: bool = False) -> None:
@@ -224,9 +224,9 @@ class EventWriter:
             return
         try:
             self._write_late(everything=all_late)
-            left = len(self._queue)
+            left, take = len(self.queue), self.queue.popleft
             while left > 0 and not self._dead:
-                self._append([self._queue.popleft() for _ in range(min(left, _AT_ONCE))])
+                self._append([take() for _ in range(min(left, _AT_ONCE))])
                 left -= _AT_ONCE
             self._tell_drops()
         except Exception as error:  # noqa: BLE001 - the program continues after any error
@@ -234,33 +234,54 @@ class EventWriter:
         finally:
             self._writing.release()
 
-    def _append(self, events: list[Event], *, late: bool = False) -> None:
-        lines = []
-        budget = self._budget
+    def _append(self, events: list[Event]) -> None:
+        if self._late or _AWAITED in [event[0] for event in events]:
+            events = self._hold_back_waiting(events)
+        self._write_events(events)
+
+    def _hold_back_waiting(self, events: list[Event]) -> list[Event]:
+        """Return the events that can be written now. The end of a step that waits for nothing comes behind those that
+        do: a reader of the growing file takes ends that follow each other for steps that do."""
+        writable = []
         for event in events:
-            # The end of a step that waits for nothing comes behind those that do: a reader of the growing file
-            # takes ends that follow each other for steps that do.
-            if event[0] is _AWAITED or (event[0] is format_step_end and self._late and not late):
-                end, awaited = (event[3], event[4]) if event[0] is _AWAITED else (event, ())
-                if len(self._late) < _MOST_LATE:
-                    self._late.append((end, awaited, time.monotonic() + _LATE_S))
-                    continue
-                event = end
-            for admitted in budget.admit(event):
-                line = admitted[0](self._process, admitted)
-                budget.written += len(line)
-                lines.append(line)
-        self._write_lines(lines)
+            awaited: tuple[PendingScalar, ...] = ()
+            waits = event[0] is _AWAITED
+            if waits:
+                event, awaited = event[3], event[4]
+            if (waits or (self._late and event[0] is format_step_end)) and len(self._late) < _MOST_LATE:
+                self._late.append((event, awaited, time.monotonic() + _LATE_S))
+            else:
+                writable.append(event)
+        return writable
 
     def _write_late(self, *, everything: bool) -> None:
         """Write waiting events in order: values computed later also arrive later."""
         now = time.monotonic()
+        arrived = []
         while self._late:
             event, awaited, deadline = self._late[0]
             if not (everything or now > deadline or all(scalar.is_ready() for scalar in awaited)):
-                return
+                break
             self._late.popleft()
-            self._append([event], late=True)
+            arrived.append(event)
+        self._write_events(arrived)
+
+    def _write_events(self, events: list[Event]) -> None:
+        budget, process = self._budget, self._process
+        if budget.written < budget.max_bytes:
+            lines = [event[0](process, event) for event in events]
+            size = sum(map(len, lines))
+            if budget.written + size <= budget.max_bytes:
+                budget.written += size
+                self._write_lines(lines)
+                return
+        lines = []
+        for event in events:
+            for admitted in budget.admit(event):
+                line = admitted[0](process, admitted)
+                budget.written += len(line)
+                lines.append(line)
+        self._write_lines(lines)
 
     def _tell_drops(self) -> None:
         if self._dropped_at is None:
@@ -269,7 +290,7 @@ class EventWriter:
         counted = next(self._drops) - self._drops_told
         self._drops_told += counted + 1
         message = f"{counted} events were dropped: they came faster than they could be written"
-        self._append([(format_warning, at, None, message, counted, max(at, self._dropped_until))])
+        self._write_events([(format_warning, at, None, message, counted, max(at, self._dropped_until))])
 
     def _write_lines(self, lines: list[str]) -> None:
         if not lines:

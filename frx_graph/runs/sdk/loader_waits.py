@@ -9,14 +9,18 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from time import perf_counter_ns
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from frx_graph.runs.sdk.event_lines import dump_loader_payload, format_loader_wait
 from frx_graph.runs.sdk.recorder import Recorder
 from frx_graph.runs.sdk.step import HERE
 
-CurrentRecorder: TypeAlias = Callable[[], Recorder | None]
-"""Returns the current recorder, which a forked child replaces."""
+
+class RecorderOwner(Protocol):
+    """Has the current recorder, which a forked child replaces."""
+
+    recorder: Recorder | None
+
 
 Seen: TypeAlias = Callable[[Any], None]
 LoaderTold: TypeAlias = Mapping[str, int | bool | None]
@@ -28,12 +32,12 @@ NEXT, BEGIN, END = "next", "begin", "end"
 class TimedLoader:
     """A loader that times another one, and behaves like it: attributes, length, `isinstance`."""
 
-    def __init__(self, loader: Iterable[Any], recorder: CurrentRecorder) -> None:
+    def __init__(self, loader: Iterable[Any], owner: RecorderOwner) -> None:
         self.__dict__["_frx_loader"] = loader
-        self.__dict__["_frx_recorder"] = recorder
+        self.__dict__["_frx_owner"] = owner
 
     def __iter__(self) -> Iterator[Any]:
-        return make_timed_iterator(self._frx_loader, self._frx_recorder, iter)
+        return make_timed_iterator(self._frx_loader, self._frx_owner, iter)
 
     def __len__(self) -> int:
         return len(self._frx_loader)
@@ -63,9 +67,9 @@ class TimedLoader:
 class TimedIterating(TimedLoader):
     """A `TimedLoader` for a loader that is an iterator itself: the program may call `next` on it directly."""
 
-    def __init__(self, loader: Iterator[Any], recorder: CurrentRecorder) -> None:
-        super().__init__(loader, recorder)
-        self.__dict__["_frx_batches"] = TimedIterator(loader, recorder, _describe_loader(loader), None)
+    def __init__(self, loader: Iterator[Any], owner: RecorderOwner) -> None:
+        super().__init__(loader, owner)
+        self.__dict__["_frx_batches"] = TimedIterator(loader, owner, _describe_loader(loader), None)
 
     def __next__(self) -> Any:
         return next(self._frx_batches)
@@ -74,10 +78,10 @@ class TimedIterating(TimedLoader):
 class TimedIterator:
     """An iterator of batches that times each `next`."""
 
-    def __init__(self, batches: Iterator[Any], recorder: CurrentRecorder, told: LoaderTold, seen: Seen | None) -> None:
+    def __init__(self, batches: Iterator[Any], owner: RecorderOwner, told: LoaderTold, seen: Seen | None) -> None:
         self._frx_batches = batches
         self._frx_next = batches.__next__
-        self._frx_recorder = recorder
+        self._frx_owner = owner
         self._frx_seen = seen
         self._frx_wait = dump_loader_payload(NEXT, told)
         self._frx_end = dump_loader_payload(END, told)
@@ -90,9 +94,15 @@ class TimedIterator:
         try:
             batch = self._frx_next()
         except StopIteration:
-            _put_wait(self._frx_recorder, start, self._frx_end)
+            _put_wait(self._frx_owner, start, self._frx_end)
             raise
-        _put_wait(self._frx_recorder, start, self._frx_wait)
+        end = perf_counter_ns()
+        recorder = self._frx_owner.recorder
+        if recorder is not None and not HERE.loading:
+            # As `_put_wait`, without the call.
+            step = HERE.step
+            number = None if step is None else step.number
+            recorder.put((format_loader_wait, end + recorder.epoch, number, end - start, self._frx_wait))
         if self._frx_seen is not None:
             self._frx_seen(batch)
         return batch
@@ -105,18 +115,18 @@ class TimedIterator:
 
 
 def make_timed_iterator(
-    loader: Any, recorder: CurrentRecorder, begin: Callable[[Any], Iterator[Any]], seen: Seen | None = None
+    loader: Any, owner: RecorderOwner, begin: Callable[[Any], Iterator[Any]], seen: Seen | None = None
 ) -> Iterator[Any]:
     """Return the iterator that `begin` makes of the loader, timed. `seen` gets each batch first, and must not raise."""
     told = _describe_loader(loader)
     start = perf_counter_ns()
     batches = begin(loader)
-    _put_wait(recorder, start, dump_loader_payload(BEGIN, told))
-    return TimedIterator(batches, recorder, told, seen)
+    _put_wait(owner, start, dump_loader_payload(BEGIN, told))
+    return TimedIterator(batches, owner, told, seen)
 
 
 @contextlib.contextmanager
-def time_in_place(loader: Any, recorder: CurrentRecorder, seen: Seen | None = None) -> Iterator[None]:
+def time_in_place(loader: Any, owner: RecorderOwner, seen: Seen | None = None) -> Iterator[None]:
     """Time the iteration of `loader`, an object that a framework holds, within the block.
 
     The object's class is replaced by a subclass. An object whose class cannot change is not timed.
@@ -124,7 +134,7 @@ def time_in_place(loader: Any, recorder: CurrentRecorder, seen: Seen | None = No
     kind = type(loader)
 
     def begin(self: Any) -> Iterator[Any]:
-        return make_timed_iterator(self, recorder, kind.__iter__, seen)
+        return make_timed_iterator(self, owner, kind.__iter__, seen)
 
     try:
         _become(loader, type(kind.__name__, (kind,), {"__iter__": begin, "__module__": kind.__module__}))
@@ -137,14 +147,13 @@ def time_in_place(loader: Any, recorder: CurrentRecorder, seen: Seen | None = No
         _become(loader, kind)
 
 
-def _put_wait(recorder: CurrentRecorder, start: int, payload: str) -> None:
+def _put_wait(owner: RecorderOwner, start: int, payload: str) -> None:
     end = perf_counter_ns()
-    found = recorder()
-    if found is None or HERE.loading:
-        return
-    step = HERE.step
-    number = None if step is None else step.number
-    found.put((format_loader_wait, end + found.epoch, number, end - start, payload))
+    recorder = owner.recorder
+    if recorder is not None and not HERE.loading:
+        step = HERE.step
+        number = None if step is None else step.number
+        recorder.put((format_loader_wait, end + recorder.epoch, number, end - start, payload))
 
 
 def _describe_loader(loader: Any) -> LoaderTold:

@@ -40,11 +40,13 @@ def read_scalar(given: Any) -> Reading | None:
     if type(given) is float:
         return given
     try:
-        if not hasattr(given, "is_cpu"):
+        is_cpu = getattr(given, "is_cpu", None)
+        if is_cpu is None:
             return float(given)
-        if given.is_cpu:
+        if is_cpu:
             # Of a tensor that has a gradient `float` warns, and `item` does not.
-            return float(given.item())
+            number = given.item()
+            return number if type(number) is float else float(number)
         return DEVICE_SCALARS.fetch(given) if given.is_cuda else None
     except Exception:  # noqa: BLE001 - anything can be handed in
         return None

@@ -16,7 +16,6 @@ from typing import Any, TypeVar, cast
 
 from frx_graph.errors import summarize_error
 from frx_graph.runs.sdk.event_lines import (
-    Line,
     dump_loader_payload,
     format_copy,
     format_loader_wait,
@@ -73,19 +72,23 @@ class AutopilotSession:
 
     def span(self, phase: str) -> AbstractContextManager[None]:
         """Time a part of a step, under a name that the program chooses."""
-        return self._make_span(format_phase, quote_text(str(phase)))
+        recorder = self.recorder
+        return _NO_SPAN if recorder is None else Span(recorder, format_phase, quote_text(str(phase)))
 
     def forward_span(self) -> AbstractContextManager[None]:
         """Time the forward pass on the host. The other spans also time the host."""
-        return self._make_span(format_phase, _FORWARD)
+        recorder = self.recorder
+        return _NO_SPAN if recorder is None else Span(recorder, format_phase, _FORWARD)
 
     def backward_span(self) -> AbstractContextManager[None]:
         """Time the backward pass."""
-        return self._make_span(format_phase, _BACKWARD)
+        recorder = self.recorder
+        return _NO_SPAN if recorder is None else Span(recorder, format_phase, _BACKWARD)
 
     def optimizer_span(self) -> AbstractContextManager[None]:
         """Time the optimizer's step."""
-        return self._make_span(format_phase, _OPTIMIZER)
+        recorder = self.recorder
+        return _NO_SPAN if recorder is None else Span(recorder, format_phase, _OPTIMIZER)
 
     def dataloader_span(self) -> AbstractContextManager[None]:
         """Time the wait for a batch, if the loader is not instrumented."""
@@ -94,15 +97,13 @@ class AutopilotSession:
 
     def copy_span(self, copy_kind: str = "h2d") -> AbstractContextManager[None]:
         """Time a copy between host and device: `h2d`, `d2h` or another."""
-        return self._make_span(format_copy, quote_text(str(copy_kind)))
+        recorder = self.recorder
+        return _NO_SPAN if recorder is None else Span(recorder, format_copy, quote_text(str(copy_kind)))
 
     def sync_span(self) -> AbstractContextManager[None]:
         """Time the wait for a device."""
-        return self._make_span(format_sync, "")
-
-    def _make_span(self, line: Line, told: str) -> AbstractContextManager[None]:
         recorder = self.recorder
-        return _NO_SPAN if recorder is None else Span(recorder, line, told)
+        return _NO_SPAN if recorder is None else Span(recorder, format_sync, "")
 
     def instrument(self, loader: Batches) -> Batches:
         """Return a loader that times the wait for each batch, and otherwise behaves like the given iterable.
@@ -112,12 +113,12 @@ class AutopilotSession:
         if self.recorder is None:
             return loader
         if isinstance(loader, Iterator):
-            return cast("Batches", TimedIterating(loader, lambda: self.recorder))
-        return cast("Batches", TimedLoader(loader, lambda: self.recorder))
+            return cast("Batches", TimedIterating(loader, self))
+        return cast("Batches", TimedLoader(loader, self))
 
     def time_in_place(self, loader: Any, seen: Callable[[Any], None] | None = None) -> AbstractContextManager[None]:
         """Time the iteration of a loader that a framework holds, within the block. `seen` gets each batch first."""
-        return _NO_SPAN if self.recorder is None else time_in_place(loader, lambda: self.recorder, seen)
+        return _NO_SPAN if self.recorder is None else time_in_place(loader, self, seen)
 
     def flush(self) -> None:
         """Write all recorded events; return when they are in the file, or after a second."""

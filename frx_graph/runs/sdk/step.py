@@ -93,12 +93,16 @@ class Step:
         """The step's loss and other figures, each a number or a tensor of one element; of those given more than once
         the last counts. Tensors on a device are read when it has computed them, without waiting."""
         if loss is not None:
-            self._loss = self._read(loss)
+            self._loss = reading = read_scalar(loss)
+            if type(reading) is PendingScalar:
+                self._pending = (*self._pending, reading)
         for name, value in metrics.items():
             known = self._metrics
             if known is None:
                 known = self._metrics = {}
-            reading = self._read(value)
+            reading = value if type(value) is float else read_scalar(value)
+            if type(reading) is PendingScalar:
+                self._pending = (*self._pending, reading)
             if reading is not None and (name in known or len(known) < _MOST_METRICS):
                 known[name] = reading
 
@@ -107,12 +111,6 @@ class Step:
         layout = self._recorder.record_layouts(self.number, batch, model)
         if layout is not None:
             self._layout = layout
-
-    def _read(self, value: Any) -> Reading | None:
-        reading = read_scalar(value)
-        if reading is not None and not isinstance(reading, float):
-            self._pending = (*self._pending, reading)
-        return reading
 
 
 class MarkedStep(Step):
@@ -156,7 +154,13 @@ class Span:
         self._start = None
         step = HERE.step
         recorder = self._recorder
-        recorder.put((self._line, end + recorder.epoch, None if step is None else step.number, end - start, self._told))
+        event = self._line, end + recorder.epoch, None if step is None else step.number, end - start, self._told
+        writer = recorder.writer
+        if len(writer.queue) < writer.room:
+            # As `put`, without the call: most events are spans.
+            writer.queue.append(event)
+        else:
+            writer.put(event)
 
 
 class LoaderSpan(Span):

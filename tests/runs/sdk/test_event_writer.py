@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -51,7 +52,7 @@ def test_events_that_come_too_fast_are_counted_where_they_are_missing(tmp_path: 
     assert (warnings[0]["timestamp_ns"], warnings[0]["payload"]["dropped"]) == (10, 15)
     assert [event["payload"]["until_ns"] for event in warnings[:2]] == [24, 42]
     assert "15 events were dropped" in warnings[0]["payload"]["message"]
-    assert len(writer._queue) == 0
+    assert len(writer.queue) == 0
 
 
 def test_queue_is_bounded_while_nothing_can_be_written(tmp_path: Path) -> None:
@@ -59,7 +60,7 @@ def test_queue_is_bounded_while_nothing_can_be_written(tmp_path: Path) -> None:
     with writer._writing:
         for at in range(10_000):
             writer.put(phase(at))
-        assert len(writer._queue) == 100
+        assert len(writer.queue) == 100
     writer.close()
 
 
@@ -246,6 +247,152 @@ def test_killed_program_leaves_all_but_the_last_moment(trace: Path) -> None:
     assert len([json.loads(line) for line in whole]) > 3000
 
 
+@pytest.mark.parametrize(
+    ("moment", "expected"),
+    [
+        ("before a step", []),
+        ("in a step", ["step_start"]),
+        ("in a span", ["step_start"]),
+        ("after a span", ["step_start", "phase_span"]),
+        ("after the step", ["step_start", "phase_span", "step_end"]),
+    ],
+)
+def test_killed_program_leaves_what_it_did_half_a_second_before(
+    moment: str, expected: list[str], run_program: RunProgram, trace: Path
+) -> None:
+    ran = run_program(
+        f"""
+        import os, signal, time, frx_graph
+        session = frx_graph.init()
+        def reach(moment):
+            if moment == {moment!r}:
+                time.sleep(0.5)
+                os.kill(os.getpid(), signal.SIGKILL)
+        with session.step(0):
+            pass
+        reach("before a step")
+        with session.step(1) as step:
+            reach("in a step")
+            with session.forward_span():
+                reach("in a span")
+            reach("after a span")
+            step.record(loss=0.5)
+        reach("after the step")
+        """
+    )
+    assert ran.returncode == -signal.SIGKILL
+    assert trace.read_bytes().endswith(b"\n")
+    assert [event["event_type"] for event in lines_in(trace) if event["step_id"] == 1] == expected
+    assert [event["event_type"] for event in lines_in(trace) if event["step_id"] == 0] == ["step_start", "step_end"]
+
+
+def test_events_of_threads_are_all_written_and_keep_their_order(tmp_path: Path) -> None:
+    path, threads_count, each = tmp_path / "t.jsonl", 6, 2_000
+    writer = EventWriter(path, max_bytes=10**9)
+    barrier = threading.Barrier(threads_count)
+
+    def put_events(thread: int) -> None:
+        barrier.wait()
+        for at in range(each):
+            writer.put((format_phase, at, thread, 1, '"p"'))
+            if at % 500 == 0:
+                writer.flush()
+
+    threads = [threading.Thread(target=put_events, args=(number,)) for number in range(threads_count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    writer.close()
+    events = lines_in(path)
+    for number in range(threads_count):
+        assert [event["timestamp_ns"] for event in events if event["step_id"] == number] == list(range(each))
+
+
+def test_queue_takes_many_times_its_capacity_while_it_is_written(tmp_path: Path) -> None:
+    writer = EventWriter(tmp_path / "t.jsonl", max_bytes=10**9, capacity=8)
+    for at in range(100):
+        writer.put(phase(at))
+        if at % 8 == 7:
+            writer.flush()
+    writer.close()
+    assert [event["timestamp_ns"] for event in lines_in(tmp_path / "t.jsonl")] == list(range(100))
+
+
+def test_span_that_finds_no_room_is_counted(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = AutopilotSession.from_env()
+    with session.step(0):
+        pass
+    assert session.recorder is not None
+    writer = session.recorder.writer
+    with writer._writing:
+        writer.room = len(writer.queue) + 1
+        for _ in range(5):
+            with session.forward_span():
+                pass
+    session.close()
+    events = lines_in(trace)
+    assert sum(event["event_type"] == "phase_span" for event in events) == 1
+    (warning,) = [event for event in events if event["event_type"] == "warning_annotation"]
+    assert warning["payload"]["dropped"] == 4
+
+
+@pytest.fixture
+def writes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Lengths of what this process writes with `os.write`."""
+    lengths: list[int] = []
+    write = os.write
+
+    def write_and_note(file: int, data: Any) -> int:
+        lengths.append(len(data))
+        return write(file, data)
+
+    monkeypatch.setattr(os, "write", write_and_note)
+    return lengths
+
+
+def test_chunk_of_events_is_one_write(tmp_path: Path, writes: list[int]) -> None:
+    writer = EventWriter(tmp_path / "t.jsonl", max_bytes=10**9)
+    writer.put(phase(0))
+    writer.flush()
+    with writer._writing:
+        for at in range(1, 200):
+            writer.put(phase(at))
+    writes.clear()
+    writer.flush()
+    assert len(writes) == 1
+    writer.close()
+    assert len(lines_in(tmp_path / "t.jsonl")) == 200
+
+
+def test_losses_that_arrive_together_are_one_write(tmp_path: Path, writes: list[int]) -> None:
+    path = tmp_path / "t.jsonl"
+    writer, losses = EventWriter(path, max_bytes=10**9), [Arriving() for _ in range(50)]
+    for number, loss in enumerate(losses):
+        event = (format_step_end, number, number, 1, '"train"', False, loss, None, None, 0)
+        writer.put_when_ready(event, (loss,))
+    with writer._writing:
+        for number, loss in enumerate(losses):
+            loss.number = float(number)
+    writes.clear()
+    writer.flush()
+    assert len(writes) <= 2
+    writer.close()
+    assert [event["payload"]["loss"] for event in lines_in(path)] == [float(number) for number in range(50)]
+
+
+def test_chunk_that_crosses_the_bound_of_the_file_is_cut(tmp_path: Path) -> None:
+    path, bound = tmp_path / "t.jsonl", 5_000
+    writer = EventWriter(path, max_bytes=bound)
+    writer.put(phase(0))
+    with writer._writing:
+        for at in range(1, 250):
+            writer.put(phase(at))
+    writer.close()
+    longest = max(map(len, path.read_text().splitlines(keepends=True)))
+    assert bound <= path.stat().st_size < 1.5 * bound + longest
+
+
 def test_processes_that_share_a_file_do_not_tear_each_others_lines(trace: Path) -> None:
     program = """
         import frx_graph
@@ -350,4 +497,4 @@ def test_writer_that_is_closed_takes_nothing(tmp_path: Path) -> None:
     writer.close()
     writer.flush()
     assert len(lines_in(tmp_path / "t.jsonl")) == 1
-    assert len(writer._queue) == 0
+    assert len(writer.queue) == 0
