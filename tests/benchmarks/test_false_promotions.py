@@ -53,7 +53,7 @@ def test_a_trial_without_noise_is_exact() -> None:
     assert verdict.outcome is Outcome.PROMOTE
     assert verdict.statistics is not None
     assert verdict.statistics.ratio_median == pytest.approx(1.30)
-    assert steps == 31 * 12  # all of five pairs, and one quad of the last
+    assert steps == 19 * 12  # all of three pairs, and one quad of the fourth
 
 
 def test_the_same_seed_gives_the_same_trials() -> None:

@@ -190,13 +190,22 @@ def test_even_quads_end_a_trial_early_without_promotion(ratio: float, outcome: O
     assert (verdict.outcome, verdict.reason.partition(": ")[2], verdict.early) == (outcome, ending, True)
 
 
-def test_a_gain_is_promoted_early_in_the_last_of_the_process_pairs_only() -> None:
-    last = count(DEFAULT, 5)
-    assert decide_early(trial(DEFAULT, [3.0] * (last - 1)), DEFAULT) is None
-    verdict = decide_early(trial(DEFAULT, [3.0] * last), DEFAULT)
+def test_a_gain_is_promoted_early_from_the_fourth_process_pair_on() -> None:
+    fourth = count(DEFAULT, 3)
+    assert decide_early(trial(DEFAULT, [3.0] * (fourth - 1)), DEFAULT) is None
+    verdict = decide_early(trial(DEFAULT, [3.0] * fourth), DEFAULT)
     assert verdict is not None
     assert (verdict.outcome, verdict.early) == (Outcome.PROMOTE, True)
-    assert verdict.reason.endswith("the 3 % asked for is reached, and all 6 process pairs agree")
+    assert verdict.reason.endswith("the 3 % asked for is reached, and all 4 process pairs agree")
+
+
+def test_before_the_last_pair_each_must_reach_the_minimum() -> None:
+    # Half of the minimum is enough in the end.
+    ratios = [1.02] * DEFAULT.quads_per_pair + [1.2] * (5 * DEFAULT.quads_per_pair)
+    certain = replace(DEFAULT, process_bias=0.0, pairs_alpha=0.3)
+    before = [decide_early(trial(certain, ratios[:number]), certain) for number in range(count(DEFAULT, 5))]
+    assert before == [None] * count(DEFAULT, 5)
+    assert decide_early(trial(certain, ratios[: count(DEFAULT, 5)]), certain) is not None
 
 
 def test_a_gain_that_process_bias_could_explain_is_not_promoted() -> None:
@@ -204,12 +213,15 @@ def test_a_gain_that_process_bias_could_explain_is_not_promoted() -> None:
     tiny = replace(DEFAULT, minimum=0.0, agreement=0.0)
     assert decide_early(trial(tiny, [1.017] * count(tiny, 5)), tiny) is None
     assert decide_early(trial(tiny, [1.018] * count(tiny, 5)), tiny) is not None
+    # Four, by 7.17 * 2 % / sqrt(4 * 4) = 3.6 %.
+    assert decide_early(trial(tiny, [1.036] * count(tiny, 3)), tiny) is None
+    assert decide_early(trial(tiny, [1.037] * count(tiny, 3)), tiny) is not None
     trusting = replace(tiny, process_bias=0.0)
     assert decide_early(trial(trusting, [1.017] * count(tiny, 5)), trusting) is not None
 
 
 def test_pairs_that_disagree_do_not_end_a_trial_by_promotion() -> None:
-    ratios = [1.5] * (count(DEFAULT, 5) - 1) + [1.01] * DEFAULT.quads_per_pair
+    ratios = [1.5] * (count(DEFAULT, 3) - 1) + [1.01] * (3 * DEFAULT.quads_per_pair)
     assert all(decide_early(trial(DEFAULT, ratios[:number]), DEFAULT) is None for number in range(37))
 
 
