@@ -63,9 +63,7 @@ class RewritePrices:
             priced.extend(replace(one, predicted_seconds=share, run_seconds=run) for one in made)
         return tuple(priced), run
 
-    def _time(
-        self, programs: Sequence[PricedProgram], subject: RewriteSubject
-    ) -> Mapping[OperatorSignature, float]:
+    def _time(self, programs: Sequence[PricedProgram], subject: RewriteSubject) -> Mapping[OperatorSignature, float]:
         calls = group_calls(programs)
         missing = [group for group in calls if not self._timed.keys() >= set(group)]
         self._timed = {**time_calls(missing, find_device_type(subject.facts)), **self._timed}
