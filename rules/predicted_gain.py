@@ -27,7 +27,7 @@ MOST_SHARE = 0.95
 
 
 class Gain(enum.StrEnum):
-    """How much a change gains, by the share of a step that it saves."""
+    """Classes of gains, by the share of a step that a change saves."""
 
     NONE = "none"
     """Less than 2 %, or a loss."""

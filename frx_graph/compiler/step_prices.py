@@ -13,7 +13,7 @@ def price_steps(graphs: Sequence[RewrittenGraph]) -> tuple[RewrittenGraph, ...]:
     """Return the graphs with the price of a whole step as `run_seconds` of each candidate.
 
     Graphs with one `graph_id` are one step. Its price lacks what attention saves, since that comes before, so this is
-    added. Inner choices concern the whole step: the first of the graphs gets each of them, with the sum of its gains.
+    added. Inner choices concern the whole step: the first of the graphs gets each of them, with all gains added.
     """
     groups: dict[str, list[RewrittenGraph]] = {}
     for graph in graphs:

@@ -6,9 +6,9 @@ So a choice that the compiler makes by itself is in both prices and gains nothin
 - A library call (convolution, product, attention) takes its measured time on the operands that it really gets.
 - Eager runs every other operator by itself. It moves its compulsory traffic at the device's bandwidth. A copy that
   changes strides takes its measured time.
-- Inductor fuses operators to loops, as `passes/fusion` groups them. A loop moves the traffic of its group. A copy fuses
-  with the loop that makes or reads the value.
-- Inductor runs a convolution with all operands in the order of its result, and converts a weight in every run. If its
+- Inductor fuses operators to loops, as `passes/fusion` groups them. A loop moves the traffic of one group. A copy
+  fuses with the loop that makes or reads the value.
+- Inductor runs a convolution with all operands in the order of the result, and converts a weight in every run. If its
   own rules choose channels-last, that is the order of all convolutions, whatever the graph says.
 """
 
