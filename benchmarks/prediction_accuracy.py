@@ -1,14 +1,15 @@
 """Are predicted savings right? Predicted against measured gains of every candidate of the zoo, and their calibration.
 
     python benchmarks/prediction_accuracy.py --results FILE [--models resnet18,unet_plain] [--inner inductor,eager]
-        [--modes inference,training] [--batch 1] [--policy FILE] [--limit S] [--only-figures] [--fit]
+        [--modes inference,training] [--batch 1] [--policy FILE] [--limit S] [--ignore-load] [--only-figures] [--fit]
 
 Each network is asked for its candidates: every rewrite alone, all together, and the inner compilers that have a price.
 Each candidate with a prediction is then measured against the network without frx, by a short trial in fresh processes.
 A candidate that fails at a gate has no measured gain.
 
 Every candidate is one line of JSON, appended to the results as soon as it is known. A run may be ended at any time, and
-is continued by the same command: candidates with a line are left out. Lines of other machines do not count.
+is continued by the same command: candidates with a line are left out. Lines of other machines do not count. On a busy
+machine nothing is measured, and no line is written. With `--ignore-load` there is one, which no other run reads.
 
 The figures are those of networks that were left out of the fit, one after the other: rank correlation, mean relative
 error, the share within the 80 % interval, and predicted against measured classes. With `--fit` the calibration is
@@ -49,6 +50,7 @@ from frx_graph.trials.arm_messages import Load, MadeGraph, TargetWorkload
 from frx_graph.trials.executor import Programs, run_trial
 from frx_graph.trials.policy import TrialPolicy, read_policy
 from frx_graph.trials.trial_run import TrialRun
+from frx_graph.trials.verdict import Outcome
 
 ROOT = Path(__file__).parent.parent
 CALIBRATION = ROOT / "rules" / "predicted_gain.yaml"
@@ -81,16 +83,31 @@ class Row(BaseModel):
     """The median of each pair of processes."""
     quads: int = 0
     reason: str = ""
+    ignored_load: bool = False
 
     @property
     def key(self) -> tuple[object, ...]:
         """The same for the same candidate on the same machine."""
-        return (self.network, self.train, self.batch, self.inner, self.machine, self.name)
+        return (self.network, self.train, self.batch, self.inner, self.machine, self.name, self.ignored_load)
+
+    @property
+    def known(self) -> bool:
+        """False if another run may measure what this one could not."""
+        return self.ratio is not None or self.outcome != Outcome.INCONCLUSIVE.value
 
     @property
     def point(self) -> Point | None:
         """What the fit reads; None if the prediction or the gain is unknown."""
         return make_point(self.network, self.rewrites, self.predicted_seconds, self.run_seconds, self.ratio)
+
+
+@dataclass(frozen=True)
+class How:
+    """How candidates are measured: by this rule, on this machine, beside other programs or not."""
+
+    policy: TrialPolicy
+    machine: str
+    ignore_load: bool = False
 
 
 @dataclass(frozen=True)
@@ -111,8 +128,15 @@ class Case:
         workload = TargetWorkload(f"{ROOT / 'benchmarks' / 'zoo.py'}:{self.network}", shape=(("batch", self.batch),))
         return Load(workload, self.train, self.inner, seed)
 
-    def row(self, machine: str) -> Row:
-        return Row(network=self.network, train=self.train, batch=self.batch, inner=self.inner, machine=machine)
+    def row(self, how: How) -> Row:
+        return Row(
+            network=self.network,
+            train=self.train,
+            batch=self.batch,
+            inner=self.inner,
+            machine=how.machine,
+            ignored_load=how.ignore_load,
+        )
 
 
 @dataclass(frozen=True)
@@ -191,10 +215,10 @@ def propose(case: Case, policy: TrialPolicy, deadline: float) -> Iterator[Propos
             yield Proposal(name, apply_choice(choice, graphs, rewrites, ask))
 
 
-def measure(case: Case, proposal: Proposal, policy: TrialPolicy, machine: str) -> Row:
+def measure(case: Case, proposal: Proposal, how: How) -> Row:
     """Return the row of a candidate, measured if it has a prediction."""
     predicted, run_seconds = predict_step(proposal.graphs)
-    row = case.row(machine).model_copy(
+    row = case.row(how).model_copy(
         update={
             "name": proposal.name,
             "rewrites": proposal.rewrites,
@@ -204,9 +228,10 @@ def measure(case: Case, proposal: Proposal, policy: TrialPolicy, machine: str) -
     )
     if predicted is None or run_seconds is None or not proposal.candidates:
         return row.model_copy(update={"reason": "there is no prediction"})
-    base = case.load(policy.seed)
+    base = case.load(how.policy.seed)
+    programs = Programs(base, replace(base, candidates=proposal.candidates))
     try:
-        found = run_trial(Programs(base, replace(base, candidates=proposal.candidates)), policy, start_arm)
+        found = run_trial(programs, how.policy, start_arm, ignore_load=how.ignore_load)
     except FrxError as error:
         return row.model_copy(update={"reason": str(error)})
     return row.model_copy(update=_describe_trial(found))
@@ -220,27 +245,32 @@ def _describe_trial(found: TrialRun) -> dict[str, object]:
     return figures
 
 
-def run(cases: Iterable[Case], path: Path, policy: TrialPolicy, machine: str) -> None:
+def run(cases: Iterable[Case], path: Path, how: How) -> None:
     """Measure what has no row yet."""
     done = {row.key for row in read_rows(path)}
     for case in cases:
-        complete = case.row(machine)
+        complete = case.row(how)
+        unknown = False
         if complete.key in done:
             continue
         _note(f"{case.title}: asking for candidates")
         try:
-            for proposal in propose(case, policy, time.monotonic() + policy.time_budget_seconds):
+            for proposal in propose(case, how.policy, time.monotonic() + how.policy.time_budget_seconds):
                 if complete.model_copy(update={"name": proposal.name}).key in done:
                     continue
                 _note(f"{case.title}: {proposal.name}")
-                row = measure(case, proposal, policy, machine)
-                append_row(path, row)
+                row = measure(case, proposal, how)
                 _note(f"    predicted {_percent(row)}, measured ratio {row.ratio}, {row.reason}")
+                if row.known:
+                    append_row(path, row)
+                else:
+                    unknown = True
         except FrxError as error:
             # Asked again by the next run: the time may have been too short.
             _note(f"{case.title}: {error}")
             continue
-        append_row(path, complete)
+        if not unknown:
+            append_row(path, complete)
 
 
 def _percent(row: Row) -> str:
@@ -287,6 +317,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--policy", type=Path)
     parser.add_argument("--limit", type=float, default=LIMIT_SECONDS)
+    parser.add_argument("--ignore-load", action="store_true")
     parser.add_argument("--only-figures", action="store_true")
     parser.add_argument("--fit", action="store_true")
     given = parser.parse_args(arguments)
@@ -295,10 +326,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         cases = list_cases(given)
     except (KeyError, FrxError) as error:
         parser.error(str(error.args[0]))
-    machine = get_measurement_environment("cpu").fingerprint
+    how = How(
+        policy.model_copy(update={"time_budget_seconds": given.limit}),
+        get_measurement_environment("cpu").fingerprint,
+        given.ignore_load,
+    )
     if not given.only_figures:
-        run(cases, given.results, policy.model_copy(update={"time_budget_seconds": given.limit}), machine)
-    rows = [row for row in read_rows(given.results) if row.machine == machine]
+        run(cases, given.results, how)
+    rows = [
+        row for row in read_rows(given.results) if (row.machine, row.ignored_load) == (how.machine, how.ignore_load)
+    ]
     points = [point for row in rows if (point := row.point) is not None]
     print_rows(rows)
     calibration, accuracy = calibrate(points)

@@ -28,6 +28,7 @@ from frx_graph.passes.costs.operator_costs import count_op_costs
 from frx_graph.passes.fusion.fusion_groups import Dataflow, partition_kernels
 from frx_graph.passes.fusion.fusion_roles import is_layout_copy
 from frx_graph.passes.layouts.dimension_map import Order, canonicalize_order, make_plain_order
+from frx_graph.passes.layouts.operator_layout import find_layout_operator
 
 LoopSeconds = Mapping[str, Mapping[Order, float]]
 """Measured seconds of generated loops, by node and the order of their result."""
@@ -142,20 +143,31 @@ def _build_fused_program(facts: GraphFacts, channels_last: bool, loop_seconds: L
     )
     calls: Counter[OperatorSignature] = Counter()
     call_bytes: dict[OperatorSignature, int] = {}
+    loops = sum(1 for group in kernels.groups if group.bytes)
     for op in facts.ops:
         if is_layout_copy(op, facts):
             moved += _count_copied_bytes(op, flow)
-        elif flow.is_opaque_or_fusible(op) and not flow.is_fusible(op) and costs[op.node].bytes:
-            if op.node in measured:
-                continue
+        elif not flow.is_opaque_or_fusible(op) or flow.is_fusible(op) or not costs[op.node].bytes:
+            continue
+        elif op.node in measured:
+            loops += 1
+        elif _is_generated(op):
+            moved += costs[op.node].bytes
+            loops += 1
+        else:
             signature = build_signature(op, facts, _find_convolution_strides(op, facts, channels_last))
             calls[signature] += 1
             call_bytes[signature] = costs[op.node].bytes
     moved += sum(_count_conversions(facts, flow, channels_last))
-    loops = sum(1 for group in kernels.groups if group.bytes)
     return PricedProgram(
         calls, call_bytes, moved, loops, math.fsum(measured.values()), start_seconds=_LOOP_SECONDS["inductor"]
     )
+
+
+def _is_generated(op: OpFacts) -> bool:
+    """Return True if Inductor writes the loop of an operator that fuses with nothing. Eager's kernel for one of torch's
+    prims is a reference, ten times as slow."""
+    return op.operator.startswith("prims.") or find_layout_operator(op).generated
 
 
 def _find_loop_seconds(op: OpFacts, facts: GraphFacts, channels_last: bool, loop_seconds: LoopSeconds) -> float | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import prediction_accuracy
 import pytest
 import yaml
-from prediction_accuracy import Case, Proposal, Row, read_rows, write_calibration
+from prediction_accuracy import Case, How, Proposal, Row, read_rows, write_calibration
 from prediction_fit import fit, make_point
 
 from frx_graph.errors import TrialError
@@ -24,9 +24,9 @@ def measured(monkeypatch):
     """The names of what was measured, instead of trials."""
     names: list[str] = []
 
-    def measure(case, proposal, policy, machine):
+    def measure(case, proposal, how):
         names.append(f"{case.network} {proposal.name}")
-        return case.row(machine).model_copy(update={"name": proposal.name, "ratio": 1.1})
+        return case.row(how).model_copy(update={"name": proposal.name, "ratio": 1.1, "outcome": "promote"})
 
     def propose(case, policy, deadline):
         for name in ("propagate_layout", "eager"):
@@ -37,8 +37,8 @@ def measured(monkeypatch):
     return names
 
 
-def run(path):
-    prediction_accuracy.run(CASES, path, prediction_accuracy.POLICY, "this machine")
+def run(path, machine="this machine", **how):
+    prediction_accuracy.run(CASES, path, How(prediction_accuracy.POLICY, machine, **how))
 
 
 def test_every_candidate_is_measured_once(tmp_path, measured):
@@ -68,8 +68,23 @@ def test_a_run_goes_on_wherever_it_was_cut_off(tmp_path, measured):
 def test_other_machines_are_measured_again(tmp_path, measured):
     path = tmp_path / "rows.jsonl"
     run(path)
-    prediction_accuracy.run(CASES, path, prediction_accuracy.POLICY, "another machine")
+    run(path, "another machine")
     assert len(measured) == 8
+    run(path, ignore_load=True)
+    assert len(measured) == 12
+
+
+def test_what_a_busy_machine_left_open_is_measured_again(tmp_path, measured, monkeypatch):
+    def measure(case, proposal, how):
+        return case.row(how).model_copy(update={"name": proposal.name, "outcome": "inconclusive"})
+
+    path = tmp_path / "rows.jsonl"
+    with monkeypatch.context() as patched:
+        patched.setattr(prediction_accuracy, "measure", measure)
+        run(path)
+    assert read_rows(path) == []
+    run(path)
+    assert len(measured) == 4
 
 
 def test_a_network_that_does_not_run_is_asked_again(tmp_path, measured, monkeypatch):

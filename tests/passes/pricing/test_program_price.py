@@ -171,3 +171,16 @@ def test_a_measured_loop_costs_its_time_in_the_order_that_it_runs_in():
         build_priced_program(facts, "inductor", channels_last=wanted, loop_seconds=known) for wanted in (False, True)
     )
     assert price_gain(plain, forced, {}, BANDWIDTH) == pytest.approx(2.0)
+
+
+def test_inductors_own_pooling_is_a_loop():
+    """Eager runs a prim by its decomposition, whose time would say nothing."""
+
+    def pooled(x: Tensor) -> Tensor:
+        pool = torch.ops.prims._low_memory_max_pool_with_offsets
+        return pool(x, [2, 2], [2, 2], [0, 0], [1, 1], False)[0]
+
+    program = build_priced_program(facts_of(pooled, SHAPES[0]), "inductor")
+    assert not program.calls
+    assert program.loops == 1
+    assert program.moved_bytes >= IMAGE + IMAGE // 4
