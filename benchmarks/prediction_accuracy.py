@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -55,7 +54,7 @@ from frx_graph.trials.verdict import Outcome
 ROOT = Path(__file__).parent.parent
 CALIBRATION = ROOT / "rules" / "predicted_gain.yaml"
 LIMIT_SECONDS = 900.0
-"""For one candidate."""
+"""For one candidate, and for asking for candidates once."""
 POLICY = TrialPolicy(process_pairs=3, quads_per_pair=4, memory_headroom=10.0)
 """A short trial: the ratio counts, not the verdict. Candidates that need more memory are measured, too."""
 TOGETHER = "all rewrites"
@@ -190,13 +189,12 @@ def append_row(path: Path, row: Row) -> None:
         file.write(row.model_dump_json().encode() + b"\n")
 
 
-def propose(case: Case, policy: TrialPolicy, deadline: float) -> Iterator[Proposal]:
+def propose(case: Case, policy: TrialPolicy) -> Iterator[Proposal]:
     """Yield the candidates of a network. Raises `TrialError` if it does not run."""
     base = case.load(policy.seed)
 
     def ask(choice: tuple[Candidate, ...], rewrites: Sequence[str]) -> tuple[MadeGraph, ...]:
-        left = max(1.0, deadline - time.monotonic())
-        return propose_rewrites(replace(base, candidates=choice), rewrites, left)
+        return propose_rewrites(replace(base, candidates=choice), rewrites, policy.time_budget_seconds)
 
     rewrites = filter_by_risk(ALL_REWRITES, policy.risk)
     graphs = ask((), rewrites)
@@ -255,7 +253,7 @@ def run(cases: Iterable[Case], path: Path, how: How) -> None:
             continue
         _note(f"{case.title}: asking for candidates")
         try:
-            for proposal in propose(case, how.policy, time.monotonic() + how.policy.time_budget_seconds):
+            for proposal in propose(case, how.policy):
                 if complete.model_copy(update={"name": proposal.name}).key in done:
                     continue
                 _note(f"{case.title}: {proposal.name}")

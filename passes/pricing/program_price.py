@@ -29,6 +29,7 @@ from frx_graph.passes.fusion.fusion_groups import Dataflow, partition_kernels
 from frx_graph.passes.fusion.fusion_roles import is_layout_copy
 from frx_graph.passes.layouts.dimension_map import Order, canonicalize_order, make_plain_order
 from frx_graph.passes.layouts.operator_layout import find_layout_operator
+from frx_graph.rules.layout_operator import LayoutRole
 
 LoopSeconds = Mapping[str, Mapping[Order, float]]
 """Measured seconds of generated loops, by node and the order of their result."""
@@ -167,7 +168,8 @@ def _build_fused_program(facts: GraphFacts, channels_last: bool, loop_seconds: L
 def _is_generated(op: OpFacts) -> bool:
     """Return True if Inductor writes the loop of an operator that fuses with nothing. Eager's kernel for one of torch's
     prims is a reference, ten times as slow."""
-    return op.operator.startswith("prims.") or find_layout_operator(op).generated
+    row = find_layout_operator(op)
+    return op.operator.startswith("prims.") or (row.role is LayoutRole.ANCHOR and row.generated)
 
 
 def _find_loop_seconds(op: OpFacts, facts: GraphFacts, channels_last: bool, loop_seconds: LoopSeconds) -> float | None:

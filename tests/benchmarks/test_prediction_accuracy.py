@@ -28,7 +28,7 @@ def measured(monkeypatch):
         names.append(f"{case.network} {proposal.name}")
         return case.row(how).model_copy(update={"name": proposal.name, "ratio": 1.1, "outcome": "promote"})
 
-    def propose(case, policy, deadline):
+    def propose(case, policy):
         for name in ("propagate_layout", "eager"):
             yield Proposal(name, (MadeGraph("s", (LAYOUT,)),))
 
@@ -88,7 +88,7 @@ def test_what_a_busy_machine_left_open_is_measured_again(tmp_path, measured, mon
 
 
 def test_a_network_that_does_not_run_is_asked_again(tmp_path, measured, monkeypatch):
-    def propose(case, policy, deadline):
+    def propose(case, policy):
         raise TrialError("the program does not run")
 
     path = tmp_path / "rows.jsonl"

@@ -18,7 +18,9 @@ from frx_graph.capture.captured_graph import Phase
 from frx_graph.capture.compiler_graphs import wrap_aot_graph
 from frx_graph.facts.build import build_graph_facts
 from frx_graph.facts.graph_facts import GraphFacts
+from frx_graph.facts.operator_overload import find_overload
 from frx_graph.facts.operator_signature import OperatorSignature
+from frx_graph.ops import onednn_linear
 from frx_graph.passes.pricing.program_price import PricedProgram, build_priced_program, price_gain
 
 BANDWIDTH = 1e9
@@ -184,3 +186,14 @@ def test_inductors_own_pooling_is_a_loop():
     assert not program.calls
     assert program.loops == 1
     assert program.moved_bytes >= IMAGE + IMAGE // 4
+
+
+def test_products_and_custom_operators_are_library_calls():
+    def program(x: Tensor, w: Tensor, batch: Tensor) -> tuple[Tensor, ...]:
+        product = find_overload(onednn_linear.TARGET)(x, w, None)
+        return torch.mm(x, w), torch.bmm(batch, batch), product, torch.sort(x)[0]
+
+    facts = facts_of(program, (64, 64), (64, 64), (2, 8, 8))
+    for inner in ("eager", "inductor"):
+        targets = {call.target for call in build_priced_program(facts, inner).calls}
+        assert targets == {"aten.mm.default", "aten.bmm.default", "frx_graph.product.default", "aten.sort.default"}
