@@ -1,7 +1,8 @@
 """Are predicted savings right? Predicted against measured gains of every candidate of the zoo, and their calibration.
 
     python benchmarks/prediction_accuracy.py --results FILE [--models resnet18,unet_plain] [--inner inductor,eager]
-        [--modes inference,training] [--batch 1] [--policy FILE] [--limit S] [--ignore-load] [--only-figures] [--fit]
+        [--modes inference,training] [--batch 1] [--policy FILE] [--limit S] [--ignore-load] [--only-figures
+        [--machine NAME]] [--fit]
 
 Each network is asked for its candidates: every rewrite alone, all together, and the inner compilers that have a price.
 Each candidate with a prediction is then measured against the network without frx, by a short trial in fresh processes.
@@ -97,7 +98,7 @@ class Row(BaseModel):
     @property
     def point(self) -> Point | None:
         """What the fit reads; None if the prediction or the gain is unknown."""
-        return make_point(self.network, self.rewrites, self.predicted_seconds, self.run_seconds, self.ratio)
+        return make_point(self.network, self.predicted_seconds, self.run_seconds, self.ratio)
 
 
 @dataclass(frozen=True)
@@ -317,8 +318,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--limit", type=float, default=LIMIT_SECONDS)
     parser.add_argument("--ignore-load", action="store_true")
     parser.add_argument("--only-figures", action="store_true")
+    parser.add_argument("--machine", help="whose lines are read, if not this machine's")
     parser.add_argument("--fit", action="store_true")
     given = parser.parse_args(arguments)
+    if given.machine is not None and not given.only_figures:
+        parser.error("--machine needs --only-figures: what is measured is of this machine")
     try:
         policy = POLICY if given.policy is None else read_policy(given.policy)
         cases = list_cases(given)
@@ -326,7 +330,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(str(error.args[0]))
     how = How(
         policy.model_copy(update={"time_budget_seconds": given.limit}),
-        get_measurement_environment("cpu").fingerprint,
+        given.machine or get_measurement_environment("cpu").fingerprint,
         given.ignore_load,
     )
     if not given.only_figures:
@@ -339,7 +343,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     calibration, accuracy = calibrate(points)
     print_accuracy(accuracy)
     if given.fit:
-        write_calibration(calibration)
+        write_calibration(calibration.model_copy(update={"results": given.results.name, "machine": how.machine}))
     return 0 if accuracy.reached else 1
 
 

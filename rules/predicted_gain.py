@@ -1,9 +1,9 @@
 """Turn a predicted saving into an interval or a class, by how far predictions have been from measured gains.
 
-A prediction is a share of a priced run. Its logarithm of the speed-up is scaled, by kind of change, and gets a width on
-both sides. Scales and width were fitted to trials of a set of networks (`benchmarks/prediction_accuracy.py`) and are in
-`predicted_gain.yaml`. The width is a conformal quantile over networks: a share `coverage` of the predictions for
-another network of that kind has its measured gain within the interval.
+A prediction is a share of a priced run. Its logarithm of the speed-up is scaled, and gets a width on both sides. Scale
+and width were fitted to trials of a set of networks (`benchmarks/prediction_accuracy.py`) and are in
+`predicted_gain.yaml`. The width is a conformal quantile over networks: for a share `coverage` of the predictions for
+another such network, the measured gain is within the interval.
 
 If the fit missed the goals of accuracy, or rests on too few networks, no percentage is shown, only a class.
 """
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -24,6 +23,10 @@ NOISE = 0.03
 """Added to the size of a predicted gain, in logarithms, before an error is divided by it: the error of no gain."""
 MOST_SHARE = 0.95
 """Largest share of a run that a prediction counts as: its logarithm would grow without bound."""
+
+
+_MOST_LOG = 20.0
+"""Largest loss, as a logarithm, that an interval shows."""
 
 
 class Gain(enum.StrEnum):
@@ -39,40 +42,27 @@ class Gain(enum.StrEnum):
 
 _SOME_FROM, _MUCH_FROM = 0.02, 0.10
 
-KINDS: Mapping[str, str] = {
-    "attention_from_views": "attention",
-    "backward_layout": "layout",
-    "cancel_permutes": "layout",
-    "drop_redundant_copies": "copies",
-    "eager": "compiler",
-    "flattened_features": "copies",
-    "hoist_copy": "copies",
-    "layout_optimization_forced": "layout",
-    "layout_optimization_off": "layout",
-    "onednn_products": "products",
-    "propagate_layout": "layout",
-}
-"""Kind of change, by the name of a rewrite or an inner choice. Any other is of the kind `OTHER`."""
-OTHER = "other"
-SEVERAL = "several"
-"""Kind of a plan with rewrites of several kinds."""
-
 
 class Calibration(BaseModel):
-    """The fitted scales and width, and what they rest on."""
+    """The fitted scale and width, and what they rest on."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
+    results: str = ""
+    """The file in `benchmarks/results` that it was fitted to."""
+    machine: str = ""
+    """The machine whose lines in that file count."""
     coverage: float = Field(gt=0, lt=1)
     scale: float = Field(ge=0)
-    """Scale of kinds that have none."""
-    scales: Mapping[str, float]
     width: float = Field(gt=0)
     """Half the interval's width, in units of `NOISE` plus the scaled prediction."""
     networks: int = Field(ge=0)
     candidates: int = Field(ge=0)
     rank_correlation: float | None = None
     mean_relative_error: float | None = None
+    """Mean of error over gain, of gains and losses worth mentioning."""
+    mean_ratio_error: float | None = None
+    """Mean relative error of the speed-up, the ratio of both programs' times."""
     coverage_elsewhere: float | None = None
     """Share of measured gains within the interval, on networks that were left out of the fit."""
     reached: bool
@@ -110,12 +100,6 @@ def classify_gain(share: float) -> Gain:
     return Gain.SOME if share < _MUCH_FROM else Gain.MUCH
 
 
-def find_kind(names: Iterable[str]) -> str:
-    """Return the kind of a plan with these rewrites and inner choices."""
-    kinds = {KINDS.get(name, OTHER) for name in names}
-    return kinds.pop() if len(kinds) == 1 else SEVERAL
-
-
 def compute_log_speedup(share: float) -> float:
     """Return the logarithm of the speed-up that saves `share` of a run."""
     return -math.log1p(-min(share, MOST_SHARE))
@@ -123,13 +107,12 @@ def compute_log_speedup(share: float) -> float:
 
 def compute_share(log_speedup: float) -> float:
     """Return the share of a run that a speed-up saves, from its logarithm."""
-    return -math.expm1(-log_speedup)
+    return -math.expm1(min(-log_speedup, _MOST_LOG))
 
 
 def predict_gain(
     predicted_seconds: float | None,
     run_seconds: float | None,
-    names: Iterable[str],
     calibration: Calibration | None = None,
 ) -> PredictedGain | None:
     """Return the interval for a plan that saves `predicted_seconds` of a run priced at `run_seconds`; None if one of
@@ -137,8 +120,7 @@ def predict_gain(
     if predicted_seconds is None or not run_seconds:
         return None
     fitted = load_calibration() if calibration is None else calibration
-    scale = fitted.scales.get(find_kind(names), fitted.scale)
-    centre = scale * compute_log_speedup(predicted_seconds / run_seconds)
+    centre = fitted.scale * compute_log_speedup(predicted_seconds / run_seconds)
     width = fitted.width * (NOISE + abs(centre))
     low, expected, high = (compute_share(value) for value in (centre - width, centre, centre + width))
     return PredictedGain(low, expected, high, fitted.coverage, fitted.reached)

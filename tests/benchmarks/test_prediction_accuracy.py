@@ -112,7 +112,7 @@ def test_a_row_without_a_gain_is_no_point():
     row = Row(network="a", train=False, batch=1, inner="eager", machine="m", rewrites=("eager",))
     assert row.point is None
     known = row.model_copy(update={"predicted_seconds": 0.1, "run_seconds": 1.0, "ratio": 1.2})
-    assert known.point == make_point("a", ("eager",), 0.1, 1.0, 1.2)
+    assert known.point == make_point("a", 0.1, 1.0, 1.2)
 
 
 def test_the_calibration_is_written_as_the_package_reads_it(tmp_path):

@@ -13,7 +13,6 @@ from prediction_fit import (
     Point,
     calibrate,
     conformal_quantile,
-    fit,
     fit_scale,
     judge,
     leave_one_out,
@@ -26,9 +25,9 @@ from prediction_fit import (
 from frx_graph.rules.predicted_gain import Gain
 
 
-def point(network: str, predicted: float, measured: float, *names: str) -> Point:
+def point(network: str, predicted: float, measured: float) -> Point:
     """With shares of a step."""
-    return Point(network, names or ("propagate_layout",), predicted, 1.0, 1 / (1 - measured))
+    return Point(network, predicted, 1.0, 1 / (1 - measured))
 
 
 def made_up(networks: int, *, each: int = 6, noise: float = 0.1, scale: float = 1.5, seed: int = 0) -> list[Point]:
@@ -40,7 +39,7 @@ def made_up(networks: int, *, each: int = 6, noise: float = 0.1, scale: float = 
             predicted = drawn.uniform(0.01, 0.4)
             true = -scale * math.log1p(-predicted)
             measured = true + (0.03 + true) * (bias + drawn.gauss(0.0, noise))
-            points.append(Point(f"network {network}", ("propagate_layout",), predicted, 1.0, math.exp(measured)))
+            points.append(Point(f"network {network}", predicted, 1.0, math.exp(measured)))
     return points
 
 
@@ -79,14 +78,6 @@ def test_the_quantile_is_that_of_split_conformal_for_one_candidate_each(scores, 
     assert conformal_quantile(by_network, coverage) == expected
 
 
-def test_kinds_with_few_networks_have_the_common_scale():
-    points = [point(network, 0.1, 0.2) for network in "abc"]
-    points += [point(network, 0.1, 0.1, "onednn_products") for network in "ab"]
-    fitted = fit(points)
-    assert set(fitted.scales) == {"layout"}
-    assert (fitted.networks, fitted.candidates) == (3, 5)
-
-
 def test_too_few_networks_make_an_interval_that_says_nothing():
     (_, gain), *_ = leave_one_out([point(network, 0.1, 0.2) for network in "abc"])
     assert gain.low < -1
@@ -101,7 +92,7 @@ def test_good_predictions_reach_the_goals():
     assert accuracy.reached
     calibration, _ = calibrate(points)
     assert calibration.reached
-    assert calibration.scales["layout"] == pytest.approx(1.5, abs=0.15)
+    assert calibration.scale == pytest.approx(1.5, abs=0.15)
 
 
 def test_coverage_holds_on_average_even_if_predictions_are_poor():
@@ -130,7 +121,7 @@ def test_relative_errors_leave_out_what_gains_nothing():
 
 
 def test_unknown_figures_make_no_point():
-    assert make_point("a", ("eager",), None, 1.0, 1.1) is None
-    assert make_point("a", ("eager",), 0.1, None, 1.1) is None
-    assert make_point("a", ("eager",), 0.1, 1.0, None) is None
-    assert make_point("a", ("eager",), 0.1, 1.0, 1.1) is not None
+    assert make_point("a", None, 1.0, 1.1) is None
+    assert make_point("a", 0.1, None, 1.1) is None
+    assert make_point("a", 0.1, 1.0, None) is None
+    assert make_point("a", 0.1, 1.0, 1.1) is not None

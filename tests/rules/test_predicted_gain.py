@@ -6,45 +6,35 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frx_graph.compiler.plans import ALL_REWRITES
-from frx_graph.passes.inner_choice import CHOICES
 from frx_graph.rules.predicted_gain import (
-    KINDS,
-    OTHER,
-    SEVERAL,
     Calibration,
     Gain,
     classify_gain,
     compute_log_speedup,
     compute_share,
-    find_kind,
     load_calibration,
     predict_gain,
 )
 
-FITTED = Calibration(
-    coverage=0.8, scale=0.5, scales={"layout": 1.0}, width=0.5, networks=20, candidates=100, reached=True
-)
+FITTED = Calibration(coverage=0.8, scale=2.0, width=0.5, networks=20, candidates=100, reached=True)
 COARSE = FITTED.model_copy(update={"reached": False})
 
 
-def test_scales_are_by_kind():
-    (layout, other) = (predict_gain(0.2, 1.0, (name,), FITTED) for name in ("propagate_layout", "reuse_memory"))
-    assert layout is not None
-    assert other is not None
-    assert layout.expected == pytest.approx(0.2)
-    assert compute_log_speedup(other.expected) == pytest.approx(compute_log_speedup(0.2) / 2)
+def test_the_logarithm_of_the_speedup_is_scaled():
+    gain = predict_gain(0.2, 1.0, FITTED)
+    assert gain is not None
+    assert compute_log_speedup(gain.expected) == pytest.approx(2 * compute_log_speedup(0.2))
 
 
 def test_unknown_predictions_have_no_gain():
-    assert predict_gain(None, 1.0, ("propagate_layout",), FITTED) is None
-    assert predict_gain(0.1, None, ("propagate_layout",), FITTED) is None
-    assert predict_gain(0.1, 0.0, ("propagate_layout",), FITTED) is None
+    assert predict_gain(None, 1.0, FITTED) is None
+    assert predict_gain(0.1, None, FITTED) is None
+    assert predict_gain(0.1, 0.0, FITTED) is None
 
 
 @given(st.floats(-10, 10), st.floats(1e-6, 10))
 def test_an_interval_holds_its_middle_and_never_more_than_a_step(saved, run):
-    gain = predict_gain(saved, run, ("propagate_layout",), FITTED)
+    gain = predict_gain(saved, run, FITTED)
     assert gain is not None
     assert gain.low <= gain.expected <= gain.high < 1.0
 
@@ -62,17 +52,8 @@ def test_classes(share, gain):
 
 
 def test_a_percentage_is_shown_only_if_predictions_are_accurate():
-    assert str(predict_gain(0.2, 1.0, ("propagate_layout",), FITTED)) == (
-        "predicted to save 9 to 30 % of a step (80% interval)"
-    )
-    assert str(predict_gain(0.2, 1.0, ("propagate_layout",), COARSE)) == "predicted gain: much"
-
-
-def test_kinds():
-    assert find_kind(("propagate_layout", "backward_layout")) == "layout"
-    assert find_kind(("propagate_layout", "onednn_products")) == SEVERAL
-    assert find_kind(("reuse_memory",)) == OTHER
-    assert set(KINDS) <= {*ALL_REWRITES, *(choice.name for choice in CHOICES)}
+    assert str(predict_gain(0.2, 1.0, FITTED)) == ("predicted to save 19 to 50 % of a step (80% interval)")
+    assert str(predict_gain(0.2, 1.0, COARSE)) == "predicted gain: much"
 
 
 def test_the_package_has_a_calibration():

@@ -46,8 +46,7 @@ def format_saving(expected: Saving) -> str:
 
 def format_prediction(candidate: Candidate) -> str:
     """Return what a candidate is predicted to save of a step, or only its class; empty if that is unknown."""
-    names = candidate.choices if candidate.rewrite == "inner_choice" else (candidate.rewrite,)
-    gain = predict_gain(drop_non_finite(candidate.predicted_seconds), drop_non_finite(candidate.run_seconds), names)
+    gain = predict_gain(drop_non_finite(candidate.predicted_seconds), drop_non_finite(candidate.run_seconds))
     return "" if gain is None else str(gain)
 
 
