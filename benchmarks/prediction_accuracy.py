@@ -225,7 +225,13 @@ def measure(case: Case, proposal: Proposal, how: How) -> Row:
             "run_seconds": run_seconds,
         }
     )
-    if predicted is None or run_seconds is None or not proposal.candidates:
+    if run_seconds is None:
+        busy = {
+            "outcome": Outcome.INCONCLUSIVE.value,
+            "reason": "other programs disturbed the times that prices rest on",
+        }
+        return row.model_copy(update=busy)
+    if predicted is None:
         return row.model_copy(update={"reason": "there is no prediction"})
     base = case.load(how.policy.seed)
     programs = Programs(base, replace(base, candidates=proposal.candidates))

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from frx_graph.capture.captured_graph import Phase
-from frx_graph.compiler.operator_times import find_device_type, time_calls
+from frx_graph.compiler.operator_times import find_device_type, time_under_load
 from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.facts.operator_signature import OperatorSignature
 from frx_graph.passes.layouts.inductor_layout import is_channels_last_forced
@@ -21,11 +21,13 @@ class RewritePrices:
     """The programs that a graph is before its first rewrite and after each.
 
     `add` is called after each rewrite with the candidates that it applied, and the graph as it has left it. The gains
-    of all add up to that of the last program over the first.
+    of all add up to that of the last program over the first. `disturbed` is True once other programs have disturbed
+    times that prices rest on.
     """
 
     phase: Phase
     before: PricedProgram
+    disturbed: bool = False
     _steps: list[tuple[tuple[Candidate, ...], PricedProgram]] = field(default_factory=list)
     _decided: bool = False
     _timed: dict[OperatorSignature, float] = field(default_factory=dict)
@@ -45,17 +47,17 @@ class RewritePrices:
         self._steps.append((made, build_program(subject, forced)))
 
     def predict(self, subject: RewriteSubject) -> tuple[tuple[Candidate, ...], float | None]:
-        """Return the candidates with their gains, and the seconds of a run before the first rewrite. Both are None if
-        the bandwidth is unknown; a gain is None if it rests on a call that could not be timed.
+        """Return the candidates with their gains, and the seconds of a run before the first rewrite.
 
-        Candidates of one rewrite share its gain equally.
+        Both are None if the bandwidth is unknown. A gain is None if it rests on a call that could not be timed, the run
+        if times were disturbed: gains then only order what is tried. Candidates of one rewrite share its gain equally.
         """
         programs = (self.before, *(program for _, program in self._steps))
         bandwidth = subject.bandwidth_bytes_per_s
         if bandwidth is None:
             return tuple(replace(one, predicted_seconds=None) for made, _ in self._steps for one in made), None
         timed = self._time(programs, subject)
-        run = self.before.sum_seconds(timed, bandwidth)
+        run = None if self.disturbed else self.before.sum_seconds(timed, bandwidth)
         priced: list[Candidate] = []
         for (made, program), last in zip(self._steps, programs, strict=False):
             gain = price_gain(last, program, timed, bandwidth)
@@ -66,7 +68,9 @@ class RewritePrices:
     def _time(self, programs: Sequence[PricedProgram], subject: RewriteSubject) -> Mapping[OperatorSignature, float]:
         calls = group_calls(programs)
         missing = [group for group in calls if not self._timed.keys() >= set(group)]
-        self._timed = {**time_calls(missing, find_device_type(subject.facts)), **self._timed}
+        taken, disturbed = time_under_load(missing, find_device_type(subject.facts))
+        self.disturbed = self.disturbed or disturbed
+        self._timed = {**taken, **self._timed}
         return self._timed
 
     def predict_choice(self, facts: GraphFacts, subject: RewriteSubject, *, channels_last: bool) -> float | None:

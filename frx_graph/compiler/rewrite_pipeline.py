@@ -44,7 +44,7 @@ class RewrittenGraph:
     `conversions` names the inserted copies. `signature` belongs to the graph before the rewrite, `plan` is the hash of
     the plan. Only a trial can judge the `untried` candidates: measured operators cannot. `doubtful` names the traced
     outputs whose strides may differ from those of their fakes, `misread` those that differ and were not moved.
-    `run_seconds` is the price of a run without rewrites, if times were measured.
+    `run_seconds` is the price of a run without rewrites, if times were measured; not if they were `disturbed`.
     """
 
     graph_id: str
@@ -58,6 +58,7 @@ class RewrittenGraph:
     doubtful: tuple[str, ...] = ()
     misread: tuple[str, ...] = ()
     run_seconds: float | None = None
+    disturbed: bool = False
 
     def mark_undone(self, reason: str) -> RewrittenGraph:
         """Return the record of a graph whose rewrites were undone for `reason`."""
@@ -178,6 +179,7 @@ def rewrite_graph(
         signature,
         untried=untried,
         run_seconds=run_seconds,
+        disturbed=prices is not None and prices.disturbed,
         doubtful=tuple(itertools.compress(outputs, lies_otherwise)),
         misread=tuple(itertools.compress(outputs, misread)),
     )

@@ -20,11 +20,14 @@ def price_steps(graphs: Sequence[RewrittenGraph]) -> tuple[RewrittenGraph, ...]:
         groups.setdefault(graph.graph_id, []).append(graph)
     seconds = {graph_id: _sum_step(group) for graph_id, group in groups.items()}
     choices = {graph_id: _merge_choices(group, seconds[graph_id]) for graph_id, group in groups.items()}
+    # Recorded candidates keep the price of the step in which they were proposed.
+    priced = {graph.graph_id for graph in graphs if graph.disturbed or graph.run_seconds is not None}
     return tuple(
         replace(
             graph,
             applied=tuple(
-                replace(one, run_seconds=seconds[graph.graph_id] or one.run_seconds) for one in graph.applied
+                replace(one, run_seconds=seconds[graph.graph_id]) if graph.graph_id in priced else one
+                for one in graph.applied
             ),
             untried=choices.pop(graph.graph_id, ()),
         )
@@ -33,7 +36,9 @@ def price_steps(graphs: Sequence[RewrittenGraph]) -> tuple[RewrittenGraph, ...]:
 
 
 def _sum_step(group: Sequence[RewrittenGraph]) -> float | None:
-    """Return the price of a step without rewrites; None if no graph has a price."""
+    """Return the price of a step without rewrites; None if no graph has a price, or times of one were disturbed."""
+    if any(graph.disturbed for graph in group):
+        return None
     priced = [graph for graph in group if graph.run_seconds is not None]
     # Only rewrites of Dynamo's graph have gains that no price of a graph contains.
     apart = (one.predicted_seconds for graph in group if graph.run_seconds is None for one in graph.applied)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import prediction_accuracy
 import pytest
 import yaml
@@ -121,3 +123,13 @@ def test_the_calibration_is_written_as_the_package_reads_it(tmp_path):
     write_calibration(fitted, path)
     assert Calibration.model_validate(yaml.safe_load(path.read_text())) == fitted
     assert "Provisional" in path.read_text()
+
+
+def test_a_candidate_without_a_prediction_is_not_measured():
+    how = How(prediction_accuracy.POLICY, "this machine")
+    unpriced = Proposal("propagate_layout", (MadeGraph("s", (replace(LAYOUT, predicted_seconds=None),)),))
+    disturbed = Proposal("propagate_layout", (MadeGraph("s", (replace(LAYOUT, run_seconds=None),)),))
+    rows = [prediction_accuracy.measure(CASES[0], one, how) for one in (unpriced, disturbed)]
+    assert [row.point for row in rows] == [None, None]
+    # What was disturbed is asked for again.
+    assert [row.known for row in rows] == [True, False]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from frx_graph.capture.captured_graph import Phase
@@ -61,3 +63,11 @@ def test_a_gain_that_is_unknown_in_one_graph_is_unknown():
 def test_recorded_prices_are_kept():
     (found,) = price_steps([graph(Phase.FORWARD, FORWARD)])
     assert found.applied[0].run_seconds == 1.0
+
+
+def test_a_step_with_disturbed_times_has_no_price():
+    disturbed = replace(graph(Phase.BACKWARD, replace(BACKWARD, run_seconds=None)), disturbed=True)
+    found = price_steps([graph(Phase.FORWARD, replace(FORWARD, run_seconds=None), run=1.0), disturbed])
+    assert [one.run_seconds for done in found for one in done.applied] == [None, None]
+    # They still order what is tried.
+    assert [one.predicted_seconds for done in found for one in done.applied] == [-0.5, 1.5]
