@@ -7,7 +7,7 @@ Unknown is None, never zero.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
 from annotated_types import Interval
@@ -160,11 +160,13 @@ class Refusal:
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """A rewrite bound to the operators `nodes` of one graph of an inner compiler; `choices`, if the rewrite has any,
-    gives the new form of each. `predicted_seconds` is the saving per run of the graph, from measured operators and the
-    conversions' traffic."""
+    gives the new form of each. `predicted_seconds` is the saving per run of the graph: the price of the graph before
+    the rewrite less that after it, both as the inner compiler runs them. `run_seconds` is the price of a run without
+    any rewrite."""
 
     rewrite: str
     graph_id: str
     nodes: tuple[str, ...]
     choices: tuple[str, ...] = ()
     predicted_seconds: float | None = None
+    run_seconds: float | None = field(default=None, compare=False)

@@ -81,6 +81,11 @@ def pools_memory(candidates: Iterable[Candidate]) -> bool:
     return any(candidate.rewrite == NAME and POOLED in candidate.choices for candidate in candidates)
 
 
+def get_layout_choice(candidate: Candidate) -> bool | None:
+    """Return True if the choice runs all convolutions in channels-last, False if as traced, None if it decides more."""
+    return _BY_NAME[candidate.choices[0]].lays_out
+
+
 def changes_compiler(candidate: Candidate) -> bool:
     """Return True if the candidate compiles with another compiler than Inductor, for which rewrites apply, too."""
     return "inner" in get_choice_options(candidate)

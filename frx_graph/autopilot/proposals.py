@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from frx_graph.compiler.plans import ALL_REWRITES, filter_by_risk
@@ -53,7 +53,11 @@ def group_by_portion(candidates: Sequence[Candidate]) -> dict[str, float]:
 
 def find_choices(graphs: Sequence[MadeGraph], highest: Risk, *, isolated: bool = True) -> dict[str, Candidate]:
     """Return the inner compilers, and their options, by name, that could matter to a graph and are allowed."""
-    found = {one.choices[0]: one for graph in graphs for one in graph.untried}
+    found: dict[str, Candidate] = {}
+    for graph in graphs:
+        for one in graph.untried:
+            name = one.choices[0]
+            found[name] = _add_predictions(found[name], one) if name in found else one
     return {name: found[name] for name in filter_by_risk(found, highest, isolated=isolated)}
 
 
@@ -62,9 +66,57 @@ def apply_choice(
 ) -> tuple[MadeGraph, ...]:
     """Return a program's graphs for the compiler of `choice`, with the `rewrites` that measured times then favour.
     Inductor with other options is tried without rewrites."""
-    if inner_choice.changes_compiler(choice):
-        return propose((choice,), rewrites)
-    return tuple(replace(graph, applied=(choice,)) for graph in graphs)
+    if not inner_choice.changes_compiler(choice):
+        return tuple(replace(graph, applied=(_get_own_choice(choice, graph),)) for graph in graphs)
+    baseline = {graph.signature: _find_run_seconds(graph.untried) for graph in graphs}
+    return tuple(_compare_with(baseline.get(graph.signature), graph) for graph in propose((choice,), rewrites))
+
+
+def predict_step(graphs: Sequence[MadeGraph]) -> tuple[float | None, float | None]:
+    """Return the seconds of a step that the plans of `graphs` save, and the price of the step; None: unknown."""
+    runs = [_find_run_seconds(graph.applied) for graph in graphs]
+    return _sum_known(one.predicted_seconds for graph in graphs for one in graph.applied), _sum_known(runs)
+
+
+def _get_own_choice(choice: Candidate, graph: MadeGraph) -> Candidate:
+    """Return the choice with its prediction for one graph."""
+    return next((one for one in graph.untried if one.choices == choice.choices), choice)
+
+
+def _compare_with(baseline: float | None, graph: MadeGraph) -> MadeGraph:
+    """Return a graph under another compiler, whose choice saves the difference of both prices without rewrites."""
+    own = _find_run_seconds(graph.applied)
+    saved = None if baseline is None or own is None else baseline - own
+    return replace(
+        graph,
+        applied=tuple(
+            replace(
+                one,
+                predicted_seconds=saved if one.rewrite == inner_choice.NAME else one.predicted_seconds,
+                run_seconds=baseline,
+            )
+            for one in graph.applied
+        ),
+    )
+
+
+def _find_run_seconds(candidates: Iterable[Candidate]) -> float | None:
+    return next((one.run_seconds for one in candidates if one.run_seconds is not None), None)
+
+
+def _add_predictions(first: Candidate, second: Candidate) -> Candidate:
+    return replace(
+        first,
+        predicted_seconds=_sum_known((first.predicted_seconds, second.predicted_seconds)),
+        run_seconds=_sum_known((first.run_seconds, second.run_seconds)),
+    )
+
+
+def _sum_known(values: Iterable[float | None]) -> float | None:
+    total: float | None = 0.0
+    for value in values:
+        total = None if total is None or value is None else total + value
+    return total
 
 
 def list_rewrites(portion: str) -> tuple[str, ...]:

@@ -96,13 +96,20 @@ def time_conversions(subject: RewriteSubject) -> Mapping[str, float]:
 
 def time_calls(groups: Iterable[Sequence[OperatorSignature]], device_type: str) -> Mapping[OperatorSignature, float]:
     """Return the seconds of each call that could be timed; times of one group are comparable."""
+    return time_under_load(groups, device_type)[0]
+
+
+def time_under_load(
+    groups: Iterable[Sequence[OperatorSignature]], device_type: str
+) -> tuple[Mapping[OperatorSignature, float], bool]:
+    """Return what `time_calls` returns, and True if other programs disturbed times that were taken now."""
     asked = list(groups)
     if not asked:
-        return {}
+        return {}, False
     measured = MeasuredOperators(device_type)
     measured.time(asked)
     times = {signature: measured.seconds(signature) for group in asked for signature in group}
-    return {signature: seconds for signature, seconds in times.items() if seconds is not None}
+    return {signature: seconds for signature, seconds in times.items() if seconds is not None}, measured.loaded
 
 
 def _sum_fastest(call: AnchorCall, timed: Mapping[OperatorSignature, float], bytes_per_second: float) -> float | None:

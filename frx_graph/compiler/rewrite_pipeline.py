@@ -23,9 +23,11 @@ from frx_graph.compiler.aot_context import (
     list_output_strides,
 )
 from frx_graph.compiler.operator_times import add_measured_times, find_device_type, time_calls
+from frx_graph.compiler.program_prices import RewritePrices
 from frx_graph.errors import RewriteError
 from frx_graph.facts.build import build_graph_facts
-from frx_graph.passes.inner_choice import propose_inner_choices
+from frx_graph.facts.graph_facts import GraphFacts
+from frx_graph.passes.inner_choice import get_layout_choice, propose_inner_choices
 from frx_graph.passes.layouts.inductor_layout import is_channels_last_forced
 from frx_graph.passes.rewrites import MEET_INPUTS, REWRITES
 from frx_graph.passes.rewrites.layout.assignment import adapt_to_inputs
@@ -43,6 +45,7 @@ class RewrittenGraph:
     `conversions` names the inserted copies. `signature` belongs to the graph before the rewrite, `plan` is the hash of
     the plan. Only a trial can judge the `untried` candidates: measured operators cannot. `doubtful` names the traced
     outputs whose strides may differ from those of their fakes, `misread` those that differ and were not moved.
+    `run_seconds` is the price of a run without rewrites, if times were measured; not if they were `disturbed`.
     """
 
     graph_id: str
@@ -55,6 +58,8 @@ class RewrittenGraph:
     untried: tuple[Candidate, ...] = ()
     doubtful: tuple[str, ...] = ()
     misread: tuple[str, ...] = ()
+    run_seconds: float | None = None
+    disturbed: bool = False
 
     def mark_undone(self, reason: str) -> RewrittenGraph:
         """Return the record of a graph whose rewrites were undone for `reason`."""
@@ -119,13 +124,14 @@ def rewrite_graph(
     laid_out = is_channels_last_forced(facts, phase, inner)
     choices = propose_inner_choices(facts, inner, channels_last=laid_out, allocation=read_allocation())
     untried = tuple(choice for choice in choices if isinstance(choice, Candidate))
+    prices = RewritePrices.start(subject) if solved else None
     applied: list[Candidate] = []
     refused: list[Refusal] = []
     conversions: list[str] = []
     for rewrite in REWRITES:
         if not plan.can_make(rewrite.name):
             continue
-        changed = False
+        made: list[Candidate] = []
         if solved:
             subject = replace(subject, timed=time_calls(rewrite.asks(subject), find_device_type(facts)))
         recorded = plan.policy == RECORDED
@@ -138,11 +144,10 @@ def rewrite_graph(
             except RewriteError as error:
                 refused.append(Refusal(rewrite.name, str(error), outcome.nodes))
             else:
-                changed = True
-                applied.append(outcome)
+                made.append(outcome)
                 if rewrite.name in MEET_INPUTS:
                     unmet.clear()
-        if changed:
+        if made:
             # The next rewrite reads the graph as this one has left it.
             fix_view_storages(module.graph)
             correct_weight_gradients(module.graph)
@@ -153,6 +158,14 @@ def rewrite_graph(
                 # An output may be a conversion now, with another name.
                 observable_outputs=frozenset(itertools.compress(list_output_names(module), seen)),
             )
+            applied.extend(made)
+            if prices is not None:
+                prices.add(made, subject)
+    run_seconds = None
+    if prices is not None:
+        predicted, run_seconds = prices.predict(subject)
+        applied = list(predicted)
+        untried = tuple(_predict_choice(choice, prices, facts, subject, run_seconds) for choice in untried)
     if unmet:
         conversions.extend(adapt_to_inputs(subject, module))
     lies_otherwise = [name in subject.doubtful for name in list_output_names(module)]
@@ -166,6 +179,19 @@ def rewrite_graph(
         tuple(conversions),
         signature,
         untried=untried,
+        run_seconds=run_seconds,
+        disturbed=prices is not None and prices.disturbed,
         doubtful=tuple(itertools.compress(outputs, lies_otherwise)),
         misread=tuple(itertools.compress(outputs, misread)),
     )
+
+
+def _predict_choice(
+    choice: Candidate, prices: RewritePrices, facts: GraphFacts, subject: RewriteSubject, run_seconds: float | None
+) -> Candidate:
+    """Return an inner choice with what it saves, if it only decides the layout of convolutions."""
+    lays_out = get_layout_choice(choice)
+    if lays_out is None:
+        return choice
+    saved = prices.predict_choice(facts, subject, channels_last=lays_out)
+    return replace(choice, predicted_seconds=saved, run_seconds=run_seconds)

@@ -108,7 +108,7 @@ class Decision:
         if self.recorded_at.utcoffset() is None:
             raise ValueError("recorded_at has no time zone")
         object.__setattr__(self, "recorded_at", self.recorded_at.astimezone(UTC))
-        predictions = [candidate.predicted_seconds for candidate in self.candidates]
+        predictions = [s for one in self.candidates for s in (one.predicted_seconds, one.run_seconds)]
         if not all(math.isfinite(seconds) for seconds in predictions if seconds is not None):
             raise ValueError("a candidate's predicted seconds are not a finite number")
         if self.trial is not None:

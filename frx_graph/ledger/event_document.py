@@ -39,6 +39,7 @@ class CandidateModel(LedgerModel):
     nodes: tuple[str, ...] = Field(description="The operators that it changes.")
     choices: tuple[str, ...] = Field(description="The new value for each, if the rewrite has a choice.")
     predicted_seconds: float | None = Field(description="Predicted saving per run of the graph.")
+    run_seconds: float | None = Field(default=None, description="Price of a run, or a step, without any rewrite.")
 
 
 class HashedEvent(LedgerModel):

@@ -123,7 +123,9 @@ class MeasuredOperators:
             taken = time_variants(missing, on_failure=self._record_failure, progress=progress)
         new = scale_to_known(missing, taken, known | self._seconds)
         self._seconds.update(new)
-        if new and not (self._device_type == "cpu" and disturbed()):
+        if new and self._device_type == "cpu" and disturbed():
+            self.loaded = True
+        elif new:
             _merge(self._path, _StoredFile(seconds={make_signature_key(s): seconds for s, seconds in new.items()}))
 
     def measurement(self, signature: OperatorSignature) -> OperatorMeasurement | None:

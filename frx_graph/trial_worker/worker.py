@@ -20,6 +20,7 @@ from frx_graph.compiler.aot_context import get_graph_id
 from frx_graph.compiler.inner_compiler import make_planned_backend
 from frx_graph.compiler.plans import make_proposing_plan, make_recorded_plan
 from frx_graph.compiler.rewrite_log import LOG, RewriteLog
+from frx_graph.compiler.step_prices import price_steps
 from frx_graph.errors import FrxError, TrialError, is_out_of_memory, suggest_remedy, summarize_error
 from frx_graph.measure.inductor.compilations import describe_compiled_between, read_compilations
 from frx_graph.measure.machine.nvml_device import find_nvidia_device
@@ -247,15 +248,14 @@ class TrialArm:
     def _list_graphs(self) -> tuple[MadeGraph, ...]:
         """Return Dynamo's graphs, in the order in which they were compiled, with the rewrites of each."""
         made = {number: MadeGraph(signature) for number, signature in self._signatures.items()}
-        for done in self._log.read_all():
+        for done in price_steps(self._log.read_all()):
             if (graph := made.get(done.graph_id)) is not None:
                 applied = (replace(candidate, graph_id=done.signature) for candidate in done.applied)
                 refused = (f"{refusal.subject}: {refusal.reason}" for refusal in done.refused)
                 made[done.graph_id] = replace(
                     graph,
                     applied=(*graph.applied, *applied),
-                    # A forward and its backward may name the same candidate.
-                    untried=tuple(dict.fromkeys((*graph.untried, *done.untried))),
+                    untried=(*graph.untried, *done.untried),
                     refused=(*graph.refused, *refused),
                 )
         return tuple(made.values())

@@ -36,6 +36,9 @@ class FusionRole(enum.StrEnum):
     """A library call, or an operator that fuses with nothing."""
 
 
+_STRIDE_ORDER = "prims.inductor_force_stride_order"
+"""Inductor's own copy to an order, which rewrites insert."""
+
 FUSIBLE = frozenset({FusionRole.POINTWISE, FusionRole.ROW_REDUCTION, FusionRole.REDUCTION, FusionRole.STATISTICS})
 
 _POINTWISE_IN_EFFECT = frozenset(
@@ -103,7 +106,7 @@ def classify_fusion_role(op: OpFacts, facts: GraphFacts) -> FusionRole:
 
 def is_layout_copy(op: OpFacts, facts: GraphFacts) -> bool:
     """Return True for a node that only changes the strides of a tensor."""
-    if op.operator not in LAYOUT_COPIES or not op.inputs or not op.outputs:
+    if op.operator not in LAYOUT_COPIES | {_STRIDE_ORDER} or not op.inputs or not op.outputs:
         return False
     source, result = facts.values[op.inputs[0]], facts.values[op.outputs[0]]
     return source.dtype is result.dtype and source.device == result.device

@@ -7,11 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from frx_graph.autopilot.proposals import find_known_portion, group_by_portion, list_rewrites, propose_rewrites
+from frx_graph.autopilot.proposals import (
+    apply_choice,
+    find_choices,
+    find_known_portion,
+    group_by_portion,
+    list_rewrites,
+    predict_step,
+    propose_rewrites,
+)
 from frx_graph.errors import TrialError
-from frx_graph.records import Candidate
+from frx_graph.passes.inner_choice import EVERY_GRAPH
+from frx_graph.passes.inner_choice import NAME as INNER_CHOICE
+from frx_graph.records import Candidate, Risk
 from frx_graph.support.supervisor.process import extend_pythonpath
-from frx_graph.trials.arm_messages import Load, TargetWorkload
+from frx_graph.trials.arm_messages import Load, MadeGraph, TargetWorkload
 from frx_graph.trials.arm_process import ArmProcess, Limits
 
 ATTENTION = Candidate("attention_from_views", "a", ("mm",), predicted_seconds=1e-3)
@@ -44,6 +54,36 @@ def test_all_rewrites_of_a_portion_have_to_come_first() -> None:
 def test_a_layout_is_one_portion() -> None:
     assert list_rewrites("propagate_layout") == ("propagate_layout", "backward_layout")
     assert list_rewrites("hoist_copy") == ("hoist_copy",)
+
+
+def _choice(name: str, saved: float | None, run: float | None) -> Candidate:
+    return Candidate(INNER_CHOICE, EVERY_GRAPH, (), (name,), saved, run)
+
+
+def test_a_choice_saves_what_it_saves_in_all_graphs() -> None:
+    graphs = [MadeGraph(str(saved), untried=(_choice("layout_optimization_off", saved, 1.0),)) for saved in (0.1, 0.3)]
+    (found,) = find_choices(graphs, Risk.MEDIUM).values()
+    assert (found.predicted_seconds, found.run_seconds) == (pytest.approx(0.4), 2.0)
+    made = apply_choice(found, graphs, (), pytest.fail)
+    assert predict_step(made) == (pytest.approx(0.4), 2.0)
+    unknown = MadeGraph("c", untried=(_choice("layout_optimization_off", None, 1.0),))
+    assert find_choices([*graphs, unknown], Risk.MEDIUM)["layout_optimization_off"].predicted_seconds is None
+
+
+def test_another_compiler_saves_the_difference_of_both_prices() -> None:
+    eager = _choice("eager", None, None)
+    base = MadeGraph("s", untried=(_choice("eager", None, 3.0),))
+
+    def propose(choice: tuple[Candidate, ...], rewrites: object) -> tuple[MadeGraph, ...]:
+        rewrite = Candidate("propagate_layout", "g", ("conv",), predicted_seconds=0.5, run_seconds=2.0)
+        (chosen,) = choice
+        return (MadeGraph("s", applied=(rewrite, Candidate(INNER_CHOICE, "", (), chosen.choices, None, 2.0))),)
+
+    made = apply_choice(eager, [base], ("propagate_layout",), propose)
+    assert predict_step(made) == (pytest.approx(1.5), 3.0)
+    assert group_by_portion(made[0].applied) == {"eager": pytest.approx(1.5)}
+    # Without a price of the baseline there is no prediction.
+    assert predict_step(apply_choice(eager, [], (), propose)) == (None, None)
 
 
 @pytest.mark.integration

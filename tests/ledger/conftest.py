@@ -43,7 +43,7 @@ def decide() -> Callable[..., Decision]:
             "process_id": 7,
             "recorded_at": START + timedelta(minutes=count),
             "policy": "d" * 16,
-            "candidates": (Candidate("propagate_layout", "0/0", ("conv2d", "relu"), ("0,2,3,1", "any"), 1.5e-3),),
+            "candidates": (Candidate("propagate_layout", "0/0", ("conv2d", "relu"), ("0,2,3,1", "any"), 1.5e-3, 1e-2),),
             "trial": TRIAL if kind is Kind.TRIED else None,
         }
         return Decision(kind=kind, plan=plan * 16, **{**given, **fields})

@@ -30,6 +30,7 @@ candidates = st.builds(
     nodes=st.lists(st.text(), max_size=3).map(tuple),
     choices=st.lists(st.text(), max_size=3).map(tuple),
     predicted_seconds=st.none() | numbers,
+    run_seconds=st.none() | numbers,
 )
 decisions = st.builds(
     Decision,

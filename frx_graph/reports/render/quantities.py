@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from frx_graph.records import Saving
+from frx_graph.records import Candidate, Saving
+from frx_graph.rules.predicted_gain import predict_gain
 from frx_graph.support.plain_text import format_bytes, format_three_digits
 
 UNKNOWN = "unknown"
@@ -41,6 +42,12 @@ def format_saving(expected: Saving) -> str:
     if format_percent(low) == format_percent(high):
         return format_percent(high)
     return f"{format_percent(low).removesuffix(' %')}–{format_percent(high)}"
+
+
+def format_prediction(candidate: Candidate) -> str:
+    """Return what a candidate is predicted to save of a step, or only its class; empty if that is unknown."""
+    gain = predict_gain(drop_non_finite(candidate.predicted_seconds), drop_non_finite(candidate.run_seconds))
+    return "" if gain is None else str(gain)
 
 
 def format_seconds(value: float | None) -> str:

@@ -13,7 +13,7 @@ from frx_graph.ledger.active_plans import PlanStates
 from frx_graph.ledger.canonical_json import parse_json
 from frx_graph.ledger.decision import Kind, RecordedEvent
 from frx_graph.records import Candidate
-from frx_graph.reports.render.quantities import format_count, format_seconds
+from frx_graph.reports.render.quantities import format_count, format_prediction
 from frx_graph.reports.render.text_console import make_console
 from frx_graph.support.plain_text import clean_line
 
@@ -118,10 +118,9 @@ def _format_candidate(candidate: Candidate) -> str:
     nodes = [clean_line(node, 60) for node in shown[:NODES_SHOWN]]
     hidden = len(shown) - len(nodes)
     where = ", ".join(nodes) + (f" and {hidden} more" if hidden else "")
-    saves = candidate.predicted_seconds
-    expected = "" if saves is None else f", predicted to save {format_seconds(saves)}"
+    expected = format_prediction(candidate)
     of = f"of {where or 'the whole graph'}" if candidate.nodes or not where else where
-    return f"{clean_line(candidate.rewrite, 60)} {of}{expected}"
+    return f"{clean_line(candidate.rewrite, 60)} {of}{expected and f', {expected}'}"
 
 
 def _make_evidence_rows(event: RecordedEvent, evidence: RecordedEvent | None) -> list[tuple[str, str]]:

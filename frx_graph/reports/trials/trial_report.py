@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from rich.console import Console
 from rich.text import Text
 
+from frx_graph.reports.render.quantities import format_prediction
 from frx_graph.reports.render.text_console import INDENT, make_console, print_title
 from frx_graph.reports.trials.trial_document import GatePart, MatrixEntry, TrialDocument, TrialMatrixDocument
 from frx_graph.support.plain_text import clean_line
@@ -28,11 +29,10 @@ def render_trial(document: TrialDocument, *, width: int, color: bool) -> str:
     _print_broken(console, clean_line(document.reason, 1000))
     print_title(console, "Candidate")
     for candidate in document.arms[-1].candidates:
-        saved = candidate.predicted_seconds
-        predicted = "" if saved is None else f", predicted to save {saved * 1e3:.3g} ms"
+        predicted = format_prediction(candidate)
         count = len(candidate.nodes)
         of = f"{count} operator{'s' * (count != 1)}" if count else ", ".join(candidate.choices) or "the whole graph"
-        console.print(Text(f"    {candidate.rewrite}: {clean_line(of, 100)}{predicted}"))
+        console.print(Text(f"    {candidate.rewrite}: {clean_line(of, 100)}{predicted and f', {predicted}'}"))
     if not document.arms[-1].candidates:
         console.print(Text("    the baseline itself"))
     if document.gates:

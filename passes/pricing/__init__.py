@@ -1,0 +1,1 @@
+"""Prices of whole programs: the seconds that one run of a graph takes under an inner compiler, from measured calls."""
