@@ -3,7 +3,8 @@
     python examples/apply.py benchmarks/zoo.py:resnet18
 
 Two programs in one process evict each other's weights from the caches. So each measurement has a process to itself, and
-the two programs take turns. The promise is the interval that the trial has recorded in the ledger.
+the two programs take turns. The promise is the interval that the trial has recorded in the ledger. If the trial has
+measured with pooled memory, so do these processes.
 """
 
 from __future__ import annotations
@@ -14,13 +15,15 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 from frx_graph.advisor.target import load_target
+from frx_graph.support.allocator import POOLING_VARIABLES, Allocation, read_allocation
 
-PAIRS, WARM_CALLS, TIMED_CALLS = 3, 5, 30
+PAIRS, WARM_CALLS, TIMED_CALLS = 5, 5, 30
 PYTHON = sys.executable
 
 
@@ -43,9 +46,11 @@ def measure(target: str, backend: str) -> None:
     print(json.dumps({"process_id": os.getpid(), "seconds": statistics.median(times[WARM_CALLS:])}))
 
 
-def run_arm(target: str, backend: str) -> dict[str, Any]:
-    """Return what `measure` prints in a fresh process, which has this one's environment."""
-    done = subprocess.run([PYTHON, __file__, target, backend], stdout=subprocess.PIPE, text=True, check=True)
+def run_arm(target: str, backend: str, variables: Mapping[str, str]) -> dict[str, Any]:
+    """Return what `measure` prints in a fresh process, which has these `variables` beside this one's environment."""
+    environment = {**os.environ, **variables}
+    command = [PYTHON, __file__, target, backend]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=environment)
     measured: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return measured
 
@@ -56,6 +61,15 @@ def list_events(*filters: str) -> list[dict[str, Any]]:
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
     events: list[dict[str, Any]] = json.loads(done.stdout)["events"] if done.returncode == 0 else []
     return events
+
+
+def choose_variables() -> Mapping[str, str]:
+    """Return the variables that pool memory, if the last trial that promoted a plan has measured so, else none."""
+    trials = [event["trial"] for event in list_events("--kind", "tried")]
+    promoted = [trial for trial in trials if trial and trial["verdict"] == "promote"]
+    setup = ((promoted[-1].get("environment") or {}) if promoted else {}).get("setup", {})
+    pools = setup.get("allocation") == Allocation.POOLED and read_allocation() is Allocation.DEFAULT
+    return POOLING_VARIABLES if pools else {}
 
 
 def find_promise(applied: dict[str, Any]) -> dict[str, Any] | None:
@@ -92,9 +106,12 @@ def percent(ratio: float) -> str:
 def main(target: str) -> None:
     """Measure pairs of processes in alternating order, and print what was applied, promised and replicated."""
     ratios = []
+    variables = choose_variables()
+    if variables:
+        print("Both programs keep the memory that they free, as in the trial.", flush=True)
     for number in range(PAIRS):
         order = ("inductor", "frx") if number % 2 == 0 else ("frx", "inductor")
-        arms = {backend: run_arm(target, backend) for backend in order}
+        arms = {backend: run_arm(target, backend, variables) for backend in order}
         if number == 0:
             process = arms["frx"]["process_id"]
             plans = [event for event in list_events("--kind", "applied") if event["process_id"] == process]

@@ -8,6 +8,7 @@ import os
 import shlex
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -25,6 +26,7 @@ from frx_graph.cli.main import run
 from frx_graph.ledger.database.opening import open_ledger
 from frx_graph.ledger.decision import Kind
 from frx_graph.ledger.location import parse_location
+from frx_graph.support.allocator import POOLING_VARIABLES, Allocation
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
@@ -76,7 +78,7 @@ APPLIED = {
     "candidates": [{"rewrite": "propagate_layout", "nodes": ["one", "two"], "choices": []}],
 }
 STATS = {"ratio_median": 1.31, "ci_low": 1.27, "ci_high": 1.35}
-TRIED = {**APPLIED, "trial": {"verdict": "promote", "stats": STATS}}
+TRIED: dict[str, Any] = {**APPLIED, "trial": {"verdict": "promote", "stats": STATS}}
 
 
 class Replication:
@@ -87,11 +89,13 @@ class Replication:
         self.seconds = {"inductor": 0.0260, "frx": 0.0200}
         self.events: dict[str, list[dict[str, Any]]] = {"applied": [APPLIED], "tried": [TRIED]}
         self.arms: list[str] = []
+        self.variables: Mapping[str, str] = {}
         monkeypatch.setattr(self.apply, "run_arm", self.run_arm)
         monkeypatch.setattr(self.apply, "list_events", lambda *filters: self.events[filters[1]])
 
-    def run_arm(self, _target: str, arm: str) -> dict[str, Any]:
+    def run_arm(self, _target: str, arm: str, variables: Mapping[str, str]) -> dict[str, Any]:
         self.arms.append(arm)
+        self.variables = variables
         return {"process_id": 1, "seconds": self.seconds[arm]}
 
 
@@ -106,10 +110,26 @@ def test_the_replicated_gain_is_printed_beside_the_promised_one(
     replication.apply.main("a.py:build")
     assert capsys.readouterr().out.splitlines() == [
         "Applied: propagate_layout of 2 operators. The outputs agree with eager's.",
-        *(f"Pair {n} of 3: Inductor alone 26.0 ms, with frx 20.0 ms a call, +30 %." for n in (1, 2, 3)),
-        "promised +31 % (+27 to +35), replicated +30 % (+30 to +30 in 3 pairs of processes): within",
+        *(f"Pair {n} of 5: Inductor alone 26.0 ms, with frx 20.0 ms a call, +30 %." for n in range(1, 6)),
+        "promised +31 % (+27 to +35), replicated +30 % (+30 to +30 in 5 pairs of processes): within",
     ]
-    assert replication.arms == ["inductor", "frx", "frx", "inductor", "inductor", "frx"]
+    assert replication.arms == [*("inductor", "frx", "frx", "inductor") * 2, "inductor", "frx"]
+    assert replication.variables == {}
+
+
+def test_a_trial_with_pooled_memory_is_replicated_with_pooled_memory(
+    replication: Replication, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured = {**TRIED["trial"], "environment": {"setup": {"allocation": "pooled"}}}
+    replication.events["tried"] = [{**TRIED, "trial": measured}]
+    monkeypatch.setattr(replication.apply, "read_allocation", lambda: Allocation.DEFAULT)
+    replication.apply.main("a.py:build")
+    assert capsys.readouterr().out.startswith("Both programs keep the memory that they free")
+    assert replication.variables == POOLING_VARIABLES
+    # An allocator that the environment has chosen stays.
+    monkeypatch.setattr(replication.apply, "read_allocation", lambda: Allocation.CHOSEN)
+    replication.apply.main("a.py:build")
+    assert replication.variables == {}
 
 
 @pytest.mark.parametrize(("seconds", "place"), [(0.0205, "below"), (0.0190, "above")])

@@ -31,7 +31,8 @@ def test_torch_compiles_mode_is_the_inner_backends() -> None:
         (
             {"zzz": 1},
             "unknown option 'zzz'",
-            "known options: mode, policy, plan, freeze, pin_strides, inner, inner_mode, inner_options",
+            "known options: mode, policy, plan, freeze, pin_strides, pool_allocations, inner, inner_mode, "
+            "inner_options",
         ),
         ({7: 1}, "unknown option 7", "known options"),
         ({"mode": "advice"}, "option 'mode'", "given: 'advice'"),

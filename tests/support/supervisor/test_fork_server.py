@@ -101,6 +101,7 @@ def test_arms_end_with_the_server(server: ForkServer) -> None:
         parent = ask(arm, "tell")["parent"]
         assert isinstance(parent, int)
         os.kill(parent, signal.SIGKILL)
+        wait_until_gone([parent, arm.pid])
         with pytest.raises(ArmError) as failure:
             ask(arm, "tell")
         assert failure.value.cause in (Cause.KILLED, Cause.EXITED)
@@ -130,6 +131,11 @@ os.kill(os.getpid(), 9)
     )
     left = [int(number) for number in done.stdout.split()]
     assert len(left) == 2
+    wait_until_gone(left)
+
+
+def wait_until_gone(left: list[int]) -> None:
+    """The kernel ends children a moment after their parent."""
     deadline = time.monotonic() + 10
     while any(map(is_running, left)) and time.monotonic() < deadline:
         time.sleep(0.02)
