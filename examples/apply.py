@@ -63,10 +63,11 @@ def list_events(*filters: str) -> list[dict[str, Any]]:
     return events
 
 
-def choose_variables() -> Mapping[str, str]:
-    """Return the variables that pool memory, if the last trial that promoted a plan has measured so, else none."""
+def choose_variables(target: str) -> Mapping[str, str]:
+    """Return the variables that pool memory, if the last trial that promoted a plan of `target` has measured so, else
+    none."""
     trials = [event["trial"] for event in list_events("--kind", "tried")]
-    promoted = [trial for trial in trials if trial and trial["verdict"] == "promote"]
+    promoted = [one for one in trials if one and one["verdict"] == "promote" and one.get("target") == target]
     setup = ((promoted[-1].get("environment") or {}) if promoted else {}).get("setup", {})
     pools = setup.get("allocation") == Allocation.POOLED and read_allocation() is Allocation.DEFAULT
     return POOLING_VARIABLES if pools else {}
@@ -106,7 +107,7 @@ def percent(ratio: float) -> str:
 def main(target: str) -> None:
     """Measure pairs of processes in alternating order, and print what was applied, promised and replicated."""
     ratios = []
-    variables = choose_variables()
+    variables = choose_variables(target)
     if variables:
         print("Both programs keep the memory that they free, as in the trial.", flush=True)
     for number in range(PAIRS):

@@ -120,7 +120,7 @@ def test_the_replicated_gain_is_printed_beside_the_promised_one(
 def test_a_trial_with_pooled_memory_is_replicated_with_pooled_memory(
     replication: Replication, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    measured = {**TRIED["trial"], "environment": {"setup": {"allocation": "pooled"}}}
+    measured = {**TRIED["trial"], "target": "a.py:build", "environment": {"setup": {"allocation": "pooled"}}}
     replication.events["tried"] = [{**TRIED, "trial": measured}]
     monkeypatch.setattr(replication.apply, "read_allocation", lambda: Allocation.DEFAULT)
     replication.apply.main("a.py:build")

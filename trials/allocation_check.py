@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from frx_graph.support.allocator import Allocation
 from frx_graph.trials.protocol import Protocol
 from frx_graph.trials.samples import MeasuredQuad
-from frx_graph.trials.verdict import Outcome, Verdict, format_gain, format_percent, group_log_ratios
+from frx_graph.trials.verdict import Outcome, TrialStatistics, Verdict, format_gain, format_percent, group_log_ratios
 
 _FIRST_PAIRS = 2
 _MOST_PAIRS = 4
@@ -32,7 +32,7 @@ NAMES = {
 @dataclass(frozen=True, slots=True)
 class AllocationCheck:
     """The result of a trial for another allocation than the one it was measured under. `shows`: the gain shows there,
-    too; None: unknown."""
+    too; None: unknown. `failure` is why the candidate failed there, and `verdict` that of a whole trial there."""
 
     allocation: Allocation
     shows: bool | None = None
@@ -40,21 +40,29 @@ class AllocationCheck:
     """Median of the pairs' medians, baseline over candidate; None without an undisturbed quad."""
     pair_medians: tuple[float, ...] = ()
     quads: tuple[MeasuredQuad, ...] = ()
+    failure: str = ""
+    verdict: Verdict | None = None
 
     def describe(self) -> str:
-        """Return the result in a few words; empty if nothing was measured."""
+        """Return the result in a few words."""
+        if self.failure:
+            return f"with {NAMES[self.allocation]} it fails: {self.failure}"
         if self.ratio_median is None:
-            return f"not measured with {NAMES[self.allocation]}" if self.quads else ""
+            return f"not measured with {NAMES[self.allocation]}"
         pairs = ", ".join(map(format_percent, self.pair_medians))
         return f"with {NAMES[self.allocation]} {format_gain(self.ratio_median)} (pairs {pairs} %)"
 
     def derive_verdict(self, measured: Verdict) -> Verdict:
         """Return the verdict for this allocation after that of the other, `measured`."""
-        if measured.outcome is not Outcome.PROMOTE or self.shows:
+        if self.verdict is not None:
+            return self.verdict
+        unknown = self.shows is None and self.quads
+        if self.shows or (measured.outcome is not Outcome.PROMOTE and not unknown):
             return measured
-        outcome = Outcome.INCONCLUSIVE if self.shows is None else Outcome.REJECT
-        said = self.describe() or f"not measured with {NAMES[self.allocation]}"
-        return replace(measured, outcome=outcome, reason=f"{said}: the gain does not show there")
+        if self.shows is None:
+            return replace(measured, outcome=Outcome.INCONCLUSIVE, reason=f"{self.describe()}: unknown there")
+        end = "" if self.failure else ": the gain does not show there"
+        return replace(measured, outcome=Outcome.REJECT, reason=f"{self.describe()}{end}")
 
 
 def choose_allocations(own: Allocation, *, in_process: bool, pools: bool) -> tuple[Allocation, ...]:
@@ -86,9 +94,11 @@ def summarize_check(allocation: Allocation, quads: Sequence[MeasuredQuad], proto
     return replace(seen, shows=_shows(median, protocol)) if len(medians) >= protocol.process_pairs else seen
 
 
-def favours_candidate(check: AllocationCheck, protocol: Protocol) -> bool:
-    """Return True if all pairs of a check reach the minimum: worth a whole trial under that allocation."""
-    return bool(check.shows) and all(math.log(ratio) >= protocol.minimum for ratio in check.pair_medians)
+def summarize_whole(
+    allocation: Allocation, measured: TrialStatistics, quads: Sequence[MeasuredQuad]
+) -> AllocationCheck:
+    """Return what the quads of a whole trial with `allocation` have `measured`."""
+    return AllocationCheck(allocation, None, measured.ratio_median, measured.pair_medians, tuple(quads))
 
 
 def _shows(log_ratio: float, protocol: Protocol) -> bool:

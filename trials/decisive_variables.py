@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from frx_graph.support.allocator import POOLING_VARIABLES, is_pooled_by
+from frx_graph.support.allocator import POOLING_VARIABLES, Allocation, find_allocation
 
 _DECISIVE_PREFIXES = (
     "AOT_INDUCTOR_",  # of the C++ that is made with cpp_wrapper, too
@@ -97,7 +97,9 @@ _NOT_DECISIVE = frozenset(
 def select_decisive_variables(variables: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     """Return those of `variables` that decide kernels, threads or memory, but not those that make glibc pool memory:
     a program may do that in its process as well, so the setup has it as its allocation."""
-    left_out = _NOT_DECISIVE | POOLING_VARIABLES.keys() if is_pooled_by(variables) else _NOT_DECISIVE
+    left_out = (
+        _NOT_DECISIVE | POOLING_VARIABLES.keys() if find_allocation(variables) is Allocation.POOLED else _NOT_DECISIVE
+    )
     return tuple(
         (name, value)
         for name, value in sorted(variables.items())

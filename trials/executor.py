@@ -6,7 +6,6 @@ returns or raises.
 
 from __future__ import annotations
 
-import contextlib
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,9 +19,9 @@ from frx_graph.trials.allocation_check import (
     NAMES,
     AllocationCheck,
     choose_allocations,
-    favours_candidate,
     shorten_protocol,
     summarize_check,
+    summarize_whole,
 )
 from frx_graph.trials.arm_messages import (
     Examine,
@@ -48,7 +47,7 @@ from frx_graph.trials.protocol import make_protocol
 from frx_graph.trials.samples import Block, MeasuredQuad, count_loaded, count_quads, make_block
 from frx_graph.trials.schedule import Arm, Quad, make_schedule, select_next_quad
 from frx_graph.trials.trial_run import Gate, GateResult, TrialRun
-from frx_graph.trials.verdict import Outcome, Verdict, decide_early, decide_finally, format_gain, summarize_reason
+from frx_graph.trials.verdict import Outcome, Verdict, decide_early, decide_finally, summarize_reason
 from frx_graph.trials.worker_client import (
     BaselineError,
     BudgetEnded,
@@ -124,14 +123,15 @@ class _TrialRunner:
     departed: tuple[Difference, ...] = ()
     check: AllocationCheck | None = None
     pool: bool = False
-    """Arms keep freed memory. Those that the gates examine do not: a leak may hide in kept memory."""
+    """Arms keep freed memory. Those that the gates examine do as the user's: a leak may hide in kept memory."""
+    reported: bool = False
+    """An arm with the present allocation has reported its environment."""
     deadline: float = field(init=False)
     asking: WorkerClient = field(init=False)
     busy: BusyWait = field(init=False)
 
     def __post_init__(self) -> None:
-        if len(self.allocations) > 1:
-            self.check = AllocationCheck(self.allocations[1])
+        self.pool = self.allocations[-1] is Allocation.POOLED
         self.deadline = self.clock() + self.policy.time_budget_seconds
         self.asking = WorkerClient(self.policy, self.deadline, self.clock)
         self.busy = BusyWait(self.pause, self.watch, self.progress)
@@ -149,7 +149,9 @@ class _TrialRunner:
         if failed is not None:
             return self._make_run(gates, _make_rejection(failed), ())
         quads: list[MeasuredQuad] = []
-        self._switch_allocation(self.allocations[0])
+        if len(self.allocations) > 1:
+            self.check = AllocationCheck(self.allocations[1])
+            self._switch_allocation(self.allocations[0])
         try:
             verdict = self._measure_verdict(quads)
             if self.check is not None:
@@ -238,32 +240,40 @@ class _TrialRunner:
         if stats is None or not (verdict.outcome is Outcome.PROMOTE or (settled and stats.ci_high >= 1)):
             return verdict
         pooled, own = self.allocations
+        measured = self.environment
         self._switch_allocation(own)
         self.progress(f"checking the gain with {NAMES[own]}")
-        rule = shorten_protocol(self.rule)
-        checked: list[MeasuredQuad] = []
-        with contextlib.suppress(BudgetEnded):
-            self._measure_quads(checked, rule, lambda: summarize_check(own, checked, rule).shows)
-        found = self.check = summarize_check(own, checked, rule)
-        if verdict.outcome is Outcome.PROMOTE:
-            self._switch_allocation(pooled)
-            said = found.describe() or f"not measured with {NAMES[own]}"
-            only = "" if found.shows else f", so this holds for {NAMES[pooled]} alone"
-            return replace(verdict, reason=f"{verdict.reason}; {said}{only}")
-        if not favours_candidate(found, self.rule):
-            self._switch_allocation(pooled)
+        self.check = self._measure_check(own)
+        if verdict.outcome is not Outcome.PROMOTE and self.check.shows:
+            before = replace(summarize_whole(pooled, stats, quads), shows=False, verdict=verdict)
+            quads.clear()
+            full = self._measure_verdict(quads)
+            self.check = before
+            return replace(full, reason=f"{full.reason}; {before.describe()}")
+        self.environment = measured
+        if verdict.outcome is not Outcome.PROMOTE:
             return verdict
-        before = f"with {NAMES[pooled]} {format_gain(stats.ratio_median)}, so pooling memory gives as much"
-        self.check = AllocationCheck(pooled, False, stats.ratio_median, stats.pair_medians, tuple(quads))
-        quads.clear()
-        full = self._measure_verdict(quads)
-        return replace(full, reason=f"{full.reason}; {before}")
+        only = {True: "", None: ", so it is unknown there", False: f", so this holds for {NAMES[pooled]} alone"}
+        return replace(verdict, reason=f"{verdict.reason}; {self.check.describe()}{only[self.check.shows]}")
+
+    def _measure_check(self, own: Allocation) -> AllocationCheck:
+        rule = shorten_protocol(self.rule)
+        quads: list[MeasuredQuad] = []
+        failure = ""
+        try:
+            self._measure_quads(quads, rule, lambda: summarize_check(own, quads, rule).shows)
+        except CandidateFailed as failed:
+            failure = failed.detail
+        except (BudgetEnded, BaselineError):
+            # What was measured before stands.
+            pass
+        found = summarize_check(own, quads, rule)
+        return replace(found, shows=False, failure=failure) if failure else found
 
     def _switch_allocation(self, allocation: Allocation) -> None:
-        """Start arms with this allocation from now on. The environment is that of what was measured last."""
+        """Start arms with this allocation from now on. The next one reports its environment."""
         self.pool = allocation is Allocation.POOLED
-        if (found := self.environment) is not None:
-            self.environment = replace(found, setup=replace(found.setup, allocation=allocation))
+        self.reported = False
 
     def _measure_quads(
         self, quads: list[MeasuredQuad], rule: Rule, settle: Callable[[], Settled | None]
@@ -357,7 +367,8 @@ class _TrialRunner:
                 raise self.asking.make_failure(arm, error) from error
             load = replace(self.programs.get_program(arm), random=self.random, pool=self.pool)
             loaded[arm] = self.asking.ask(arms, arm, load, Loaded)
-            self.environment = self.environment or loaded[arm].environment
+            if not self.reported:
+                self.environment, self.reported = loaded[arm].environment, True
             if not loaded[arm].repeats:
                 raise _NotRepeatable
         if loaded[Arm.BASELINE].random is not loaded[Arm.CANDIDATE].random:

@@ -45,6 +45,15 @@ class GateResult:
 
 
 @dataclass(frozen=True, slots=True)
+class EnvironmentVerdict:
+    """The verdict for one environment. `ratio` is the median of times, baseline over candidate; None: not measured."""
+
+    environment: TrialEnvironment
+    verdict: Verdict
+    ratio: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class TrialRun:
     """The record of a trial. `quads` are all that were measured, void ones included."""
 
@@ -63,26 +72,29 @@ class TrialRun:
     """What other programs did after a quad that was void for their load, when they did most; None without such a
     quad."""
 
-    def list_verdicts(self) -> tuple[tuple[TrialEnvironment, Verdict], ...]:
+    def list_verdicts(self) -> tuple[EnvironmentVerdict, ...]:
         """Return the verdict for each allocation of host memory that the trial knows about, that of the user's own
         processes last; empty if no arm has reported its environment."""
         if self.environment is None:
             return ()
-        measured = (self.environment, self.verdict)
-        if self.check is None:
+        ratio = None if self.verdict.statistics is None else self.verdict.statistics.ratio_median
+        measured = EnvironmentVerdict(self.environment, self.verdict, ratio)
+        # An early end may come before an arm has reported another allocation.
+        if self.check is None or self.check.allocation is self.environment.setup.allocation:
             return (measured,)
         setup = replace(self.environment.setup, allocation=self.check.allocation)
-        other = (replace(self.environment, setup=setup), self.check.derive_verdict(self.verdict))
+        environment = replace(self.environment, setup=setup)
+        other = EnvironmentVerdict(environment, self.check.derive_verdict(self.verdict), self.check.ratio_median)
         return (other, measured) if self.check.allocation is Allocation.POOLED else (measured, other)
 
     @property
     def own_ratio(self) -> float | None:
         """Median ratio of times, baseline over candidate, in processes like the user's own; None without a quad."""
-        if self.check is not None and self.check.shows:
-            return self.check.ratio_median
-        return None if self.verdict.statistics is None else self.verdict.statistics.ratio_median
+        verdicts = self.list_verdicts()
+        return verdicts[-1].ratio if verdicts else None
 
     @property
     def own_verdict(self) -> Verdict:
         """The verdict for the user's own processes."""
-        return self.list_verdicts()[-1][1] if self.environment is not None else self.verdict
+        verdicts = self.list_verdicts()
+        return verdicts[-1].verdict if verdicts else self.verdict

@@ -10,6 +10,7 @@ from frx_graph.compiler.plans import ALL_REWRITES, filter_by_risk
 from frx_graph.errors import TrialError
 from frx_graph.passes import inner_choice
 from frx_graph.records import Candidate, Risk
+from frx_graph.support.allocator import Allocation, read_allocation
 from frx_graph.trial_worker.launch import start_arm
 from frx_graph.trials.arm_messages import Load, Loaded, MadeGraph, Warm, Warmed, ask
 from frx_graph.trials.arm_process import ArmError
@@ -52,12 +53,15 @@ def group_by_portion(candidates: Sequence[Candidate]) -> dict[str, float]:
 
 
 def find_choices(graphs: Sequence[MadeGraph], highest: Risk, *, isolated: bool = True) -> dict[str, Candidate]:
-    """Return the inner compilers, and their options, by name, that could matter to a graph and are allowed."""
+    """Return the inner compilers, and their options, by name, that could matter to a graph and are allowed. Memory is
+    pooled for good, so that is not tried in the user's process, nor if it is pooled already."""
     found: dict[str, Candidate] = {}
     for graph in graphs:
         for one in graph.untried:
             name = one.choices[0]
             found[name] = _add_predictions(found[name], one) if name in found else one
+    if not isolated or read_allocation() is not Allocation.DEFAULT:
+        found.pop(inner_choice.POOLED, None)
     return {name: found[name] for name in filter_by_risk(found, highest, isolated=isolated)}
 
 

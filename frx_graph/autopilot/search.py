@@ -39,7 +39,7 @@ from frx_graph.passes.inner_choice import POOLED, pools_memory
 from frx_graph.records import Candidate
 from frx_graph.reports.render.document import to_json
 from frx_graph.reports.trials.trial_document import build_trial_document
-from frx_graph.support.allocator import Allocation, read_allocation
+from frx_graph.support.allocator import may_pool
 from frx_graph.support.supervisor.process import unwind_on_termination
 from frx_graph.trial_worker.graph_file import hold_graph, write_graph
 from frx_graph.trial_worker.in_process import InProcessArms
@@ -109,7 +109,7 @@ def try_graph(
             options.inner,
             policy.seed,
             options.inner_mode,
-            pool=not arms.in_process and read_allocation() is Allocation.DEFAULT,
+            pool=not arms.in_process and may_pool(),
         )
         progress("asking for candidates")
         kept = _DecisionRecorder(signature, options.inner, train, policy, record)
@@ -120,7 +120,7 @@ def try_graph(
                 reason = "measured times favour no rewrite, and no other way to compile it may matter"
             for trial in search.run_trials(rejected):
                 kept.record_trial(trial)
-                log.note_trial(trial.name, trial.run.own_verdict)
+                log.note_trial(trial.name, trial.run.own_verdict, trial.run.own_ratio)
         except _BudgetEndedError:
             kind, reason = Kind.INCONCLUSIVE, "the time budget ended before all was tried"
         by = make_process_author(AUTOPILOT)
@@ -302,17 +302,14 @@ class _DecisionRecorder:
             decision="recorded by the autopilot",
         )
         text = json.dumps(to_json(document), allow_nan=False)
-        # This process's own comes last.
-        return tuple(
-            decision
-            for environment, verdict in trial.run.list_verdicts()
-            for decision in decide_graph(
-                self.signature,
-                trial.candidates,
-                verdict,
-                environment=environment,
-                policy=self.policy,
-                document=text,
-                by=make_process_author(AUTOPILOT),
-            )
+        # For processes like this one alone: the others' autopilot tries by itself.
+        own = trial.run.list_verdicts()[-1]
+        return decide_graph(
+            self.signature,
+            trial.candidates,
+            own.verdict,
+            environment=own.environment,
+            policy=self.policy,
+            document=text,
+            by=make_process_author(AUTOPILOT),
         )

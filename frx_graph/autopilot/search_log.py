@@ -71,9 +71,8 @@ class SearchLog:
         """Log why a candidate is not tried."""
         self._write(f"{self._format_candidate(name)}: not tried, {reason}")
 
-    def note_trial(self, name: str, verdict: Verdict) -> None:
-        """Log how the trial of a candidate ended."""
-        ratio = None if verdict.statistics is None else verdict.statistics.ratio_median
+    def note_trial(self, name: str, verdict: Verdict, ratio: float | None) -> None:
+        """Log how the trial of a candidate ended. `ratio` is baseline time over candidate time; None: unknown."""
         tried = TriedCandidate(name, _RESULTS[verdict.outcome], verdict.reason, ratio)
         self._tried.append(tried)
         word = _WORDS.get(tried.result, tried.result)

@@ -17,12 +17,12 @@ from frx_graph.ledger.decision import Author, Decision
 from frx_graph.passes.inner_choice import CHOICES, pools_memory
 from frx_graph.records import Candidate, Risk
 from frx_graph.reports.trials.trial_report import format_shape
-from frx_graph.support.allocator import Allocation, read_allocation
+from frx_graph.support.allocator import may_pool
 from frx_graph.trial_worker.launch import WarmArms
 from frx_graph.trials.arm_messages import Load, MadeGraph, TargetWorkload
 from frx_graph.trials.executor import Programs, Progress, run_trial
 from frx_graph.trials.policy import TrialPolicy
-from frx_graph.trials.trial_run import TrialRun
+from frx_graph.trials.trial_run import EnvironmentVerdict, TrialRun
 from frx_graph.trials.verdict import Outcome
 from frx_graph.trials.worker_client import StartArm
 
@@ -87,7 +87,7 @@ def _try_target(
     asked: TrialRequest, policy: TrialPolicy, progress: Progress, start: StartArm, deadline: float
 ) -> TargetTrial | None:
     propose = functools.partial(_propose, deadline, start)
-    base = Load(asked.workload, asked.train, asked.inner, policy.seed, pool=read_allocation() is Allocation.DEFAULT)
+    base = Load(asked.workload, asked.train, asked.inner, policy.seed, pool=may_pool())
     graphs: tuple[MadeGraph, ...] = ()
     if not asked.against_itself:
         progress("asking for candidates")
@@ -128,17 +128,19 @@ def _propose(deadline: float, start: StartArm, base: Load, rewrites: Sequence[st
         ) from error
 
 
-def make_decisions(tried: TargetTrial, policy: TrialPolicy, document: str, by: Author) -> tuple[Decision, ...]:
-    """Return the decisions about each graph that was rewritten; of several graphs, only that they were tried."""
+def make_decisions(
+    tried: TargetTrial, found: EnvironmentVerdict, policy: TrialPolicy, document: str, by: Author
+) -> tuple[Decision, ...]:
+    """Return the decisions for one environment about each graph that was rewritten; of several graphs, only that they
+    were tried."""
     return tuple(
         decision
-        for environment, verdict in tried.run.list_verdicts()
         for graph in tried.graphs
         for decision in decide_graph(
             graph.signature,
             graph.applied,
-            verdict,
-            environment=environment,
+            found.verdict,
+            environment=found.environment,
             policy=policy,
             document=document,
             by=by,

@@ -195,8 +195,7 @@ class _TrialResults:
         if one.result is None:
             self.untried.add(one.number)
             print_notice(f"{clean_line(self._jobs[one.number].label)}: {NOTHING_TRIED}")
-        elif (ratio := one.result.run.own_ratio) is not None:
-            self._promoted += [PromotedTrial(one.number, made, ratio) for made in record.promoted]
+        self._promoted += [PromotedTrial(one.number, made, ratio) for made, ratio in record.promoted]
         if record.error is not None:
             self._errors.append(record.error)
 

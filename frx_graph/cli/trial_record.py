@@ -14,8 +14,10 @@ from frx_graph.errors import LedgerError, LedgerUncertainError
 from frx_graph.ledger.database.opening import open_ledger
 from frx_graph.ledger.decision import Decision, Kind, make_process_author
 from frx_graph.ledger.location import Location
+from frx_graph.ledger.store import Ledger
 from frx_graph.reports.render.document import to_json
 from frx_graph.reports.trials.trial_document import PlacePart, TrialDocument, build_trial_document, report_nothing_tried
+from frx_graph.trials.allocation_check import NAMES
 
 AUTHOR = "frx trial"
 NOT_EACH = (
@@ -32,8 +34,8 @@ class TrialRecord:
     document: TrialDocument
     error: LedgerError | None = None
     """The reason why the decision is not in the ledger."""
-    promoted: tuple[Decision, ...] = ()
-    """One for each graph for which the plan was promoted."""
+    promoted: tuple[tuple[Decision, float], ...] = ()
+    """One for each graph and environment for which the plan was promoted, with its ratio of times."""
 
 
 def record_trial(tried: TargetTrial | None, job: TrialJob, place: Location, placed: Placement | None) -> TrialRecord:
@@ -58,19 +60,35 @@ def record_trial(tried: TargetTrial | None, job: TrialJob, place: Location, plac
     if asked.against_itself:
         return TrialRecord(document("a baseline against itself is not recorded"))
     text = json.dumps(to_json(document(f"recorded in {place}")), allow_nan=False)
-    wanted = make_decisions(tried, policy, text, make_process_author(AUTHOR))
-    if not wanted:
+    by = make_process_author(AUTHOR)
+    verdicts = tried.run.list_verdicts()
+    if not verdicts or not tried.graphs:
         return TrialRecord(document("not recorded: the trial ended before an arm reported its machine"))
+    said, promoted = [], []
     try:
-        events = open_ledger(place).append(wanted)
+        ledger = open_ledger(place)
+        for found in verdicts:
+            wanted = make_decisions(tried, found, policy, text, by)
+            if found is not verdicts[-1] and any(_was_rolled_back(ledger, decision) for decision in wanted):
+                # Only its own users can ask for it again.
+                continue
+            events = ledger.append(wanted)
+            named = [event for event in events if event.decision.kind is not Kind.PROPOSED]
+            ends = [event for event in named if event.decision.kind is not Kind.TRIED]
+            last = ", ".join(f"#{event.position} {event.decision.kind}" for event in ends or named)
+            where = f" with {NAMES[found.environment.setup.allocation]}" if len(verdicts) > 1 else ""
+            said.append(f"{last}{where}{'' if ends else NOT_EACH}")
+            made = [event.decision for event in ends if event.decision.kind is Kind.PROMOTED]
+            promoted += [(decision, found.ratio or 0.0) for decision in made]
     except LedgerError as error:
-        said = "perhaps recorded" if isinstance(error, LedgerUncertainError) else "not recorded"
-        return TrialRecord(document(f"{said}: {error}"), error)
-    named = [event for event in events if event.decision.kind is not Kind.PROPOSED]
-    ends = [event for event in named if event.decision.kind is not Kind.TRIED]
-    last = ", ".join(f"#{event.position} {event.decision.kind}" for event in ends or named)
-    promoted = tuple(event.decision for event in ends if event.decision.kind is Kind.PROMOTED)
-    return TrialRecord(document(f"recorded in {place}: {last}{'' if ends else NOT_EACH}"), None, promoted)
+        failed = "perhaps recorded" if isinstance(error, LedgerUncertainError) else "not recorded"
+        return TrialRecord(document(f"{failed}: {error}"), error, tuple(promoted))
+    return TrialRecord(document(f"recorded in {place}: {', '.join(said)}"), None, tuple(promoted))
+
+
+def _was_rolled_back(ledger: Ledger, decision: Decision) -> bool:
+    known = ledger.read_standing(decision.signature, decision.environment).plans.get(decision.plan)
+    return known is not None and known.state is Kind.ROLLED_BACK
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ POOLING_VARIABLES = {
     "MALLOC_TOP_PAD_": str(TOP_PAD_BYTES),
 }
 """The same settings as environment variables, for a process that is about to start."""
-_OTHER_ALLOCATORS = ("jemalloc", "tcmalloc", "mimalloc", "hoard", "tbbmalloc", "snmalloc")
+_OTHER_ALLOCATORS = ("jemalloc", "tcmalloc", "mimalloc", "hoard", "tbbmalloc_proxy", "snmalloc")
 
 
 class Allocation(StrEnum):
@@ -65,6 +65,8 @@ def pool_allocations(*, by_plan: bool = False) -> bool:
     adjusts itself. `by_plan`: the user has not asked for it, and decisions stay those for the default allocator."""
     own = read_allocation()
     if own is Allocation.POOLED or _PROCESS.pooled:
+        if not by_plan:
+            _PROCESS.own = Allocation.POOLED
         return True
     mallopt = _find_mallopt() if own is Allocation.DEFAULT else None
     if mallopt is None:
@@ -89,7 +91,7 @@ def is_pooling() -> bool:
 def read_allocation() -> Allocation:
     """Return the allocation that the user has chosen for this process."""
     if _PROCESS.own is None:
-        _PROCESS.own = find_allocation(os.environ, _read_mapped_files())
+        _PROCESS.own = find_allocation(_read_first_variables(), _read_mapped_files())
     return _PROCESS.own
 
 
@@ -112,7 +114,21 @@ def is_pooled_by(variables: Mapping[str, str]) -> bool:
 
 def find_process_allocator() -> str | None:
     """Return what chooses the allocator of this process, as `find_chosen_allocator` does."""
-    return find_chosen_allocator(os.environ, _read_mapped_files())
+    return find_chosen_allocator(_read_first_variables(), _read_mapped_files())
+
+
+def may_pool() -> bool:
+    """Return True if processes that are started like this one can pool their memory."""
+    return read_allocation() in (Allocation.DEFAULT, Allocation.POOLED)
+
+
+def _read_first_variables() -> Mapping[str, str]:
+    """Return the variables that this process was started with: glibc reads no later ones."""
+    try:
+        text = os.fsdecode(Path("/proc/self/environ").read_bytes())
+    except OSError:
+        return os.environ
+    return dict(line.split("=", 1) for line in text.split("\0") if "=" in line)
 
 
 def find_chosen_allocator(variables: Mapping[str, str], mapped: str = "") -> str | None:

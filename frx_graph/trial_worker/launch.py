@@ -40,7 +40,8 @@ class WarmArms(contextlib.AbstractContextManager["WarmArms"]):
     def __init__(self) -> None:
         self._server: ForkServer | None = None
         self._started_in: tuple[str, dict[str, str]] | None = None
-        self._forks = sys.platform == "linux" and not torch.cuda.is_available()
+        # Some builds of Python lack pidfd_open.
+        self._forks = sys.platform == "linux" and hasattr(os, "pidfd_open") and not torch.cuda.is_available()
 
     def __exit__(self, *_: object) -> None:
         self._close()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from frx_graph.autopilot import proposals
 from frx_graph.autopilot.proposals import (
     apply_choice,
     find_choices,
@@ -17,9 +18,10 @@ from frx_graph.autopilot.proposals import (
     propose_rewrites,
 )
 from frx_graph.errors import TrialError
-from frx_graph.passes.inner_choice import EVERY_GRAPH
+from frx_graph.passes.inner_choice import EVERY_GRAPH, POOLED
 from frx_graph.passes.inner_choice import NAME as INNER_CHOICE
 from frx_graph.records import Candidate, Risk
+from frx_graph.support.allocator import Allocation
 from frx_graph.support.supervisor.process import extend_pythonpath
 from frx_graph.trials.arm_messages import Load, MadeGraph, TargetWorkload
 from frx_graph.trials.arm_process import ArmProcess, Limits
@@ -104,3 +106,21 @@ def test_missing_compiler_is_the_reported_reason(tmp_path: Path) -> None:
     with pytest.raises(TrialError) as caught:
         propose_rewrites(base, ("hoist_copy",), start=start)
     assert str(caught.value) == ("the program does not run: Inductor finds no C++ compiler (install g++, or set CXX)")
+
+
+@pytest.mark.parametrize(
+    ("own", "isolated", "offered"),
+    [
+        (Allocation.DEFAULT, True, True),
+        (Allocation.DEFAULT, False, False),
+        (Allocation.POOLED, True, False),
+        (Allocation.CHOSEN, True, False),
+    ],
+)
+def test_memory_is_pooled_only_in_processes_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, own: Allocation, isolated: bool, offered: bool
+) -> None:
+    monkeypatch.setattr(proposals, "read_allocation", lambda: own)
+    graph = MadeGraph("a", untried=(Candidate(INNER_CHOICE, EVERY_GRAPH, (), (POOLED,)),))
+    # In one process each risk counts as one tier higher, and the highest is allowed.
+    assert (POOLED in find_choices([graph], Risk.HIGH, isolated=isolated)) is offered

@@ -103,8 +103,8 @@ def test_what_was_rejected_before_is_named(lines: list[str]) -> None:
 def test_a_trial_without_measurements_has_its_reason(lines: list[str]) -> None:
     log = SearchLog(SIGNATURE, 100)
     log.start(["eager"], 90)
-    log.note_trial("eager", Verdict(Outcome.REJECT, "numerics: 3 of 12 results differ", None, early=True))
-    log.note_trial("eager", Verdict(Outcome.EQUIVALENT, "it is the same", None, early=True))
+    log.note_trial("eager", Verdict(Outcome.REJECT, "numerics: 3 of 12 results differ", None, early=True), None)
+    log.note_trial("eager", Verdict(Outcome.EQUIVALENT, "it is the same", None, early=True), None)
     assert lines == [
         f"trying 1 candidate on graph {SIGNATURE}, for at most 90 s: eager",
         "candidate 1 of 1, eager: rejected, numerics: 3 of 12 results differ",

@@ -18,7 +18,7 @@ from frx_graph.autopilot.target_trial import TargetTrial, TrialRequest, make_dec
 from frx_graph.compiler.code_fingerprint import compute_environment_key
 from frx_graph.errors import OptionError, TrialError
 from frx_graph.ledger.database.opening import open_ledger
-from frx_graph.ledger.decision import Kind, make_process_author
+from frx_graph.ledger.decision import Decision, Kind, make_process_author
 from frx_graph.ledger.location import parse_location
 from frx_graph.records import Candidate, Risk
 from frx_graph.trial_worker.launch import start_arm
@@ -36,6 +36,11 @@ ENVIRONMENT = read_trial_environment(torch.device("cpu"))
 DOCUMENT = json.dumps({"schema": "frx_trial_v1", "verdict": "promote"})
 
 
+def decide(trial: TargetTrial) -> tuple[Decision, ...]:
+    own = trial.run.list_verdicts()[-1]
+    return make_decisions(trial, own, TrialPolicy(), DOCUMENT, make_process_author("frx trial"))
+
+
 def tried(outcome: Outcome, graphs: tuple[MadeGraph, ...] = GRAPHS[:1]) -> TargetTrial:
     verdict = Verdict(outcome, "because it was measured", None, early=False)
     return TargetTrial(TrialRun((), verdict, (), ENVIRONMENT, ("1" * 16, "2" * 16)), graphs)
@@ -51,7 +56,7 @@ def tried(outcome: Outcome, graphs: tuple[MadeGraph, ...] = GRAPHS[:1]) -> Targe
     ],
 )
 def test_the_one_graph_gets_its_decision_and_a_ledger_takes_it(tmp_path: Path, outcome: Outcome, kind: Kind) -> None:
-    found = make_decisions(tried(outcome), TrialPolicy(), DOCUMENT, make_process_author("frx trial"))
+    found = decide(tried(outcome))
     assert [(one.signature, one.kind) for one in found] == [
         ("1" * 16, each) for each in (Kind.PROPOSED, Kind.TRIED, kind)
     ]
@@ -61,14 +66,14 @@ def test_the_one_graph_gets_its_decision_and_a_ledger_takes_it(tmp_path: Path, o
     promoted = ledger.read_promotions("1" * 16, compute_environment_key(ENVIRONMENT.setup))
     assert [one.decision.candidates for one in promoted] == [(FORWARD, BACKWARD)] * (kind is Kind.PROMOTED)
     # Once more, also after it was rolled back: somebody has asked for it.
-    ledger.append(make_decisions(tried(outcome), TrialPolicy(), DOCUMENT, make_process_author("frx trial")))
+    ledger.append(decide(tried(outcome)))
 
 
 @pytest.mark.parametrize("outcome", Outcome)
 def test_trial_of_several_graphs_decides_none_of_them(tmp_path: Path, outcome: Outcome) -> None:
     several = tried(outcome, GRAPHS)
     assert not several.promotes
-    found = make_decisions(several, TrialPolicy(), DOCUMENT, make_process_author("frx trial"))
+    found = decide(several)
     assert [(one.signature, one.kind) for one in found] == [
         (graph.signature, each) for graph in GRAPHS for each in (Kind.PROPOSED, Kind.TRIED)
     ]
@@ -77,7 +82,7 @@ def test_trial_of_several_graphs_decides_none_of_them(tmp_path: Path, outcome: O
     here = compute_environment_key(ENVIRONMENT.setup)
     assert all(ledger.read_promotions(graph.signature, here) == () for graph in GRAPHS)
     # What one of them was promoted for by itself stays.
-    alone = make_decisions(tried(Outcome.PROMOTE), TrialPolicy(), DOCUMENT, make_process_author("frx trial"))
+    alone = decide(tried(Outcome.PROMOTE))
     ledger.append([*alone, *found])
     assert len(ledger.read_promotions("1" * 16, here)) == 1
 

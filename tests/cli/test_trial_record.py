@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+import torch
 
-from frx_graph.cli.trial_record import PromotedTrial, promote_fastest_again
+from frx_graph.autopilot.target_trial import TargetTrial, TrialJob, TrialRequest
+from frx_graph.cli.trial_record import PromotedTrial, promote_fastest_again, record_trial
+from frx_graph.compiler.code_fingerprint import compute_environment_key
 from frx_graph.ledger.database.opening import open_ledger
-from frx_graph.ledger.decision import Decision, Kind
+from frx_graph.ledger.decision import Decision, Kind, make_process_author
 from frx_graph.ledger.location import Location, parse_location
+from frx_graph.records import Candidate
+from frx_graph.support.allocator import Allocation
+from frx_graph.trials.allocation_check import AllocationCheck
+from frx_graph.trials.arm_messages import MadeGraph, TargetWorkload
+from frx_graph.trials.environment import read_trial_environment
+from frx_graph.trials.policy import TrialPolicy
+from frx_graph.trials.trial_run import TrialRun
+from frx_graph.trials.verdict import Outcome, TrialStatistics, Verdict
 
 HERE = ("5" * 16, "e" * 16)
 FAST, SLOW, OTHERS = ("1" * 16, "2" * 16, "3" * 16)
@@ -89,3 +101,48 @@ def test_decisions_made_meanwhile_are_kept(place: Location) -> None:
     decided(place, OTHERS, Kind.ROLLED_BACK)
     assert not list(promote_fastest_again(those, place))
     assert stands(place) is None
+
+
+def make_trial(*, shows: bool) -> tuple[TargetTrial, TrialJob]:
+    """Return a trial that was measured with pooled memory and promoted, and checked without."""
+    environment = read_trial_environment(torch.device("cpu"))
+    pooled = replace(environment, setup=replace(environment.setup, allocation=Allocation.POOLED))
+    stats = TrialStatistics(1.3, 1.2, 1.4, 36, 6, (1.3,) * 6, 0)
+    check = AllocationCheck(Allocation.DEFAULT, shows, 1.1, (1.1, 1.1))
+    verdict = Verdict(Outcome.PROMOTE, "30 % faster", stats, early=False)
+    made = Candidate("propagate_layout", "a" * 16, ("convolution",), ("0,2,3,1",))
+    run = TrialRun((), verdict, (), pooled, ("5" * 16,), check=check)
+    asked = TrialRequest(TargetWorkload("model.py:build"), False, "inductor", None, against_itself=False)
+    return TargetTrial(run, (MadeGraph("5" * 16, (made,)),)), TrialJob(asked, TrialPolicy())
+
+
+def list_standing(place: Location) -> dict[Allocation, bool]:
+    """Return whether a plan stands, by the environment's allocation."""
+    environment = read_trial_environment(torch.device("cpu"))
+    keys = {
+        allocation: compute_environment_key(replace(environment.setup, allocation=allocation))
+        for allocation in (Allocation.POOLED, Allocation.DEFAULT)
+    }
+    ledger = open_ledger(place)
+    return {name: ledger.read_standing("5" * 16, key).current is not None for name, key in keys.items()}
+
+
+@pytest.mark.parametrize("shows", [True, False])
+def test_each_allocation_has_its_own_decision(place: Location, shows: bool) -> None:
+    record = record_trial(*make_trial(shows=shows), place, None)
+    assert list_standing(place) == {Allocation.POOLED: True, Allocation.DEFAULT: shows}
+    assert [ratio for _, ratio in record.promoted] == [1.3, 1.1][: 1 + shows]
+    last = "promoted" if shows else "rejected"
+    assert record.document.decision.endswith(f"#3 promoted with pooled memory, #6 {last} with the default allocator")
+
+
+def test_a_plan_that_was_rolled_back_with_pooled_memory_stays_so_for_a_trial_without(place: Location) -> None:
+    record_trial(*make_trial(shows=True), place, None)
+    ledger = open_ledger(place)
+    event = ledger.read_at(3)
+    assert event is not None
+    by, now = make_process_author("ada"), datetime.now(UTC)
+    ledger.append([event.decision.make_follow_up(Kind.ROLLED_BACK, reason="it did harm", by=by, at=now)])
+    record = record_trial(*make_trial(shows=True), place, None)
+    assert list_standing(place) == {Allocation.POOLED: False, Allocation.DEFAULT: True}
+    assert "pooled" not in record.document.decision

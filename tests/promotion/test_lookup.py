@@ -385,7 +385,7 @@ def test_the_autopilot_reports_what_it_has_tried(
     def try_graph(*_: Any, log: SearchLog, progress: Callable[[str], None], **__: Any) -> None:
         log.start(["propagate_layout"], 299)
         progress("propagate_layout: comparing their results")
-        log.note_trial("propagate_layout", verdict)
+        log.note_trial("propagate_layout", verdict, verdict.statistics and verdict.statistics.ratio_median)
         log.finish("all was tried")
 
     monkeypatch.setattr("frx_graph.autopilot.search.try_graph", try_graph)

@@ -208,7 +208,9 @@ def test_the_verdict_follows_the_times(times: float, outcome: Outcome) -> None:
 
 
 def list_outcomes(run: TrialRun) -> dict[Allocation, Outcome]:
-    return {environment.setup.allocation: verdict.outcome for environment, verdict in run.list_verdicts()}
+    found = [(one.environment.setup.allocation, one.verdict.outcome) for one in run.list_verdicts()]
+    assert len(dict(found)) == len(found), "two decisions for one environment"
+    return dict(found)
 
 
 FASTER, SAME = {False: 0.012, True: 0.010}, {False: 0.010, True: 0.010}
@@ -277,6 +279,28 @@ def test_a_check_that_the_time_budget_cuts_short_leaves_it_open() -> None:
     run = tried(again, POLICY.model_copy(update={"time_budget_seconds": asked + 3.0}), own=Allocation.DEFAULT)
     assert list_outcomes(run) == {Allocation.POOLED: Outcome.PROMOTE, Allocation.DEFAULT: Outcome.INCONCLUSIVE}
     assert "not measured with the default allocator" in run.verdict.reason
+
+
+def test_a_failed_gate_is_decided_for_the_users_own_allocation() -> None:
+    world = World(fails={(True, Examine): ArmError(Cause.CRASHED, "it crashed")})
+    run = tried(world, own=Allocation.DEFAULT)
+    assert list_outcomes(run) == {Allocation.DEFAULT: Outcome.REJECT}
+
+
+def test_a_candidate_that_fails_with_the_default_allocator_keeps_its_gain_with_pooled_memory() -> None:
+    world = World(seconds=FASTER, unpooled={False: (0.012,), True: (0.010,)})
+    start = world.start
+
+    def crash(limits: Limits | None = None) -> FakeArm:
+        arm = start(limits)
+        if len(world.started) > 6:
+            world.fails = {(True, Measure): ArmError(Cause.CRASHED, "it crashed")}
+        return arm
+
+    world.start = crash  # type: ignore[method-assign]
+    run = tried(world, own=Allocation.DEFAULT)
+    assert list_outcomes(run) == {Allocation.POOLED: Outcome.PROMOTE, Allocation.DEFAULT: Outcome.REJECT}
+    assert "with the default allocator it fails: crashed: it crashed" in run.verdict.reason
 
 
 @pytest.mark.parametrize(

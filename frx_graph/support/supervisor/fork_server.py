@@ -10,6 +10,7 @@ pair, so each child moves the heap and later mappings by a random number of page
 from __future__ import annotations
 
 import ctypes
+import itertools
 import json
 import mmap
 import os
@@ -21,11 +22,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from frx_graph.support.supervisor.forked_process import ForkedProcess
-from frx_graph.support.supervisor.process import end_process
+from frx_graph.support.supervisor.process import end_process, has_exited
 
 _MESSAGE_BYTES = 2**20
 _PATIENCE_SECONDS = 120.0
 """Longest wait for a process. The first has to wait for the imports."""
+_PR_SET_CHILD_SUBREAPER = 36
+"""linux/prctl.h"""
 _SHIFT_PAGES = 4096
 """Mappings and the heap are each moved by up to 16 MiB. The kernel moves them further, but by whole pages as well."""
 
@@ -48,31 +51,42 @@ class ForkServer:
             )
         ours.settimeout(_PATIENCE_SECONDS)
         self._socket = ours
+        self._numbers = itertools.count()
+        self._answers: dict[int, dict[str, Any]] = {}
         self._end = weakref.finalize(self, _end_server, os.getpid(), self._process, ours)
 
     def fork(self, descriptors: Sequence[int], variables: Mapping[str, str]) -> ForkedProcess:
         """Return a new process that has `descriptors` (its questions, its answers, its output), and `variables` in its
         environment. Raises `OSError`."""
-        request = json.dumps({"variables": dict(variables)}).encode()
-        socket.send_fds(self._socket, [request], list(descriptors))
-        return ForkedProcess(int(self._receive()["pid"]), self._reap)
+        found = self._ask({"variables": dict(variables)}, descriptors)
+        return ForkedProcess(int(found["pid"]), self._reap, lambda: not has_exited(self._process))
 
     def close(self) -> None:
         """End the server, and with it the processes that are left."""
         self._end()
 
     def _reap(self, pid: int) -> int:
-        self._socket.send(json.dumps({"reap": pid}).encode())
-        return int(self._receive()["code"])
+        return int(self._ask({"reap": pid})["code"])
 
-    def _receive(self) -> Any:
-        answer = self._socket.recv(_MESSAGE_BYTES)
-        if not answer:
-            raise ConnectionError("the process that forks arms has ended")
-        found = json.loads(answer)
+    def _ask(self, request: Mapping[str, Any], descriptors: Sequence[int] = ()) -> Mapping[str, Any]:
+        """Return the answer to a request. Another may come in between, as an arm without references is ended whenever
+        Python collects it. After an interrupt nothing more is asked: the server ends, and its children with it."""
+        number = next(self._numbers)
+        try:
+            socket.send_fds(self._socket, [json.dumps({**request, "number": number}).encode()], list(descriptors))
+            while number not in self._answers:
+                answer = self._socket.recv(_MESSAGE_BYTES)
+                if not answer:
+                    raise ConnectionError("the process that forks arms has ended")
+                found = json.loads(answer)
+                self._answers[found["number"]] = found
+        except BaseException:
+            self._socket.close()
+            raise
+        found = self._answers.pop(number)
         if "error" in found:
             raise OSError(found["error"])
-        return found
+        return dict(found)
 
 
 def _end_server(owner: int, process: subprocess.Popen[bytes], connection: socket.socket) -> None:
@@ -85,6 +99,7 @@ def serve_forks(descriptor: int) -> tuple[int, int] | None:
     """Answer requests until the other end is closed; then return None. In each child, return its descriptors for
     questions and answers. Call it in the only thread, when all imports are done."""
     connection = socket.socket(fileno=descriptor)
+    _adopt_orphans()
     while True:
         received, descriptors, _, _ = socket.recv_fds(connection, _MESSAGE_BYTES, 3)
         if not received:
@@ -100,7 +115,7 @@ def serve_forks(descriptor: int) -> tuple[int, int] | None:
             answer = {"error": str(error)}
         for one in descriptors:
             os.close(one)
-        connection.send(json.dumps(answer).encode())
+        connection.send(json.dumps({**answer, "number": request["number"]}).encode())
 
 
 def _reap_child(pid: int) -> int:
@@ -110,12 +125,19 @@ def _reap_child(pid: int) -> int:
 def _become_child(descriptors: Sequence[int], variables: Mapping[str, str]) -> tuple[int, int]:
     questions, answers, output = descriptors
     os.setsid()
+    _adopt_orphans()
     os.dup2(output, 1)
     os.dup2(output, 2)
     os.close(output)
     os.environ.update(variables)
     _shift_addresses()
     return questions, answers
+
+
+def _adopt_orphans() -> None:
+    """Become the parent of descendants that lose theirs. Those of a fork cannot be found by their environment, since
+    the kernel shows the one that the server was started with."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def _shift_addresses() -> None:

@@ -1,7 +1,7 @@
 """Watch a process that a fork server has started: the part of `subprocess.Popen` that supervision needs.
 
 The process is the server's child, so only the server can read its exit code. It reaps the process when it is asked to,
-and until then the process id cannot be reused.
+and until then the process id cannot be reused, as long as the server runs.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from collections.abc import Callable
 
 
 class ForkedProcess:
-    """The process `pid`. `reap` returns its exit code, as `Popen` has it, after it has ended. Raises `OSError` if it
-    cannot be watched."""
+    """The process `pid`. `reap` returns its exit code, as `Popen` has it, after it has ended. `is_served` tells whether
+    the server runs. Raises `OSError` if the process cannot be watched."""
 
     stdin = stdout = stderr = None
 
-    def __init__(self, pid: int, reap: Callable[[int], int]) -> None:
+    def __init__(self, pid: int, reap: Callable[[int], int], is_served: Callable[[], bool]) -> None:
         self.pid = pid
         self.returncode: int | None = None
         self._reap = reap
+        self._is_served = is_served
         self._watched = os.pidfd_open(pid)
         self._close = weakref.finalize(self, os.close, self._watched)
 
@@ -34,6 +35,10 @@ class ForkedProcess:
         exits = select.poll()
         exits.register(self._watched, select.POLLIN)
         return bool(exits.poll(1000 * seconds))
+
+    def keeps_pid(self) -> bool:
+        """Return True if no other process can have this one's id."""
+        return self.returncode is None and (not self.has_exited() or self._is_served())
 
     def wait(self, timeout: float | None = None) -> int:
         """Wait for the end, reap the process, and return its exit code; a signal's number is negative. Raises

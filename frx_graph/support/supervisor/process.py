@@ -95,7 +95,8 @@ def wait_for_exit(process: Leader, seconds: float = float("inf")) -> bool:
 
 def signal_group(process: Leader, number: signal.Signals) -> None:
     """Send a signal to all processes of the group, unless the leader was reaped: its number may be reused."""
-    if process.returncode is None:
+    keeps_pid = process.keeps_pid() if isinstance(process, ForkedProcess) else process.returncode is None
+    if keeps_pid:
         with contextlib.suppress(OSError):
             os.killpg(process.pid, number)
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -162,3 +164,76 @@ def test_a_forked_process_is_reaped_once(server: ForkServer) -> None:
     assert process.wait() == process.wait() == process.returncode == -signal.SIGTERM
     assert process.has_exited()
     os.close(write)
+
+
+def test_an_interrupted_request_ends_the_server(server: ForkServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    with ArmProcess(server) as arm:
+        ask(arm, "tell")
+        with monkeypatch.context() as patched:
+            patched.setattr(json, "dumps", raise_interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                server.fork((), {})
+        # Its answers would no longer belong to the questions.
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            server.fork((), {})
+        wait_until_gone([arm.pid])
+
+
+def raise_interrupt(*_: object, **__: object) -> str:
+    raise KeyboardInterrupt
+
+
+class Interrupted:
+    """A socket on which another request is made while an answer is awaited."""
+
+    def __init__(self, server: ForkServer, request: Callable[[], object]) -> None:
+        self._server, self._request = server, request
+        self._real = server._socket
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    def recv(self, size: int) -> bytes:
+        self._server._socket = self._real
+        self._request()
+        return self._real.recv(size)
+
+
+def test_a_request_may_come_in_between(server: ForkServer) -> None:
+    # As when Python collects an arm while another is started.
+    with ArmProcess(server) as arm:
+        ask(arm, "tell")
+        arms: list[ArmProcess] = []
+        server._socket = Interrupted(server, lambda: arms.append(ArmProcess(server)))  # type: ignore[assignment]
+        with ArmProcess(server) as other, arms[0] as between:
+            assert ask(other, "tell")["pid"] == other.pid
+            assert ask(between, "tell")["pid"] == between.pid != other.pid
+
+
+def test_orphans_of_an_arm_are_ended_with_it(tmp_path: Path) -> None:
+    program = tmp_path / "server.py"
+    leaving = """
+        if do == "leave":
+            if os.fork() == 0:
+                os.setsid()
+                if os.fork() == 0:
+                    asked_pid = os.getpid()
+                    open(message["file"], "w").write(str(asked_pid))
+                    time.sleep(60)
+                os._exit(0)
+            while not os.path.exists(message["file"]):
+                time.sleep(0.01)
+"""
+    program.write_text(
+        PROGRAM.replace('        if do == "print":', leaving[1:] + '        if do == "print":'), encoding="utf-8"
+    )
+    server = ForkServer([sys.executable, str(program)], {**os.environ, **extend_pythonpath()})
+    try:
+        with ArmProcess(server) as arm:
+            arm.ask({"do": "leave", "file": str(tmp_path / "orphan")}, seconds=30)
+            time.sleep(0.1)
+            orphan = int((tmp_path / "orphan").read_text(encoding="utf-8"))
+            assert is_running(orphan)
+        wait_until_gone([orphan])
+    finally:
+        server.close()
