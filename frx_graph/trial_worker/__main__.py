@@ -12,14 +12,15 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 
 from frx_graph.support.supervisor.supervised import end_with_parent
 from frx_graph.trials.arm_connection import ArmConnection, connect, connect_to_parent
 
 
-def main() -> None:
+def main(arguments: Sequence[str] = ()) -> None:
     """Answer messages until the other end of the pipe is closed."""
-    asked = fork_arms(*map(int, sys.argv[1:])) if len(sys.argv) > 1 else connect_to_parent()
+    asked = fork_arms(*map(int, arguments)) if arguments else connect_to_parent()
     if asked is None or not asked.wait_for_question():
         return
     from frx_graph.trial_worker.worker import TrialArm, handle_request
@@ -49,4 +50,4 @@ def fork_arms(parent: int, descriptor: int) -> ArmConnection | None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -15,8 +15,10 @@ import json
 import mmap
 import os
 import random
+import select
 import socket
 import subprocess
+import time
 import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -27,6 +29,7 @@ from frx_graph.support.supervisor.process import end_process, has_exited
 _MESSAGE_BYTES = 2**20
 _PATIENCE_SECONDS = 120.0
 """Longest wait for a process. The first has to wait for the imports."""
+_POLL_MILLISECONDS = 50
 _PR_SET_CHILD_SUBREAPER = 36
 """linux/prctl.h"""
 _SHIFT_PAGES = 4096
@@ -49,7 +52,7 @@ class ForkServer:
                 env=dict(environment),
                 start_new_session=True,
             )
-        ours.settimeout(_PATIENCE_SECONDS)
+        ours.setblocking(False)
         self._socket = ours
         self._numbers = itertools.count()
         self._answers: dict[int, dict[str, Any]] = {}
@@ -74,19 +77,33 @@ class ForkServer:
         number = next(self._numbers)
         try:
             socket.send_fds(self._socket, [json.dumps({**request, "number": number}).encode()], list(descriptors))
+            deadline = time.monotonic() + _PATIENCE_SECONDS
             while number not in self._answers:
-                answer = self._socket.recv(_MESSAGE_BYTES)
-                if not answer:
-                    raise ConnectionError("the process that forks arms has ended")
-                found = json.loads(answer)
-                self._answers[found["number"]] = found
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"the process that forks arms does not answer within {_PATIENCE_SECONDS:.0f} s")
+                self._receive()
         except BaseException:
             self._socket.close()
             raise
         found = self._answers.pop(number)
         if "error" in found:
             raise OSError(found["error"])
-        return dict(found)
+        return found
+
+    def _receive(self) -> None:
+        """Keep the next answer, if one comes soon: another request may have taken it already."""
+        comes = select.poll()
+        comes.register(self._socket, select.POLLIN)
+        if not comes.poll(_POLL_MILLISECONDS):
+            return
+        try:
+            answer = self._socket.recv(_MESSAGE_BYTES)
+        except BlockingIOError:
+            return
+        if not answer:
+            raise ConnectionError("the process that forks arms has ended")
+        found = json.loads(answer)
+        self._answers[found["number"]] = found
 
 
 def _end_server(owner: int, process: subprocess.Popen[bytes], connection: socket.socket) -> None:
