@@ -83,11 +83,6 @@ def pool_allocations(*, by_plan: bool = False) -> bool:
     return _PROCESS.pooled
 
 
-def is_pooling() -> bool:
-    """Return True if this process keeps what it frees, also if only a plan has asked for it."""
-    return _PROCESS.pooled or read_allocation() is Allocation.POOLED
-
-
 def read_allocation() -> Allocation:
     """Return the allocation that the user has chosen for this process."""
     if _PROCESS.own is None:
@@ -98,18 +93,13 @@ def read_allocation() -> Allocation:
 def find_allocation(variables: Mapping[str, str], mapped: str = "") -> Allocation:
     """Return the allocation of a process that starts with these `variables`; `mapped` as for
     `find_chosen_allocator`."""
-    if is_pooled_by(variables):
+    if POOLING_VARIABLES.items() <= variables.items():
         variables = {name: value for name, value in variables.items() if name not in POOLING_VARIABLES}
         if find_chosen_allocator(variables, mapped) is None:
             return Allocation.POOLED
     if find_chosen_allocator(variables, mapped) is not None:
         return Allocation.CHOSEN
     return Allocation.DEFAULT if platform.libc_ver()[0] == "glibc" else Allocation.UNKNOWN
-
-
-def is_pooled_by(variables: Mapping[str, str]) -> bool:
-    """Return True if these environment variables hold the settings of `POOLING_VARIABLES`."""
-    return POOLING_VARIABLES.items() <= variables.items()
 
 
 def find_process_allocator() -> str | None:
