@@ -123,24 +123,33 @@ def run_quad(quad: Quad, factors: Iterator[float], seconds: dict[tuple[int, Arm]
     return MeasuredQuad(quad, (blocks[0], blocks[1], blocks[2], blocks[3]))
 
 
+def longest(rule: Protocol) -> Protocol:
+    """The rule with its extra pairs, if it has any."""
+    return rule.extend() or rule
+
+
 def simulated_trial(
     rule: Protocol, factors: Iterator[float], biases: Sequence[float], speedup: float
 ) -> tuple[Verdict, int]:
     """The verdict and the steps that it took. `biases`: for each process, how much longer its steps take, logarithm."""
     bias = np.exp(biases).tolist()
     seconds = {}
-    for pair in range(rule.process_pairs):
+    for pair in range(longest(rule).process_pairs):
         seconds[pair, Arm.BASELINE] = STEP_SECONDS * bias[2 * pair]
         seconds[pair, Arm.CANDIDATE] = STEP_SECONDS * bias[2 * pair + 1] / (1 + speedup)
-    plan = make_schedule(rule)
     measured: list[MeasuredQuad] = []
-    verdict: Verdict | None = None
-    while verdict is None and (
-        quad := select_next_quad(plan, [seen.void for seen in measured], rule.void_quads_allowed)
-    ):
-        measured.append(run_quad(quad, factors, seconds, rule.steps_per_block))
-        verdict = decide_early(measured, rule)
-    return verdict or decide_finally(measured, rule), 4 * rule.steps_per_block * len(measured)
+    for stage in dict.fromkeys((rule, longest(rule))):
+        plan = make_schedule(stage)
+        verdict: Verdict | None = None
+        while verdict is None and (
+            quad := select_next_quad(plan, [seen.void for seen in measured], stage.void_quads_allowed)
+        ):
+            measured.append(run_quad(quad, factors, seconds, stage.steps_per_block))
+            verdict = decide_early(measured, stage)
+        verdict = verdict or decide_finally(measured, stage)
+        if verdict.outcome is not Outcome.INCONCLUSIVE:
+            break
+    return verdict, 4 * rule.steps_per_block * len(measured)
 
 
 def rates(case: Case, noise: Noise, trials: int, seed: int = 0) -> Rates:
@@ -148,8 +157,9 @@ def rates(case: Case, noise: Noise, trials: int, seed: int = 0) -> Rates:
     draw = np.random.default_rng(seed)
     found = dict.fromkeys(Outcome, 0)
     steps = 0
-    factors = noise.factors(trials, case.protocol.steps, draw)
-    biases = case.processes.logarithms(trials, 2 * case.protocol.process_pairs, draw)
+    longest_rule = longest(case.protocol)
+    factors = noise.factors(trials, longest_rule.steps, draw)
+    biases = case.processes.logarithms(trials, 2 * longest_rule.process_pairs, draw)
     for trial in range(trials):
         rule = replace(case.protocol, seed=trial)
         verdict, taken = simulated_trial(rule, iter(factors[trial].tolist()), biases[trial].tolist(), case.speedup)
@@ -166,7 +176,7 @@ def rates(case: Case, noise: Noise, trials: int, seed: int = 0) -> Rates:
         equivalent=found[Outcome.EQUIVALENT],
         inconclusive=found[Outcome.INCONCLUSIVE],
         mean_steps=steps / trials,
-        most_steps=case.protocol.steps,
+        most_steps=longest_rule.steps,
     )
 
 
@@ -194,7 +204,7 @@ def table(judged: Sequence[tuple[Case, Rates]], machines: Sequence[str]) -> str:
                 case.true,
                 *(f"{100 * rate.promoted / rate.trials:.2f} ({rate.mean_steps:.0f})" for rate in seen.values()),
                 f"<= {case.at_most:.0%}" if case.at_most < 1 else f">= {case.at_least:.0%}" if case.at_least else "",
-                case.protocol.steps,
+                longest(case.protocol).steps,
             ]
         )
     headers = ["rule", "true", *machines, "bound", "most"]

@@ -56,7 +56,7 @@ ROOT = Path(__file__).parent.parent
 CALIBRATION = ROOT / "rules" / "predicted_gain.yaml"
 LIMIT_SECONDS = 900.0
 """For one candidate, and for asking for candidates once."""
-POLICY = TrialPolicy(process_pairs=3, quads_per_pair=4, memory_headroom=10.0)
+POLICY = TrialPolicy(process_pairs=3, quads_per_pair=4, extra_process_pairs=0, memory_headroom=10.0)
 """A short trial: the ratio counts, not the verdict. Candidates that need more memory are measured, too."""
 TOGETHER = "all rewrites"
 

@@ -73,14 +73,16 @@ def choose_allocations(own: Allocation, *, in_process: bool, pools: bool) -> tup
     return (Allocation.POOLED, own)
 
 
-def shorten_protocol(protocol: Protocol) -> Protocol:
-    """Return the protocol of a check after a trial under `protocol`."""
-    return replace(protocol, process_pairs=_MOST_PAIRS, quads_per_pair=_QUADS_PER_PAIR, seed=protocol.seed + 1)
+def shorten_protocol(protocol: Protocol, *, promoted: bool) -> Protocol:
+    """Return the protocol of a check after a trial under `protocol`, which has `promoted` the candidate or not."""
+    pairs = _MOST_PAIRS if promoted else _FIRST_PAIRS
+    return replace(protocol, process_pairs=pairs, quads_per_pair=_QUADS_PER_PAIR, seed=protocol.seed + 1)
 
 
 def summarize_check(allocation: Allocation, quads: Sequence[MeasuredQuad], protocol: Protocol) -> AllocationCheck:
     """Return what the quads of a check show under the shortened `protocol`. The first two pairs decide if they agree,
-    else the median of all four."""
+    else the median of all four. A check of two pairs looks for a gain that pooled memory does not show: it takes both,
+    since a promotion takes every pair."""
     pairs = [ratios for ratios in group_log_ratios(quads) if len(ratios) >= protocol.quads_per_pair]
     medians = [statistics.median(ratios) for ratios in pairs]
     found = AllocationCheck(allocation, quads=tuple(quads))
@@ -89,6 +91,8 @@ def summarize_check(allocation: Allocation, quads: Sequence[MeasuredQuad], proto
     median = statistics.median(medians)
     seen = replace(found, ratio_median=math.exp(median), pair_medians=tuple(map(math.exp, medians)))
     shown = [_shows(one, protocol) for one in medians]
+    if protocol.process_pairs == _FIRST_PAIRS and not all(shown):
+        return replace(seen, shows=False)
     if len(medians) == _FIRST_PAIRS and len(set(shown)) == 1:
         return replace(seen, shows=shown[0])
     return replace(seen, shows=_shows(median, protocol)) if len(medians) >= protocol.process_pairs else seen

@@ -47,7 +47,14 @@ from frx_graph.trials.protocol import make_protocol
 from frx_graph.trials.samples import Block, MeasuredQuad, count_loaded, count_quads, make_block
 from frx_graph.trials.schedule import Arm, Quad, make_schedule, select_next_quad
 from frx_graph.trials.trial_run import Gate, GateResult, TrialRun
-from frx_graph.trials.verdict import Outcome, Verdict, decide_early, decide_finally, summarize_reason
+from frx_graph.trials.verdict import (
+    Outcome,
+    Verdict,
+    decide_early,
+    decide_finally,
+    find_dissent,
+    summarize_reason,
+)
 from frx_graph.trials.worker_client import (
     BaselineError,
     BudgetEnded,
@@ -225,16 +232,33 @@ class _TrialRunner:
         return Comparison(seen[Arm.BASELINE], seen[Arm.CANDIDATE], judged, wanted, self.policy)
 
     def _measure_verdict(self, quads: list[MeasuredQuad]) -> Verdict:
-        """Measure until the verdict is clear."""
+        """Measure until the verdict is clear, with the extra process pairs if the others leave it open."""
+        verdict = self._measure_pairs(quads, self.rule)
+        extended = self.rule.extend()
+        whole = verdict.statistics is not None and verdict.statistics.quads >= self.rule.quads
+        if extended is None or verdict.outcome is not Outcome.INCONCLUSIVE or not whole:
+            return verdict
+        self.progress(f"still open after {self.rule.process_pairs} process pairs: {extended.added_pairs} more")
+        return self._measure_pairs(quads, extended)
+
+    def _measure_pairs(self, quads: list[MeasuredQuad], rule: Rule, *, alone: bool = False) -> Verdict:
+        """Measure the pairs of `rule`, until the verdict is clear. If `alone` a promotion would count, too many pairs
+        that show no gain end it as well."""
         try:
-            found = self._measure_quads(quads, self.rule, lambda: decide_early(quads, self.rule))
+            found = self._measure_quads(quads, rule, lambda: self._settle(quads, rule, alone))
         except BudgetEnded:
             found = None
-        return found or self._cut_short(quads)
+        return found or self._cut_short(quads, rule)
+
+    def _settle(self, quads: Sequence[MeasuredQuad], rule: Rule, alone: bool) -> Verdict | None:
+        if alone and find_dissent(quads, rule):
+            return decide_finally(quads, rule)
+        return decide_early(quads, rule)
 
     def _check_allocation(self, verdict: Verdict, quads: list[MeasuredQuad]) -> Verdict:
         """Return the verdict after a check with the user's own allocation. A gain that shows there alone is measured
-        there in full: the `quads` and the verdict are then those, and the check is what was measured before."""
+        there in full. If that promotes it, the `quads` and the verdict are those, and the check is what was measured
+        before. Else the first verdict stands: where page faults differ between processes, theirs is often open."""
         stats = verdict.statistics
         settled = verdict.outcome in (Outcome.EQUIVALENT, Outcome.REJECT)
         if stats is None or not (verdict.outcome is Outcome.PROMOTE or (settled and stats.ci_high >= 1)):
@@ -243,21 +267,29 @@ class _TrialRunner:
         measured = self.environment
         self._switch_allocation(own)
         self.progress(f"checking the gain with {NAMES[own]}")
-        self.check = self._measure_check(own)
-        if verdict.outcome is not Outcome.PROMOTE and self.check.shows:
-            before = replace(summarize_whole(pooled, stats, quads), shows=False, verdict=verdict)
-            quads.clear()
-            full = self._measure_verdict(quads)
-            self.check = before
-            return replace(full, reason=f"{full.reason}; {before.describe()}")
+        promoted = verdict.outcome is Outcome.PROMOTE
+        self.check = self._measure_check(own, promoted=promoted)
+        if not promoted and self.check.shows:
+            own_quads: list[MeasuredQuad] = []
+            full = self._measure_pairs(own_quads, self.rule, alone=True)
+            if full.outcome is Outcome.PROMOTE:
+                self.check = replace(summarize_whole(pooled, stats, quads), shows=False, verdict=verdict)
+                quads[:] = own_quads
+                return replace(full, reason=f"{full.reason}; {self.check.describe()}")
+            settled = full.outcome is not Outcome.INCONCLUSIVE or find_dissent(own_quads, self.rule)
+            if full.statistics is not None:
+                self.check = summarize_whole(own, full.statistics, own_quads)
+            self.check = replace(self.check, shows=False if settled else None)
+            end = "not the same in all process pairs" if settled else "unknown there"
+            verdict = replace(verdict, reason=f"{verdict.reason}; {self.check.describe()}: {end}")
         self.environment = measured
-        if verdict.outcome is not Outcome.PROMOTE:
+        if not promoted:
             return verdict
         only = {True: "", None: ", so it is unknown there", False: f", so this holds for {NAMES[pooled]} alone"}
         return replace(verdict, reason=f"{verdict.reason}; {self.check.describe()}{only[self.check.shows]}")
 
-    def _measure_check(self, own: Allocation) -> AllocationCheck:
-        rule = shorten_protocol(self.rule)
+    def _measure_check(self, own: Allocation, *, promoted: bool) -> AllocationCheck:
+        rule = shorten_protocol(self.rule, promoted=promoted)
         quads: list[MeasuredQuad] = []
         failure = ""
         try:
@@ -333,12 +365,12 @@ class _TrialRunner:
             for arm in Arm:
                 self._run_block(arms, arm)
 
-    def _cut_short(self, quads: Sequence[MeasuredQuad]) -> Verdict:
+    def _cut_short(self, quads: Sequence[MeasuredQuad], rule: Rule) -> Verdict:
         """Return the final verdict. If not all quads were measured, it says what to do: close other programs if quads
         were void for their load, else the keys of the policy that ended it."""
-        verdict = decide_finally(quads, self.rule)
+        verdict = decide_finally(quads, rule)
         void = sum(quad.void for quad in quads)
-        if len(quads) - void >= self.rule.quads:
+        if len(quads) - void >= rule.quads:
             return verdict
         # More time, or more void quads, would not help on a busy machine.
         if busy := self.busy.explain_end(quads):
@@ -346,8 +378,8 @@ class _TrialRunner:
         ends = []
         if self.clock() >= self.deadline:
             ends.append("the time budget ended: raise time_budget_seconds")
-        if void > self.rule.void_quads_allowed:
-            ends.append(f"no more than {self.rule.void_quads_allowed} may be void: raise void_quads_allowed")
+        if void > rule.void_quads_allowed:
+            ends.append(f"no more than {rule.void_quads_allowed} may be void: raise void_quads_allowed")
         return replace(verdict, reason="; ".join((verdict.reason, *ends)))
 
     def _run_block(self, arms: Mapping[Arm, RunningArm], arm: Arm) -> Block:

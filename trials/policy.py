@@ -67,6 +67,13 @@ class TrialPolicy(BaseModel):
         description="pairs of fresh processes, one for each arm, that a trial measures in; if off by 2 %, "
         "two prove no gain below 25 %, three none below 7 %",
     )
+    extra_process_pairs: int = Field(
+        default=6,
+        ge=0,
+        le=100,
+        description="process pairs that are added once if all others leave the verdict open; one in six of all may then "
+        "miss what every pair must show",
+    )
     pair_agreement: Literal["minimum", "half", "direction"] = Field(
         default="half",
         description="what every process pair's own median must show: the minimum speed-up, half of it, or any speed-up "
@@ -140,7 +147,7 @@ class TrialPolicy(BaseModel):
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-TUNE_POLICY = TrialPolicy(minimum_speedup=0.08, pair_agreement="direction")
+TUNE_POLICY = TrialPolicy(minimum_speedup=0.08, pair_agreement="direction", extra_process_pairs=0)
 """The policy for a setting of a whole program. From 8 % on, all process pairs only need the same sign."""
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import enum
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from frx_graph.trials.protocol import Protocol
 
@@ -40,8 +40,11 @@ BAAB = (Arm.CANDIDATE, Arm.BASELINE, Arm.BASELINE, Arm.CANDIDATE)
 
 
 def make_schedule(protocol: Protocol) -> tuple[Quad, ...]:
-    """Return all quads of a trial in order; the same for the same seed."""
-    return arrange_quads(protocol.process_pairs, protocol.quads_per_pair, protocol.seed)
+    """Return all quads of a trial in order; the same for the same seed. Pairs that were added follow the others."""
+    first = protocol.process_pairs - protocol.added_pairs
+    quads = arrange_quads(first, protocol.quads_per_pair, protocol.seed)
+    added = arrange_quads(protocol.added_pairs, protocol.quads_per_pair, protocol.seed + 1)
+    return quads + tuple(replace(quad, pair=first + quad.pair) for quad in added)
 
 
 def arrange_quads(process_pairs: int, quads_per_pair: int, seed: int) -> tuple[Quad, ...]:

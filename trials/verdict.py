@@ -5,9 +5,10 @@ At the end of a trial, with all its quads measured, the log ratios of times (bas
 - **promote**: the lower bounds of the trimmed t-test and of the process pairs are above 0. The median of all quads
   reaches the minimum. The median of every process pair reaches half of it (or all of it, or is above 0, as the policy
   says).
-- **equivalent**: both bounds are within plus and minus the minimum, so no difference matters (two one-sided tests,
-  Schuirmann 1987).
-- **reject**: otherwise, if the upper bound is below the minimum: slower, or not as fast as was asked for.
+- **equivalent**: with 95 % confidence each, the mean is above minus the minimum and below the minimum, so no difference
+  matters (two one-sided tests, Schuirmann 1987).
+- **reject**: otherwise, if it is below the minimum with 95 % confidence: slower, or not as fast as was asked for. Nothing is
+  used after a rejection, so it needs less proof than a promotion.
 - **inconclusive**: all other cases, also if too many quads were void. It is not a milder promotion: nothing is used.
 
 A trial ends earlier when the safe t-test has seen enough. It ends without promotion when the mean is below the minimum,
@@ -43,6 +44,9 @@ FEWEST_PAIRS = 2
 """Pairs that an early rejection needs: one pair cannot disagree with itself."""
 PROVING_PAIRS = 4
 """Pairs that a promotion before the last pair needs, each of which must reach the minimum."""
+REJECTION_ALPHA = 0.05
+"""Probability that a candidate just at the minimum is rejected by the last quad. A false rejection costs a gain; a false
+promotion would slow the program down, so its probability is the policy's far smaller alpha."""
 
 
 class Outcome(enum.StrEnum):
@@ -127,12 +131,11 @@ def decide_finally(quads: Sequence[MeasuredQuad], protocol: Protocol) -> Verdict
         seen_so_far = _compute_statistics(quads, pairs, interval) if every else None
         return Verdict(Outcome.INCONCLUSIVE, reason, seen_so_far, early=False)
     low, high = compute_trimmed_interval(every, protocol.alpha)
+    likely_low, likely_high = compute_trimmed_interval(every, max(protocol.alpha, REJECTION_ALPHA))
     if low > 0 and statistics.median(every) >= protocol.minimum and _check_pairs_prove(pairs, protocol):
         outcome = Outcome.PROMOTE
-    elif -protocol.minimum < low and high < protocol.minimum:
-        outcome = Outcome.EQUIVALENT
-    elif high < protocol.minimum:
-        outcome = Outcome.REJECT
+    elif likely_high < protocol.minimum:
+        outcome = Outcome.EQUIVALENT if likely_low > -protocol.minimum else Outcome.REJECT
     else:
         outcome = Outcome.INCONCLUSIVE
     stats = _compute_statistics(quads, pairs, (low, high))
@@ -158,8 +161,18 @@ def _compute_medians(pairs: Sequence[Sequence[float]]) -> list[float]:
     return [statistics.median(pair) for pair in pairs]
 
 
+def find_dissent(quads: Sequence[MeasuredQuad], protocol: Protocol) -> bool:
+    """Return True if too many process pairs show too little for a promotion; pairs with quads left do not count."""
+    whole = [pair for pair in group_log_ratios(quads) if len(pair) >= protocol.quads_per_pair]
+    return not _check_pairs_agree(_compute_medians(whole), protocol)
+
+
 def _check_pairs_agree(medians: Sequence[float], protocol: Protocol) -> bool:
-    return all(median > 0 and median >= protocol.agreement for median in medians)
+    return len(medians) - _count_agreeing(medians, protocol) <= protocol.dissenting_pairs
+
+
+def _count_agreeing(medians: Sequence[float], protocol: Protocol) -> int:
+    return sum(median > 0 and median >= protocol.agreement for median in medians)
 
 
 def _check_pairs_prove(pairs: Sequence[Sequence[float]], protocol: Protocol) -> bool:
@@ -188,13 +201,20 @@ def _explain_outcome(outcome: Outcome, stats: TrialStatistics, protocol: Protoco
     minimum = f"{100 * math.expm1(protocol.minimum):.3g} %"
     seen = f"{format_gain(stats.ratio_median)} ({format_percent(stats.ci_low)} to {format_percent(stats.ci_high)} %)"
     if outcome is Outcome.PROMOTE:
+        agreeing = _count_agreeing([math.log(ratio) for ratio in stats.pair_medians], protocol)
         count = "both" if stats.processes == FEWEST_PAIRS else f"all {stats.processes}"
+        if agreeing < stats.processes:
+            count = f"{agreeing} of {stats.processes}"
         pairs = "in one process" if protocol.process_pairs == 1 else f"and {count} process pairs agree"
         return f"{seen}: the {minimum} asked for is reached, {pairs}"
+    excluded = math.log(stats.ci_high) < protocol.minimum and (
+        outcome is Outcome.REJECT or math.log(stats.ci_low) > -protocol.minimum
+    )
+    likely = "" if excluded else "most likely "
     if outcome is Outcome.EQUIVALENT:
-        return f"{seen}: no difference of {minimum} or more"
+        return f"{seen}: {likely}no difference of {minimum} or more"
     if outcome is Outcome.REJECT:
-        return f"{seen}: slower" if stats.ci_high < 1 else f"{seen}: under the {minimum} asked for"
+        return f"{seen}: slower" if stats.ci_high < 1 else f"{seen}: {likely}under the {minimum} asked for"
     if stats.ci_low <= 1:
         return f"{seen}: it may be no faster at all"
     if math.log(stats.ratio_median) < protocol.minimum:

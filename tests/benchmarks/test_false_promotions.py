@@ -110,11 +110,11 @@ def test_bounds_that_hold_exit_with_0(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_any_policy_can_be_simulated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "policy.yaml"
-    path.write_text("{minimum_speedup: 0.06, process_pairs: 2, quads_per_pair: 3}")
+    path.write_text("{minimum_speedup: 0.06, process_pairs: 2, extra_process_pairs: 1, quads_per_pair: 3}")
     assert main(["--trials", "2", "--policy", str(path)]) == 0
     rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("6 %")]
     assert [row.split()[2] for row in rows] == ["A/A", "+4", "+6", "+8", "+12"]
-    assert all(row.split()[-1] == str(2 * 3 * 12) for row in rows)
+    assert all(row.split()[-1] == str((2 + 1) * 3 * 12) for row in rows)
 
 
 def real_trial(outcome: str, quads: int) -> TrialRun:

@@ -259,7 +259,54 @@ def test_no_gain_anywhere_takes_one_short_check() -> None:
     world = World(seconds=SAME, unpooled={False: (0.010,), True: (0.010,)})
     run = tried(world, own=Allocation.DEFAULT)
     assert set(list_outcomes(run).values()) == {Outcome.EQUIVALENT}
-    assert [arm.asked[0].pool for arm in world.started] == [False] * 2 + [True] * 4 + [False] * 4
+    assert [arm.asked[0].pool for arm in world.started] == [False] * 2 + [True] * 4 + [False] * 2
+
+
+def test_a_gain_of_the_default_allocator_that_not_all_pairs_show_leaves_the_verdict_as_it_was() -> None:
+    world = World(seconds=SAME, unpooled={False: (0.012, 0.012, 0.009), True: (0.010,)})
+    run = tried(world, own=Allocation.DEFAULT)
+    assert run.verdict.outcome is Outcome.EQUIVALENT
+    assert run.own_verdict.outcome is Outcome.EQUIVALENT
+    assert "with the default allocator 10.0 % slower" in run.verdict.reason
+    assert run.verdict.reason.endswith("not the same in all process pairs")
+    # Two pairs of the check, and the first of a whole trial, which is the last.
+    assert [arm.asked[0].pool for arm in world.started] == [False] * 2 + [True] * 4 + [False] * 6
+    assert run.check is not None
+    assert len(run.check.quads) == 5
+
+
+def test_a_trial_of_the_default_allocator_that_is_cut_short_leaves_it_unknown_there() -> None:
+    def make_world() -> World:
+        return World(seconds=SAME, unpooled={False: (0.012,), True: (0.010,)}, answer_seconds=1.0)
+
+    world = make_world()
+    tried(world, own=Allocation.DEFAULT)
+    asked = sum(len(arm.asked) for arm in world.started)
+    policy = POLICY.model_copy(update={"time_budget_seconds": asked - 12.0})
+    run = tried(make_world(), policy, own=Allocation.DEFAULT)
+    assert list_outcomes(run) == {Allocation.POOLED: Outcome.EQUIVALENT, Allocation.DEFAULT: Outcome.INCONCLUSIVE}
+    assert run.verdict.reason.endswith(": unknown there")
+
+
+OPEN = {False: (0.0104, 0.0101), True: (0.010,)}
+"""Pairs of which one shows a gain of 4 %, the next of 1 %."""
+
+
+def test_extra_pairs_are_measured_if_the_others_leave_it_open() -> None:
+    world = World(seconds=SAME, unpooled=OPEN)
+    said: list[str] = []
+    run = tried(world, POLICY.model_copy(update={"extra_process_pairs": 2}), said.append)
+    assert [quad.quad.pair for quad in run.quads] == [pair for pair in range(4) for _ in range(5)]
+    assert any("still open after 2 process pairs: 2 more" in line for line in said)
+
+
+def test_no_pairs_are_added_if_there_are_none_or_the_verdict_is_clear_or_the_trial_was_cut_short() -> None:
+    none = POLICY.model_copy(update={"extra_process_pairs": 0})
+    assert len(tried(World(seconds=SAME, unpooled=OPEN), none).quads) == 10
+    assert len(tried(World(seconds=FASTER)).quads) < 10
+    cut = tried(World(seconds=SAME, unpooled=OPEN, void=frozenset(range(0, 100, 4))))
+    assert cut.verdict.outcome is Outcome.INCONCLUSIVE
+    assert max(quad.quad.pair for quad in cut.quads) < 2
 
 
 def test_what_is_slower_is_not_checked() -> None:

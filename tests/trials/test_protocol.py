@@ -27,6 +27,21 @@ def test_a_trial_takes_432_steps_in_36_quads() -> None:
     assert (make_protocol(TrialPolicy()).quads, make_protocol(TrialPolicy()).steps) == (36, 432)
 
 
+def test_extra_pairs_are_added_once_with_half_the_error_and_one_in_six_may_dissent() -> None:
+    rule = make_protocol(TrialPolicy())
+    extended = rule.extend()
+    assert extended is not None
+    assert (rule.process_pairs, extended.process_pairs, extended.added_pairs) == (6, 12, 6)
+    assert (extended.alpha, extended.pairs_alpha) == (rule.alpha / 2, rule.pairs_alpha / 2)
+    assert (rule.dissenting_pairs, extended.dissenting_pairs) == (0, 2)
+    assert extended.extend() is None
+
+
+def test_one_process_has_no_extra_pairs() -> None:
+    assert make_protocol(TrialPolicy(), in_process=True).extend() is None
+    assert make_protocol(TrialPolicy(extra_process_pairs=0)).extend() is None
+
+
 def test_alpha_is_divided_by_the_candidates() -> None:
     assert make_protocol(TrialPolicy(), candidates=12).alpha == 0.001 / 12
     with pytest.raises(ValueError, match="0 candidates"):

@@ -62,6 +62,19 @@ def test_seeds_have_different_orders() -> None:
     assert len(starts) > 10  # of the 20 in which one arm begins three of five pairs, or two
 
 
+@given(protocols, st.integers(1, 6))
+def test_added_pairs_follow_the_others_in_balanced_order(rule: Protocol, added: int) -> None:
+    extended = replace(rule, extra_pairs=added).extend()
+    assert extended is not None
+    plan = make_schedule(extended)
+    before = make_schedule(rule)
+    assert plan[: len(before)] == before
+    rest = plan[len(before) :]
+    assert sorted({quad.pair for quad in rest}) == list(range(rule.process_pairs, rule.process_pairs + added))
+    orders = Counter(quad.arms for quad in rest)
+    assert abs(orders[ABBA] - orders[BAAB]) <= 1
+
+
 def test_a_void_quad_is_run_again_and_not_for_ever() -> None:
     plan = make_schedule(make_protocol(TrialPolicy()))
     assert select_next_quad(plan, [], 2) == plan[0]

@@ -15,7 +15,7 @@ from frx_graph.trials.policy import TUNE_POLICY, TrialPolicy
 from frx_graph.trials.protocol import Protocol, make_protocol
 from frx_graph.trials.samples import Block, Cause, Disturbance, MeasuredQuad
 from frx_graph.trials.schedule import Arm, Quad, make_schedule
-from frx_graph.trials.verdict import Outcome, decide_early, decide_finally
+from frx_graph.trials.verdict import Outcome, decide_early, decide_finally, find_dissent
 
 DEFAULT = make_protocol(TrialPolicy())
 TUNE = make_protocol(TUNE_POLICY)
@@ -103,6 +103,8 @@ def test_even_quads_and_their_words(rule: Protocol, ratios: list[float], outcome
         (alternating(DEFAULT, 0.02, 0.038), Outcome.INCONCLUSIVE, "it may or may not reach the 3 % asked for"),
         (alternating(DEFAULT, -0.06, 0.02), Outcome.REJECT, "under the 3 % asked for"),
         (alternating(DEFAULT, -0.005, 0.02), Outcome.EQUIVALENT, "no difference of 3 % or more"),
+        (alternating(DEFAULT, -0.025, 0.035), Outcome.EQUIVALENT, "most likely no difference of 3 % or more"),
+        (alternating(DEFAULT, -0.09, 0.05), Outcome.REJECT, "most likely under the 3 % asked for"),
         (
             alternating(DEFAULT, 0.04, 0.035),
             Outcome.PROMOTE,
@@ -132,6 +134,23 @@ def test_pairs_that_differ_more_than_was_assumed_are_not_believed_though_they_al
     assert "the process pairs (+32.0, +10.0, +6.0, +27.0, +10.0, +6.0 %) are too few, or differ" in verdict.reason
     narrow = by_pair(DEFAULT, 1.32, 1.20, 1.22, 1.27, 1.25, 1.24)
     assert decide_finally(trial(DEFAULT, narrow), DEFAULT).outcome is Outcome.PROMOTE
+
+
+@pytest.mark.parametrize(("short", "outcome"), [(2, Outcome.PROMOTE), (3, Outcome.INCONCLUSIVE)])
+def test_of_twelve_pairs_ten_must_agree(short: int, outcome: Outcome) -> None:
+    extended = DEFAULT.extend()
+    assert extended is not None
+    verdict = decide_finally(trial(extended, by_pair(extended, *[1.01] * short, *[1.05] * (12 - short))), extended)
+    assert verdict.outcome is outcome
+    if outcome is Outcome.PROMOTE:
+        assert verdict.reason.endswith(": the 3 % asked for is reached, and 10 of 12 process pairs agree")
+
+
+def test_a_whole_pair_without_a_gain_is_a_dissent() -> None:
+    ratios = by_pair(DEFAULT, 1.2, 1.0)
+    assert not find_dissent(trial(DEFAULT, ratios[:-1]), DEFAULT)
+    assert find_dissent(trial(DEFAULT, ratios), DEFAULT)
+    assert not find_dissent(trial(DEFAULT, by_pair(DEFAULT, 1.2, 1.02)), DEFAULT)
 
 
 def test_figures_of_a_verdict() -> None:

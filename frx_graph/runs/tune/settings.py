@@ -56,6 +56,7 @@ class TuneSettings(BaseModel):
         policy = TUNE_POLICY if self.min_speedup >= TUNE_POLICY.minimum_speedup else TrialPolicy()
         changed = {
             "minimum_speedup": self.min_speedup,
+            "extra_process_pairs": 0,
             "process_pairs": policy.process_pairs * self.repeat_count,
             "quads_per_pair": _SUCCESSIVE_QUADS if successive else _QUADS,
             "steps_per_block": self.block_steps,
