@@ -146,10 +146,10 @@ def simulated_trial(
         ):
             measured.append(run_quad(quad, factors, seconds, stage.steps_per_block))
             verdict = decide_early(measured, stage)
-        verdict = verdict or decide_finally(measured, stage)
-        if verdict.outcome is not Outcome.INCONCLUSIVE:
+        ended = verdict or decide_finally(measured, stage)
+        if ended.outcome is not Outcome.INCONCLUSIVE:
             break
-    return verdict, 4 * rule.steps_per_block * len(measured)
+    return ended, 4 * rule.steps_per_block * len(measured)
 
 
 def rates(case: Case, noise: Noise, trials: int, seed: int = 0) -> Rates:

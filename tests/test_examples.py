@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import json
 import os
@@ -88,15 +89,34 @@ class Replication:
         self.apply = example("apply")
         self.seconds = {"inductor": 0.0260, "frx": 0.0200}
         self.events: dict[str, list[dict[str, Any]]] = {"applied": [APPLIED], "tried": [TRIED]}
-        self.arms: list[str] = []
+        self.started: list[str] = []
+        self.turns: list[str] = []
+        self.running = 0
         self.variables: Mapping[str, str] = {}
-        monkeypatch.setattr(self.apply, "run_arm", self.run_arm)
+        monkeypatch.setattr(self.apply, "Program", functools.partial(ReplicatedProgram, self))
         monkeypatch.setattr(self.apply, "list_events", lambda *filters: self.events[filters[1]])
 
-    def run_arm(self, _target: str, arm: str, variables: Mapping[str, str]) -> dict[str, Any]:
-        self.arms.append(arm)
-        self.variables = variables
-        return {"process_id": 1, "seconds": self.seconds[arm]}
+
+class ReplicatedProgram:
+    """A process of `apply.py` that takes as long as it is told."""
+
+    def __init__(
+        self, world: Replication, _target: str, backend: str, _train: bool, variables: Mapping[str, str]
+    ) -> None:
+        self.world, self.backend = world, backend
+        world.started.append(backend)
+        world.variables = variables
+        world.running += 1
+
+    def wait_until_ready(self) -> int:
+        return 1
+
+    def take_turn(self) -> float:
+        self.world.turns.append(self.backend)
+        return self.world.seconds[self.backend]
+
+    def stop(self) -> None:
+        self.world.running -= 1
 
 
 @pytest.fixture
@@ -113,8 +133,20 @@ def test_the_replicated_gain_is_printed_beside_the_promised_one(
         *(f"Pair {n} of 5: Inductor alone 26.0 ms, with frx 20.0 ms a call, +30 %." for n in range(1, 6)),
         "promised +31 % (+27 to +35), replicated +30 % (+30 to +30 in 5 pairs of processes): within",
     ]
-    assert replication.arms == [*("inductor", "frx", "frx", "inductor") * 2, "inductor", "frx"]
+    assert replication.started == [*("inductor", "frx", "frx", "inductor") * 2, "inductor", "frx"]
+    assert replication.turns[:16] == ["inductor", "frx", "frx", "inductor"] * 4
+    assert replication.turns[16:20] == ["frx", "inductor", "inductor", "frx"]
+    assert replication.running == 0
     assert replication.variables == {}
+
+
+def test_json_has_the_promise_and_the_ratio_of_each_pair(
+    replication: Replication, capsys: pytest.CaptureFixture[str]
+) -> None:
+    replication.apply.main("a.py:build", as_json=True)
+    printed = capsys.readouterr()
+    assert json.loads(printed.out) == {"promise": STATS, "ratios": [pytest.approx(1.3)] * 5}
+    assert "Pair 5 of 5" in printed.err
 
 
 def test_a_trial_with_pooled_memory_is_replicated_with_pooled_memory(
@@ -159,7 +191,9 @@ def test_without_a_promoted_plan_one_pair_is_enough(
     replication.events["applied"] = events
     replication.apply.main("a.py:build")
     assert capsys.readouterr().out.startswith("Nothing was promoted for this network here")
-    assert len(replication.arms) == 2
+    assert len(replication.started) == 2
+    assert replication.turns == []
+    assert replication.running == 0
 
 
 @pytest.mark.parametrize(

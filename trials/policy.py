@@ -71,8 +71,8 @@ class TrialPolicy(BaseModel):
         default=6,
         ge=0,
         le=100,
-        description="process pairs that are added once if all others leave the verdict open; one in six of all may then "
-        "miss what every pair must show",
+        description="process pairs that are added once if the others leave the verdict open; then the mean of all must "
+        "show what otherwise every pair must",
     )
     pair_agreement: Literal["minimum", "half", "direction"] = Field(
         default="half",

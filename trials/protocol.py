@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from frx_graph.trials.policy import TrialPolicy
 
 BLOCKS_PER_QUAD = 4
-_PAIRS_PER_DISSENTER = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +38,6 @@ class Protocol:
     """Process pairs that are added if all others leave the verdict open."""
     added_pairs: int = 0
     """Those of `process_pairs` that were added."""
-
-    @property
-    def dissenting_pairs(self) -> int:
-        """Process pairs of a promotion that need not reach `agreement`. Of six pairs each must. Of twelve each does in a
-        third of the trials of a gain of 4 %, if processes differ by 2 %."""
-        return self.process_pairs // _PAIRS_PER_DISSENTER if self.added_pairs else 0
 
     @property
     def quads(self) -> int:

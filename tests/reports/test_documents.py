@@ -63,7 +63,9 @@ DOCUMENTS: dict[str, type[Any]] = {
     "frx_trial_v1": TrialDocument,
     "frx_tune_v1": TuneDocument,
 }
-_OF_TRIALS = frozenset({"allocation", "check", "run_seconds", "summary", "ignored", "ignore_load", "load"})
+_OF_TRIALS = frozenset(
+    {"extra_process_pairs", "allocation", "check", "run_seconds", "summary", "ignored", "ignore_load", "load"}
+)
 ADDED_LATER = {
     "frx_advice_v1": frozenset({"autopilot", "measurements", "kernel", "calibrated_under_load"}),
     "frx_trial_v1": _OF_TRIALS,

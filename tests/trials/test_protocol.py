@@ -27,13 +27,12 @@ def test_a_trial_takes_432_steps_in_36_quads() -> None:
     assert (make_protocol(TrialPolicy()).quads, make_protocol(TrialPolicy()).steps) == (36, 432)
 
 
-def test_extra_pairs_are_added_once_with_half_the_error_and_one_in_six_may_dissent() -> None:
+def test_extra_pairs_are_added_once_with_half_the_error() -> None:
     rule = make_protocol(TrialPolicy())
     extended = rule.extend()
     assert extended is not None
     assert (rule.process_pairs, extended.process_pairs, extended.added_pairs) == (6, 12, 6)
     assert (extended.alpha, extended.pairs_alpha) == (rule.alpha / 2, rule.pairs_alpha / 2)
-    assert (rule.dissenting_pairs, extended.dissenting_pairs) == (0, 2)
     assert extended.extend() is None
 
 
