@@ -16,6 +16,7 @@ from torch.profiler import profile
 from frx_graph.errors import EvidenceError
 from frx_graph.measure import memory_use
 from frx_graph.measure.memory_use import (
+    PEAK_FLOOR_BYTES,
     MemoryFault,
     MemoryRecord,
     MemoryUse,
@@ -156,11 +157,19 @@ def test_doubled_memory_is_reported_and_headroom_is_allowed() -> None:
     def record(megabytes: int) -> MemoryRecord:
         return MemoryRecord(MemoryUse(0, observe_memory(lambda: block(megabytes)).host.steps), None, (1, 1, 1, 1, 1))
 
-    ten, eleven, twenty = record(10), record(11), record(20)
-    assert faults(ten, twenty) == [MemoryFault.PEAK]
-    assert faults(ten, eleven) == []
-    assert faults(ten, eleven, 0.05) == [MemoryFault.PEAK]
-    assert faults(twenty, ten) == []
+    forty, more, eighty = record(40), record(44), record(80)
+    assert faults(forty, eighty) == [MemoryFault.PEAK]
+    assert faults(forty, more) == []
+    assert faults(forty, more, 0.05) == [MemoryFault.PEAK]
+    assert faults(eighty, forty) == []
+
+
+def test_small_increase_of_the_peak_is_not_reported() -> None:
+    def record(peak_bytes: int) -> MemoryRecord:
+        return MemoryRecord(MemoryUse(0, (StepMemory(peak_bytes, 0),) * 5), None, (1,) * 5)
+
+    assert faults(record(4 * MEGABYTE), record(4 * MEGABYTE + PEAK_FLOOR_BYTES)) == []
+    assert faults(record(4 * MEGABYTE), record(4 * MEGABYTE + PEAK_FLOOR_BYTES + 1)) == [MemoryFault.PEAK]
 
 
 def test_filling_cache_and_replaced_buffer_are_not_leaks() -> None:
@@ -279,7 +288,7 @@ def test_an_error_of_the_step_ends_the_profiler() -> None:
 @pytest.mark.parametrize(
     ("baseline", "candidate", "found"),
     [
-        (None, MemoryUse(0, (StepMemory(8, 0),) * 5), [MemoryFault.PEAK]),
+        (None, MemoryUse(0, (StepMemory(8 * MEGABYTE, 0),) * 5), [MemoryFault.PEAK]),
         (MemoryUse(100, (StepMemory(8, 0),) * 5), None, []),
         (MemoryUse(100, (StepMemory(8, 0),) * 5), MemoryUse(100, (StepMemory(9, 0),) * 5), []),
         (MemoryUse(100, (StepMemory(8, 0),) * 5), MemoryUse(100, (StepMemory(8, 1),) * 5), [MemoryFault.LEAK]),
