@@ -1,14 +1,15 @@
 """How fast networks run under frx, Inductor, eager and hand-tuned variants of both: interleaved, as ratios.
 
     python benchmarks/versus.py [--quick] [--entries resnet18,unet_plain] [--modes inference,training] [--batches 1,8]
-        [--dtypes fp32,bf16] [--inners inductor,eager] [--arms NAME,NAME] [--train-batch 4] [--rounds 15]
-        [--block-seconds S] [--patience S] [--threads N] [--device cpu|cuda] [--budget-seconds S]
-        [--json FILE [--resume]]
+        [--dtypes fp32,bf16] [--inners inductor,eager] [--arms NAME,NAME] [--allocations default,pooled]
+        [--train-batch 4] [--rounds 15] [--block-seconds S] [--patience S] [--threads N] [--device cpu|cuda]
+        [--budget-seconds S] [--json FILE [--resume]]
 
 Every arm has its own copy of one network, in one process. First its outputs and gradients are checked against plain
 eager, by torch's oracle with a double-precision reference: a wrong or broken arm is reported and not timed. Then all
 arms are timed in turn (`versus_timing.py`); a figure is the median over rounds of reference time over arm time, so over
 1 is faster. A training step is forward, backward and clearing the gradients; there is no optimizer and no dropout.
+All cases run twice, with glibc's default allocation and with pooled memory: page faults are up to a third of a call.
 Compile seconds are of the first step, with empty caches. Memory is the most that a step holds on top of weights and
 inputs; conversions are the layout copies of one step (`versus_evidence.py`).
 
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import itertools
 import json
 import sys
 import time
@@ -40,6 +42,7 @@ from zoo_entry import ZooEntry
 
 from frx_graph import __version__
 from frx_graph.measure.machine.measurement_environment import get_measurement_environment
+from frx_graph.support.allocator import Allocation, read_allocation
 
 EVERYTHING = {"modes": tuple(Mode), "batches": ("1", "8"), "dtypes": ("fp32", "bf16"), "inners": tuple(Inner)}
 QUICK = EVERYTHING | {"batches": ("1",), "dtypes": ("fp32",)}
@@ -52,15 +55,16 @@ def cases(
     batches: Sequence[int],
     dtypes: Sequence[str],
     inners: Sequence[Inner],
+    allocations: Sequence[Allocation] = (Allocation.DEFAULT,),
     train_batch: int | None = None,
 ) -> Iterator[Case]:
-    """Every combination; training runs at `train_batch`, the entry's own where none is given."""
-    for entry in entries:
-        for dtype in dtypes:
-            for inner in inners:
-                for mode in modes:
-                    for batch in batches if mode is Mode.INFERENCE else (train_batch or entry.train_batch,):
-                        yield Case(entry, mode, batch, dtype, inner)
+    """Every combination; training runs at `train_batch`, the entry's own where none is given. Those with pooled memory
+    come last, since a process that pools memory cannot go back."""
+    for allocation in sorted(allocations, key=lambda one: one is Allocation.POOLED):
+        for entry in entries:
+            for dtype, inner, mode in itertools.product(dtypes, inners, modes):
+                for batch in batches if mode is Mode.INFERENCE else (train_batch or entry.train_batch,):
+                    yield Case(entry, mode, batch, dtype, inner, allocation)
 
 
 def cases_of(given: argparse.Namespace) -> Iterator[Case]:
@@ -77,8 +81,21 @@ def cases_of(given: argparse.Namespace) -> Iterator[Case]:
         [int(batch) for batch in chosen["batches"]],
         chosen["dtypes"],
         [Inner(inner) for inner in chosen["inners"]],
+        _allocations(given),
         given.train_batch,
     )
+
+
+def _allocations(given: argparse.Namespace) -> tuple[Allocation, ...]:
+    """The allocations of memory that were asked for: both where this process has glibc's default. Raises `ValueError`
+    for one that this process cannot have."""
+    own = read_allocation()
+    possible = (own, Allocation.POOLED) if own is Allocation.DEFAULT and given.device == "cpu" else (own,)
+    if not given.allocations:
+        return possible[:1] if given.quick else possible
+    if wrong := set(given.allocations) - set(possible):
+        raise ValueError(f"this process has {own} memory, and cannot measure {', '.join(sorted(wrong))}")
+    return tuple(Allocation(name) for name in given.allocations)
 
 
 def document(results: Sequence[CaseResult], left_out: Sequence[str], device: str) -> dict[str, object]:
@@ -137,6 +154,7 @@ def parsed(arguments: Sequence[str] | None) -> tuple[argparse.ArgumentParser, ar
     parser.add_argument("--entries", type=_names, help="names from the zoo; all if not given")
     for axis, values in EVERYTHING.items():
         parser.add_argument(f"--{axis}", type=_names, help=f"default: {','.join(values)}")
+    parser.add_argument("--allocations", type=_names, help="of memory: default, pooled; both if not given")
     parser.add_argument(
         "--train-batch", type=int, metavar="N", help="of a training step; each entry's own if not given"
     )

@@ -18,6 +18,7 @@ from versus_arms import Call, Inner, Program, channels_last, channels_last_model
 from zoo_entry import ZooEntry
 
 from frx_graph.capture.aten_trace import find_backward_roots
+from frx_graph.support.allocator import Allocation
 
 Network: TypeAlias = tuple[nn.Module, tuple[Call, ...]]
 """A model, and the calls of it that make up one step."""
@@ -52,6 +53,7 @@ class Case:
     batch: int
     dtype: str
     inner: Inner
+    allocation: Allocation = Allocation.DEFAULT
 
     @property
     def train(self) -> bool:
@@ -59,7 +61,13 @@ class Case:
 
     @property
     def title(self) -> str:
-        return f"{self.entry.name}, {self.mode}, batch {self.batch}, {self.dtype}, inner {self.inner}"
+        return title_of(self.entry.name, self.mode, self.batch, self.dtype, self.inner, self.allocation)
+
+
+def title_of(entry: str, mode: Mode, batch: int, dtype: str, inner: Inner, allocation: Allocation) -> str:
+    """A case in a few words; the allocation of memory is told unless it is glibc's default."""
+    told = "" if allocation is Allocation.DEFAULT else f", {allocation} memory"
+    return f"{entry}, {mode}, batch {batch}, {dtype}, inner {inner}{told}"
 
 
 def build(case: Case, device: torch.device) -> Network:

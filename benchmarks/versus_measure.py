@@ -19,6 +19,7 @@ from versus_results import ArmResult, CaseResult
 from versus_timing import Clock, Samples, Step, interleave, no_recompilation, ratio
 
 from frx_graph import clear
+from frx_graph.support.allocator import Allocation, pool_allocations
 
 _RECOMPILE_LIMIT = 64
 """Enough for all arms where they cannot be isolated from one another."""
@@ -50,6 +51,8 @@ class _Compiled:
 def measure(case: Case, arms: Sequence[Arm], settings: Settings) -> CaseResult:
     """All of `arms`, the reference first. An arm that fails or is wrong gets an error instead of figures; without a
     reference, or a network to check against, nothing is timed."""
+    if case.allocation is Allocation.POOLED:
+        pool_allocations()
     _start_compiler()
     torch._dynamo.reset()
     clear()
@@ -69,6 +72,7 @@ def measure(case: Case, arms: Sequence[Arm], settings: Settings) -> CaseResult:
         inner=case.inner,
         block=samples.block,
         disturbed=samples.disturbed,
+        allocation=case.allocation,
         arms=tuple(
             results[arm.name] if arm.name in results else ArmResult(arm.name, arm.kind, error=errors[arm.name])
             for arm in arms

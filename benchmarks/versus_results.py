@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from versus_arms import Inner, Kind
-from versus_case import Mode
+from versus_case import Mode, title_of
 from versus_timing import Ratio, geometric_mean
 from zoo_entry import Group
+
+from frx_graph.support.allocator import Allocation
 
 NOISE = 0.98
 """A speed from which on an arm counts as no slower: two equal arms differ by so much on a shared machine."""
@@ -46,10 +48,11 @@ class CaseResult:
     block: int
     disturbed: int
     arms: tuple[ArmResult, ...]
+    allocation: Allocation = Allocation.DEFAULT
 
     @property
     def title(self) -> str:
-        return f"{self.entry}, {self.mode}, batch {self.batch}, {self.dtype}, inner {self.inner}"
+        return title_of(self.entry, self.mode, self.batch, self.dtype, self.inner, self.allocation)
 
     def best(self, kind: Kind) -> ArmResult | None:
         """The fastest arm of a kind; None where none was timed."""
@@ -108,7 +111,16 @@ convolutions take the time, and not the calls between them (1.23 times as fast a
 
 
 def verdicts(results: Sequence[CaseResult], torch_version: str, device: str) -> tuple[Verdict, ...]:
-    """All bounds, judged on what was measured."""
+    """All bounds, judged on what was measured, for each allocation of memory."""
+    found: list[Verdict] = []
+    for allocation in dict.fromkeys(case.allocation for case in results):
+        alike = _verdicts([case for case in results if case.allocation is allocation], torch_version, device)
+        told = "" if allocation is Allocation.DEFAULT else f"{allocation} memory: "
+        found += [replace(verdict, bound=f"{told}{verdict.bound}") for verdict in alike]
+    return tuple(found) if found else _verdicts((), torch_version, device)
+
+
+def _verdicts(results: Sequence[CaseResult], torch_version: str, device: str) -> tuple[Verdict, ...]:
     compiled = [case for case in results if case.inner is Inner.INDUCTOR]
     if device == "cuda":
         return (

@@ -12,6 +12,8 @@ from versus_case import Mode
 from versus_results import ArmResult, CaseResult, Verdict, speed
 from versus_timing import geometric_mean
 
+from frx_graph.support.allocator import Allocation
+
 WIDTH = 80
 UNKNOWN = "–"
 
@@ -80,11 +82,12 @@ def number(value: float | None, form: str, factor: float = 1) -> str:
 
 
 def _print_means(results: Sequence[CaseResult], console: Console) -> None:
-    """Geometric means of the speeds, one table for each dtype and inner compiler."""
-    for dtype, inner in dict.fromkeys((case.dtype, case.inner) for case in results):
-        console.print(Text(f"\nGeometric means over plain {inner}, {dtype}", style="bold"))
+    """Geometric means of the speeds, one table for each dtype, inner compiler and allocation of memory."""
+    for dtype, inner, allocation in dict.fromkeys((case.dtype, case.inner, case.allocation) for case in results):
+        told = "" if allocation is Allocation.DEFAULT else f", {allocation} memory"
+        console.print(Text(f"\nGeometric means over plain {inner}, {dtype}{told}", style="bold"))
         table = _table("group", "cases", "best variant", "best frx", "frx : variant")
-        of_table = [case for case in results if (case.dtype, case.inner) == (dtype, inner)]
+        of_table = [case for case in results if (case.dtype, case.inner, case.allocation) == (dtype, inner, allocation)]
         for kind in dict.fromkeys(_kind_of_network(case) for case in of_table):
             cases = [case for case in of_table if _kind_of_network(case) == kind]
             table.add_row(

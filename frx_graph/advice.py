@@ -96,6 +96,8 @@ def is_quick_win(finding: Finding) -> bool:
     """Return True if one line fixes the finding at low or medium risk, and it is known to save time or, if time was not
     measured, traffic."""
     measured = finding.saving.measured_pct
+    if measured is None and finding.rests_on_times:
+        measured = finding.saving.predicted_pct_max
     saves = bool(finding.bytes_per_step) if measured is None else measured > 0
     return finding.effort is Effort.ONE_LINE and finding.risk is not Risk.HIGH and saves
 

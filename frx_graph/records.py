@@ -98,13 +98,17 @@ class Copy:
 @dataclass(frozen=True, slots=True)
 class Saving:
     """Expected saving of a fix. Predictions are in percent of the step's memory traffic. If a choice of layout rests on
-    timed operators, they are in percent of the modelled time of traffic and timed operators together. `measured_pct`
-    comes from a trial or an anchor measurement; in advice on a trace it is the part of the device's busy time that the
-    copies took."""
+    timed operators, they are in percent of the modelled time of traffic and timed operators together. `measured_pct` is
+    in percent of the measured step; in advice on a trace it is the part of the device's busy time that the copies
+    took."""
 
     predicted_pct_min: float | None = None
     predicted_pct_max: float | None = None
     measured_pct: float | None = None
+
+
+TIMED_OPERATORS = "anchor measurement"
+"""Source of evidence that rests on timed operators."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +148,11 @@ class Finding:
     graph_id: Annotated[str, NullFor("")] = ""
     modules: tuple[str, ...] = ()
     """All module paths of the call site."""
+
+    @property
+    def rests_on_times(self) -> bool:
+        """True if the saving was computed from the times of operators."""
+        return any(fact.source == TIMED_OPERATORS for fact in self.evidence)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,18 @@ from frx_graph.passes.layouts.layout_choice import NOISE_SHARE, LayoutChange
 from frx_graph.passes.layouts.layout_fixes import LayoutFix
 from frx_graph.passes.layouts.regions import LayoutGroup, RegionOperator
 from frx_graph.passes.severity import grade_share
-from frx_graph.records import HIDDEN_KINDS, Basis, Effort, Evidence, Finding, OperandRole, Refusal, Risk, Saving
+from frx_graph.records import (
+    HIDDEN_KINDS,
+    TIMED_OPERATORS,
+    Basis,
+    Effort,
+    Evidence,
+    Finding,
+    OperandRole,
+    Refusal,
+    Risk,
+    Saving,
+)
 from frx_graph.support.plain_text import format_bytes, format_seconds
 
 _LOADED = "other programs used the processors while this was timed: repeat it on a quiet machine"
@@ -78,7 +89,6 @@ def make_layout_finding(
         saving=Saving(
             predicted_pct_min=min(100.0, max(0.0, 100.0 * sure_share)),
             predicted_pct_max=min(100.0, 100.0 * share),
-            measured_pct=100.0 * changes.total.gain_seconds / changes.total.before_seconds,
         ),
         effort=effort,
         risk=risk,
@@ -88,7 +98,7 @@ def make_layout_finding(
             _describe_times(changes.total, measured),
             _describe_conversions(changes.total, analysis.device.bandwidth_bytes_per_s),
             *([Evidence(overlap, "predicted copies")] if copied else []),
-            *([Evidence(_LOADED, "anchor measurement")] if analysis.loaded else []),
+            *([Evidence(_LOADED, TIMED_OPERATORS)] if analysis.loaded else []),
         ),
         graph_id=analysis.facts.graph_id,
         modules=changes.modules,
@@ -170,7 +180,7 @@ def _describe_times(total: LayoutChange, measured: int) -> Evidence:
         f"run by themselves, {measured} of {len(total.anchors)} convolutions and poolings take "
         f"{format_seconds(total.before_seconds)} {before} and {format_seconds(total.after_seconds)} {after} per "
         f"call; the measured percentage is of this time, conversions included, the predicted one of the whole step",
-        "anchor measurement",
+        TIMED_OPERATORS,
         Basis.OBSERVED,
     )
 

@@ -19,6 +19,8 @@ from versus_results import CaseResult
 from versus_timing import Step
 from zoo_entry import BATCH, Built, Group, ZooEntry, seeded
 
+from frx_graph.support.allocator import Allocation
+
 CPU = torch.device("cpu")
 
 
@@ -161,7 +163,11 @@ def result_of(title: str) -> CaseResult:
 def test_no_case_is_begun_when_the_budget_is_spent() -> None:
     planned = list(cases([ENTRY], list(Mode), [1, 8], ["fp32"], [Inner.EAGER]))
     assert [(case.mode.value, case.batch) for case in planned] == [("inference", 1), ("inference", 8), ("training", 4)]
-    (training,) = cases([ENTRY], [Mode.TRAINING], [1, 8], ["fp32"], [Inner.EAGER], 16)
+    both = [Allocation.POOLED, Allocation.DEFAULT]
+    pooled = [case.allocation for case in cases([ENTRY], list(Mode), [1], ["fp32"], [Inner.EAGER], both)]
+    # A process that pools memory cannot go back.
+    assert pooled == [Allocation.DEFAULT] * 2 + [Allocation.POOLED] * 2
+    (training,) = cases([ENTRY], [Mode.TRAINING], [1, 8], ["fp32"], [Inner.EAGER], train_batch=16)
     assert training.batch == 16
     times = iter([0.0, 0.0, 5.0, 10.0])
     reports: list[int] = []
@@ -213,6 +219,11 @@ def test_a_run_goes_on_where_the_last_one_ended(
     assert "was not measured in this environment" in capsys.readouterr().err
 
 
+@pytest.fixture(autouse=True)
+def default_allocation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(versus, "read_allocation", lambda: Allocation.DEFAULT)
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -221,6 +232,7 @@ def test_a_run_goes_on_where_the_last_one_ended(
         (["--modes", "dreaming"], "'dreaming' is not a valid Mode"),
         (["--arms", "magic"], "no arm 'magic'"),
         (["--resume"], "--resume needs the --json FILE"),
+        (["--allocations", "mine"], "this process has default memory, and cannot measure mine"),
     ],
 )
 def test_what_there_is_not_is_named(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:

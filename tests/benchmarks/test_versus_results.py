@@ -14,6 +14,8 @@ from versus_tables import WIDTH, number, print_results
 from versus_timing import Ratio
 from zoo_entry import Group
 
+from frx_graph.support.allocator import Allocation
+
 
 def arm(kind: Kind, speed: float, conversion_bytes: int | None = None) -> ArmResult:
     return ArmResult(
@@ -70,6 +72,14 @@ def test_the_slowest_case_decides_and_is_named(speed: float, holds: bool) -> Non
         found = verdict([case(3.0), case(speed, entry="slow")], "frx, slowest", device=device)
         assert (found.holds, found.figure) == (holds, speed)
         assert found.about.startswith("slow, inference")
+
+
+def test_each_allocation_of_memory_is_judged_by_itself() -> None:
+    pooled = replace(case(0.9, entry="slow"), allocation=Allocation.POOLED)
+    found = {v.bound: v.holds for v in verdicts([case(3.0), pooled], "2.15.0", "cpu")}
+    assert found["frx, slowest case"] is True
+    assert found["pooled memory: frx, slowest case"] is False
+    assert pooled.title == f"{replace(case(), entry='slow').title}, pooled memory"
 
 
 def test_the_best_variant_has_to_be_reached() -> None:

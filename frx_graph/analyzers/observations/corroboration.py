@@ -163,7 +163,7 @@ def _contradict_finding(finding: Finding, own: Sequence[Claim], files: Sequence[
 def _is_shown_in(claim: Claim, finding: Finding, file: RunFile) -> bool:
     """Return True if the file would show the claim: a layout that costs time does in conversions, if not measured."""
     if claim.kind is None:
-        return finding.saving.measured_pct is None and CopyKind.REORDER in file.shows
+        return not finding.rests_on_times and CopyKind.REORDER in file.shows
     return claim.kind in file.shows
 
 

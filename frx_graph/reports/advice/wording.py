@@ -52,8 +52,8 @@ def format_title(finding: Finding) -> str:
 class Impact:
     """Saving of a fix each step, as far as known: traffic, predicted or observed, and measured time.
 
-    `traffic` is bytes, then percent of the step's; `basis` is predicted or observed. The finding's evidence names the
-    time of which `time` is a part.
+    `traffic` is bytes, then percent of the step's traffic, or of its time if operators were timed; `basis` is predicted
+    or observed. The finding's evidence names the time of which `time` is a part.
     """
 
     traffic: tuple[str, ...]
@@ -62,8 +62,9 @@ class Impact:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """Lines for a narrow column: each number above its basis."""
-        written = (*self.traffic, self.basis) if self.traffic else ()
+        """Lines for a narrow column: each number above its unit and its basis."""
+        parts = (line for text in self.traffic for line in text.replace(" of ", "\nof ").split("\n"))
+        written = (*parts, self.basis) if self.traffic else ()
         if self.time is not None:
             written = (*written, f"{self.time} of time", "measured")
         return written or (UNKNOWN,)
@@ -75,7 +76,7 @@ class Impact:
             return f"nothing to save in the current program ({self.basis})"
         parts = []
         if self.traffic:
-            parts.append(f"saves {' or '.join(self.traffic)} of a step ({self.basis})")
+            parts.append(f"saves {' or '.join(self.traffic)} in a step ({self.basis})")
         if self.time is not None:
             parts.append(f"saves {self.time} of the time (measured)")
         return ", ".join(parts) or "saving unknown"
@@ -88,7 +89,7 @@ def describe_impact(finding: Finding) -> Impact:
     if finding.bytes_per_step == 0:
         return Impact(_NOTHING, finding.basis.value, None)
     if share != UNKNOWN:
-        traffic.append(share)
+        traffic.append(f"{share} of {'time' if finding.rests_on_times else 'traffic'}")
     measured = drop_non_finite(finding.saving.measured_pct)
     return Impact(tuple(traffic), finding.basis.value, None if measured is None else format_percent(measured))
 

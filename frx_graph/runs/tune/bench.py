@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
+import statistics
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -15,6 +17,7 @@ from frx_graph.runs.tune.examination import Diagnose, examine_run
 from frx_graph.runs.tune.live_arm import AlternatingArms, ArmEndedError, ArmStart, SuccessiveArms
 from frx_graph.runs.tune.quality import MOST_MEMORY, find_failures
 from frx_graph.runs.tune.settings import TuneSettings
+from frx_graph.runs.tune.step_stream import SETTLE_NS
 from frx_graph.runs.tune.timed_trial import TimedResult, has_different_sizes, run_race, run_timed_trial
 from frx_graph.runs.tune.tune_folder import BASELINE, TuneFolder
 from frx_graph.runs.tune.workload_facts import WorkloadFacts, gather_workload_facts
@@ -76,11 +79,13 @@ class TuneBench:
         self.folder.keep_trial(trial)
         return trial
 
-    def _run_race(self, found: ConfigurationTrial, place: Path) -> ConfigurationTrial:
+    def _run_race(self, found: ConfigurationTrial, place: Path, baseline: RunSeen) -> ConfigurationTrial:
         """Run one short quad. Its fate is `RACED`, or `REJECT` for one that fails."""
         warmup, steps = self.settings.race_warmup_steps, self.settings.race_measure_steps
         by_sample = _changes_batch_size(found)
-        raced = self._time_arms(found, place, partial(run_race, by_sample=by_sample), by_sample, warmup, steps)
+        raced = self._time_arms(
+            found, place, partial(run_race, by_sample=by_sample), by_sample, warmup, steps, baseline
+        )
         if raced.gain is None:
             return raced
         by_sample = by_sample or has_different_sizes(raced.quads[0].blocks)
@@ -108,7 +113,8 @@ class TuneBench:
             whole = found.kind is Kind.FINAL
             return run_timed_trial(arms, rule, by_sample=by_sample, whole=whole, progress=self._progress)
 
-        return self._time_arms(found, place, decide, by_sample, self.settings.warmup_steps, self.settings.block_steps)
+        warmup, steps = self.settings.warmup_steps, self.settings.block_steps
+        return self._time_arms(found, place, decide, by_sample, warmup, steps, baseline)
 
     def run_trials(
         self, kind: Kind, candidates: Iterable[Configuration], against: Variables, baseline: RunSeen, number: int
@@ -121,7 +127,7 @@ class TuneBench:
                 self.folder.begin_trial(place, dict(join_variables(against, candidate.variables)))
                 trial = ConfigurationTrial(kind, candidate, against, Fate.REJECT, "")
                 if kind is Kind.RACE:
-                    trial = self._run_race(trial, place)
+                    trial = self._run_race(trial, place, baseline)
                 else:
                     trial = self._run_trial(trial, place, baseline, number)
                 self.folder.keep_trial(trial)
@@ -150,11 +156,12 @@ class TuneBench:
         by_sample: bool,
         warmup: int,
         steps: int,
+        baseline: RunSeen,
     ) -> ConfigurationTrial:
         rule = self.settings.make_protocol(1)
         # Two of each quad, and all void ones may be one pair's.
         blocks = 2 * (rule.quads_per_pair + rule.void_quads_allowed)
-        room = warmup + _ROOM * blocks * (steps + warmup)
+        room = warmup + _ROOM * blocks * (steps + warmup + _count_settling_steps(baseline, found.seen))
         both = join_variables(found.against, found.configuration.variables)
 
         def get_start(arm: Arm) -> ArmStart:
@@ -226,6 +233,12 @@ class TuneBench:
 def join_variables(against: Variables, variables: Variables) -> Variables:
     """Return both; a name in both has its value of `variables`."""
     return tuple((dict(against) | dict(variables)).items())
+
+
+def _count_settling_steps(*runs: RunSeen | None) -> int:
+    """Return how many steps the fastest of `runs` makes before a block has settled."""
+    fastest = min(statistics.median(run.step_seconds) for run in runs if run is not None and run.step_seconds)
+    return math.ceil(SETTLE_NS / 1e9 / fastest)
 
 
 def _changes_batch_size(trial: ConfigurationTrial) -> bool:

@@ -14,12 +14,12 @@ from frx_graph.measure.machine import processor_state
 from frx_graph.measure.machine.disturbance import watch_others_load
 from frx_graph.runs.collect.run_settings import make_folder_variables
 from frx_graph.runs.tune.kept_workload import Moment, PausableWorkload
-from frx_graph.runs.tune.step_stream import EndedStep, StepStream, compute_block_length, select_block
+from frx_graph.runs.tune.step_stream import SETTLE_NS, EndedStep, StepStream, compute_block_length, select_block
 from frx_graph.trials.configuration_trial import StepBlock
 from frx_graph.trials.samples import Cause, Disturbance, load_disturbance
 from frx_graph.trials.schedule import Arm
 
-_POLL_SECONDS = 0.005
+_POLL_SECONDS = 0.02
 
 
 class ArmEndedError(Exception):
@@ -85,7 +85,8 @@ class LiveArm(contextlib.AbstractContextManager["LiveArm"]):
         # Load is the processor time that neither this process nor the arm used.
         with watch_others_load(own_clock=lambda: time.process_time() + used) as load:
             begun = self._resume()
-            self.run_until(lambda: self._count_steps_since(begun) >= length.ends)
+            settled_ns = begun.at_ns + SETTLE_NS
+            self.run_until(lambda: self._count_steps_since(settled_ns) >= length.ends)
             stopped = self._pause()
             used = stopped.cpu_seconds - begun.cpu_seconds
             others = load()
@@ -93,7 +94,7 @@ class LiveArm(contextlib.AbstractContextManager["LiveArm"]):
         disturbance = None if self._start.ignore_load else load_disturbance(others)
         if slowed:
             disturbance = Disturbance(Cause.THROTTLED, slowed)
-        found = select_block(self.arm, self.steps, (begun.at_ns, stopped.at_ns), length)
+        found = select_block(self.arm, self.steps, (settled_ns, stopped.at_ns), length)
         assert found is not None
         return replace(found, disturbance=disturbance)
 
@@ -102,8 +103,8 @@ class LiveArm(contextlib.AbstractContextManager["LiveArm"]):
         self.workload.end()
         self.steps += self.stream.read()
 
-    def _count_steps_since(self, begun: Moment) -> int:
-        return sum(1 for _ in itertools.takewhile(lambda step: step.end_ns >= begun.at_ns, reversed(self.steps)))
+    def _count_steps_since(self, at_ns: int) -> int:
+        return sum(1 for _ in itertools.takewhile(lambda step: step.end_ns >= at_ns, reversed(self.steps)))
 
     def run_until(self, enough: Callable[[], bool]) -> None:
         """Let it run until `enough()` is true. Raises `ArmEndedError`."""

@@ -25,7 +25,7 @@ from frx_graph.evidence.measurement import Measurement, Provenance
 from frx_graph.evidence.trace.events import Operand
 from frx_graph.passes import confidence
 from frx_graph.passes.confidence import ASSUMED, CONFIRMED, CONTRADICTED, INFERRED, MEASURED, MODELLED
-from frx_graph.records import Basis, CopyKind, OperandRole
+from frx_graph.records import TIMED_OPERATORS, Basis, CopyKind, Evidence, OperandRole
 
 INPUT = OperandRole.INPUT
 GPU, CPU = RunSetting("cuda", compiled=False), RunSetting("cpu", compiled=False)
@@ -177,7 +177,7 @@ def test_possible_match_does_not_contradict_a_finding(program: Any) -> None:
 def test_measured_times_are_not_refuted_by_kernels_that_do_not_convert(program: Any) -> None:
     first = program.convolutions[0]
     guessed = program.finding("FRX004", first, confidence=ASSUMED)
-    measured = program.finding("FRX004", first, saving=replace(guessed.saving, measured_pct=20.0))
+    measured = program.finding("FRX004", first, evidence=(Evidence("timed in both layouts", TIMED_OPERATORS),))
     (lower, same), _ = corroborate_findings([guessed, measured], program.graphs, [quiet(program.call(first))], GPU)
     assert lower.confidence == CONTRADICTED
     assert same is measured

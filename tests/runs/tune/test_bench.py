@@ -7,7 +7,7 @@ import pytest
 from frx_graph.runs.tune import bench
 from frx_graph.runs.tune.bench import TuneBench
 from frx_graph.runs.tune.settings import TuneSettings
-from frx_graph.runs.tune.step_stream import compute_block_length
+from frx_graph.runs.tune.step_stream import SETTLE_NS, compute_block_length
 from frx_graph.runs.tune.timed_trial import run_timed_trial
 from frx_graph.runs.tune.tune_folder import make_tune_folder
 from frx_graph.trials.configuration_trial import Configuration, Kind, RunSeen, StepBlock, Tier
@@ -28,8 +28,9 @@ class Disturbed:
 
     def __init__(self, void_blocks: int, workers: int) -> None:
         self.void_blocks, self.workers = void_blocks, workers
-        self.room = self.made = self.blocks = 0
-        self._own: dict[Arm, int] = {}
+        self.room = self.blocks = 0
+        self.made = 0.0
+        self._own: dict[Arm, float] = {}
 
     def __call__(self, starts, _, *, warmup: int, steps: int) -> Disturbed:
         self.room = int(starts(Arm.BASELINE).environment["FRX_TUNE_MAX_STEPS"])
@@ -46,7 +47,8 @@ class Disturbed:
         self._own = dict.fromkeys(Arm, self.warmup)
 
     def run_block(self, arm: Arm) -> StepBlock:
-        self._own[arm] += compute_block_length(self.steps, self.workers).ends
+        settling = SETTLE_NS / 1e9 / SEEN.step_seconds[0]
+        self._own[arm] += settling + compute_block_length(self.steps, self.workers).ends
         self.made = max(self.made, self._own[arm])
         self.blocks += 1
         disturbed = Disturbance(Cause.LOADED) if self.blocks <= self.void_blocks else None

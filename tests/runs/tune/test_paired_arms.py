@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from frx_graph.runs.tune.live_arm import AlternatingArms, ArmEndedError, ArmStart, SuccessiveArms
+from frx_graph.runs.tune.step_stream import SETTLE_NS
 from frx_graph.trials.schedule import ABBA, BAAB, Arm
 
 TINY = str(Path(__file__).with_name("tiny_workload.py"))
@@ -43,6 +44,22 @@ def test_while_one_runs_the_other_makes_no_step(tmp_path):
     # Each warms up, then they take turns; two blocks of one arm in a row are one turn.
     wanted = [arm for arm, _ in itertools.groupby([Arm.BASELINE, Arm.CANDIDATE, *order])]
     assert turns == [f"00-{arm}" for arm in wanted]
+
+
+def test_steps_right_after_a_stop_do_not_count(tmp_path):
+    with AlternatingArms(starts(), tmp_path, warmup=2, steps=4) as arms:
+        arms.start_fresh(Arm.BASELINE)
+        arms.run_block(Arm.BASELINE)
+        before = list_ends(tmp_path)
+        block = arms.run_block(Arm.BASELINE)
+    ends = list_ends(tmp_path)
+    lasted = [(after - one) / 1e9 for one, after in itertools.pairwise(ends)]
+    (counted,) = [at for at in range(len(before), len(lasted)) if tuple(lasted[at : at + 4]) == block.step_seconds]
+    assert ends[counted] - before[-1] >= SETTLE_NS
+
+
+def list_ends(folder: Path) -> list[int]:
+    return [at for at, arm in step_ends(folder) if arm == "00-baseline"]
 
 
 def test_each_pair_is_fresh_and_the_one_before_is_gone(tmp_path, processes_of):
