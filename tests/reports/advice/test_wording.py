@@ -16,7 +16,9 @@ def test_traffic_and_time_each_state_their_basis(advice):
     assert predicted.lines == ("12.8 MB", "6.1–8.0 %", "of traffic", "predicted")
     assert predicted.sentence == "saves 12.8 MB or 6.1–8.0 % of traffic in a step (predicted)"
     assert measured.lines == ("4.82 MB", "2.0–3.0 %", "of traffic", "observed", "2.6 % of time", "measured")
-    assert measured.sentence == ("saves 4.82 MB or 2.0–3.0 % of traffic in a step (observed), saves 2.6 % of the time (measured)")
+    assert measured.sentence == (
+        "saves 4.82 MB or 2.0–3.0 % of traffic in a step (observed), saves 2.6 % of the time (measured)"
+    )
     assert unknown.lines == ("unknown",)
     assert unknown.sentence == "saving unknown"
 
