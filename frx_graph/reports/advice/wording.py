@@ -52,8 +52,8 @@ def format_title(finding: Finding) -> str:
 class Impact:
     """Saving of a fix each step, as far as known: traffic, predicted or observed, and measured time.
 
-    `traffic` is bytes, then percent of the step's traffic, or of its time if operators were timed; `basis` is predicted
-    or observed. The finding's evidence names the time of which `time` is a part.
+    `traffic` is bytes, then percent of the step's traffic, or of the step's time if operators were timed; `basis` is
+    predicted or observed. The finding's evidence names the time of which `time` is a part.
     """
 
     traffic: tuple[str, ...]
