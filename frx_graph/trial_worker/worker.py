@@ -122,7 +122,7 @@ class TrialArm:
         draws, repeats = bool(asked.random), True
         if asked.random is None:
             with workload.surroundings():
-                draws, repeats = _probe_randomness(workload.make_program(asked.train), asked.seed)
+                draws, repeats = _probe_randomness(_copy_if_possible(workload.make_program(asked.train)), asked.seed)
         if draws:
             # Inductor's own generator depends on the order of loops, and so on the layout. Eager's numbers are the same
             # in both arms.
@@ -276,6 +276,15 @@ class TrialArm:
             return estimate_noise(self._compute_result(copy_program(plain), draw, noise).values for noise in noises)
         except Exception:  # noqa: BLE001 - an operator of the workload's own may not run under a mode
             return {}
+
+
+def _copy_if_possible(program: Program) -> Program:
+    """Return a copy, since a first run may change what is compiled afterwards: transformers installs hooks in it.
+    Return the program itself if it cannot be copied."""
+    try:
+        return copy_program(program)
+    except Exception:  # noqa: BLE001 - the workload's own objects
+        return program
 
 
 def _probe_randomness(program: Program, seed: int) -> tuple[bool, bool]:

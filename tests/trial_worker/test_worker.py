@@ -145,3 +145,34 @@ def test_page_faults_of_each_step_are_counted(arm: TrialArm) -> None:
     assert isinstance(found, CountedFaults)
     # Some sandboxes count none.
     assert found.faults is None or len(found.faults.calls) == COUNTED_CALLS
+
+
+class ChangedByItsFirstRun(nn.Module):
+    """Runs another operator from its second call on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.has_run = False
+
+    def forward(self, x: Tensor) -> Tensor:
+        was, self.has_run = self.has_run, True
+        return x.relu() if was else x.relu() + 1
+
+
+@pytest.mark.parametrize("random", [None, False])
+def test_the_search_for_random_numbers_does_not_change_what_is_compiled(random: bool | None) -> None:
+    model = ChangedByItsFirstRun()
+    arm = TrialArm(load=lambda _: LoadedWorkload(model, (torch.ones(3),), {}))
+    arm.answer(Load(TargetWorkload("a test"), False, "eager", SEED, random=random))
+    assert model.has_run is False
+
+
+def test_a_program_that_cannot_be_copied_is_searched_itself() -> None:
+    class Uncopied(ChangedByItsFirstRun):
+        def __deepcopy__(self, _: object) -> Uncopied:
+            raise TypeError("not to be copied")
+
+    model = Uncopied()
+    arm = TrialArm(load=lambda _: LoadedWorkload(model, (torch.ones(3),), {}))
+    arm.answer(Load(TargetWorkload("a test"), False, "eager", SEED))
+    assert model.has_run is True
