@@ -1,4 +1,4 @@
-"""Eight small programs, of 3 to 40 ms a call: trials have to conclude on them, too.
+"""Eight small programs: trials have to conclude on them, too.
 
 frx trial benchmarks/small_programs.py:plain_stack
 """

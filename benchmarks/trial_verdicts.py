@@ -122,6 +122,8 @@ def try_case(target: str, training: bool, candidate: str, run: int, *, replicate
         again = [sys.executable, "examples/apply.py", TARGETS[target], "--json", *(["--train"] if training else [])]
         found = subprocess.run(again, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
         ratios = json.loads(found.stdout.splitlines()[-1])["ratios"] if found.returncode == 0 else ()
+        if not ratios:
+            print(f"{target}: the promotion was not replicated", file=sys.stderr)
         return line.model_copy(update={"replicated": tuple(ratios)})
 
 
@@ -142,6 +144,8 @@ def judge(lines: Sequence[Line]) -> list[str]:
     if open_share > MOST_INCONCLUSIVE:
         broken.append(f"{100 * open_share:.1f} % are inconclusive, {100 * MOST_INCONCLUSIVE:.0f} % may be")
     kept = [line for line in lines if line.replicated and line.claimed]
+    if missing := count["promote"] - len(kept):
+        print(f"{missing} promotions were not replicated, and count in no figure below")
     if kept:
         gains = [statistics.median(line.replicated) for line in kept]
         points = [100 * (line.claimed - gain) for line, gain in zip(kept, gains, strict=True) if line.claimed]

@@ -52,7 +52,7 @@ REJECTION_ALPHA = 0.05
 false promotion slows the program down, so its probability is the policy's far smaller alpha."""
 SECOND_LOOK_ALPHA = 0.0025
 """Probability that the process pairs of a second look wrongly prove what every pair of the first has to show. All of
-twelve pairs would show it in a third of the trials of a gain of 4 %, if processes differ by 2 %."""
+twelve pairs would show it in a quarter of the trials of a gain of 4 %, if processes differ by 2 %."""
 
 
 class Outcome(enum.StrEnum):

@@ -210,8 +210,8 @@ RESIDENT_FLOOR_BYTES = 2**20
 """Growth of resident memory per step that is not reported. As they get fragmented, C's and Python's allocators take
 pieces of 128 KiB to 1 MiB (`M_TOP_PAD` in glibc's mallopt(3), arenas in CPython's obmalloc)."""
 PEAK_FLOOR_BYTES = 2 * 2**20
-"""Increase of a peak that is not reported. The peak resident memory of processes that run the same program differs by
-as much (1.3 MiB between six processes with one small network)."""
+"""Increase of a peak that is not reported. The peak resident memory of six processes that ran the same small network
+differed by 1.3 MiB."""
 
 
 class MemoryFault(enum.StrEnum):
