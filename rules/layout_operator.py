@@ -88,9 +88,10 @@ class LayoutOperator(StrictModel):
     all. `makes` is the fixed order of an operator that keeps none, if it is not plain.
 
     `devices` are those for which `keeps` was measured or is documented, None meaning all. `generated` is false if
-    Inductor calls a kernel instead of writing loops. `only_on` is the only kind of device on which an operator runs.
-    `images` is false if rank 4 is not an image (attention: batch, heads, sequence, features). `needs` are the orders
-    that an eager kernel needs, None meaning that it takes all.
+    Inductor calls a kernel instead of writing loops. `misdescribed` is true if the fake of such a kernel is plain where
+    the kernel keeps channels-last: Inductor asserts the strides of the fake, and the call fails. `only_on` is the only
+    kind of device on which an operator runs. `images` is false if rank 4 is not an image (attention: batch, heads,
+    sequence, features). `needs` are the orders that an eager kernel needs, None meaning that it takes all.
     """
 
     operator: Annotated[str, Field(pattern=r"^\w+\.\w+$")]
@@ -102,6 +103,7 @@ class LayoutOperator(StrictModel):
     makes: tuple[int, ...] | None = None
     devices: frozenset[str] | None = None
     generated: bool = True
+    misdescribed: bool = False
     images: bool = True
     needs: Needs | None = None
     only_on: str | None = None
@@ -114,6 +116,8 @@ class LayoutOperator(StrictModel):
             raise ValueError("`makes` is the order, a permutation, of an operator that keeps none")
         if self.keeps is Keeps.CHANNELS_LAST and self.dimensions not in (DimensionMap.SAME, DimensionMap.STACK):
             raise ValueError("channels-last is kept by operators that keep the dimensions")
+        if self.misdescribed and (self.generated or self.keeps is not Keeps.CHANNELS_LAST):
+            raise ValueError("`misdescribed` are called kernels that keep channels-last")
         return self
 
     def get_kept_orders(self, device: str, inner: str) -> Keeps:
@@ -122,6 +126,8 @@ class LayoutOperator(StrictModel):
             return Keeps.NONE if self.keeps is Keeps.NONE and self._is_known_on(device) else Keeps.UNKNOWN
         if inner == "inductor" and self.generated:
             return Keeps.ANY
+        if inner == "inductor" and self.misdescribed:
+            return Keeps.NONE
         return self.keeps if self._is_known_on(device) else Keeps.UNKNOWN
 
     @property

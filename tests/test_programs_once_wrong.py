@@ -440,6 +440,16 @@ INDUCTOR = {
         ("v2",),
         dynamic=True,
     ),
+    "a padding's backward, whose fake is plain, beside a convolution": RandomProgram(
+        ("torch.randn(n * 2, 4, 6, 5, dtype=torch.float32)[::2].requires_grad_()",),
+        (
+            "self.m0 = nn.Conv2d(4, 6, 2, groups=2, padding=1)",
+            "self.m1 = nn.Conv2d(4, 3, 2, padding=1, bias=False, padding_mode='replicate')",
+        ),
+        ("v0 = self.m0(i0)", "v1 = self.m1(i0)"),
+        ("v0", "v1"),
+        train=True,
+    ),
 }
 
 

@@ -17,8 +17,9 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 from torch.utils.flop_counter import flop_registry
 
+from frx_graph.capture.stride_table import CallClass, load_stride_table
 from frx_graph.facts.operator_overload import find_overload
-from frx_graph.rules.layout_operator import DimensionMap, LayoutOperator, load_layout_operators
+from frx_graph.rules.layout_operator import DimensionMap, Keeps, LayoutOperator, load_layout_operators
 
 FALLS_BACK_INSIDE = {"aten.sort", "aten.bernoulli_"}
 """Lowered, but to a call of eager's kernel, always on the CPU."""
@@ -66,3 +67,12 @@ def test_inductor_generates_loops_as_the_row_states(row: LayoutOperator) -> None
     called = own in left and (own in lowering.fallbacks or own not in lowering.lowerings)
     library = any(target.overloadpacket in flop_registry for target in left)
     assert row.generated == (not called and not library)
+
+
+@pytest.mark.parametrize(
+    "row", [row for row in load_layout_operators().values() if not row.generated], ids=lambda row: row.operator
+)
+def test_called_kernels_whose_fakes_lose_channels_last_are_marked(row: LayoutOperator) -> None:
+    agreed = [kinds for name, kinds in load_stride_table().differ.items() if name.startswith(f"{row.operator}.")]
+    lost = row.keeps is Keeps.CHANNELS_LAST and any(CallClass.CHANNELS_LAST not in kinds for kinds in agreed)
+    assert row.misdescribed == lost

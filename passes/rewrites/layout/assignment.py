@@ -12,6 +12,7 @@ from frx_graph.errors import RewriteError
 from frx_graph.facts.graph_facts import OpFacts, ValueFacts
 from frx_graph.passes.layouts.dimension_map import Order, canonicalize_order, make_plain_order
 from frx_graph.passes.layouts.layout_choice import NOISE_SHARE
+from frx_graph.passes.layouts.operator_layout import find_layout_operator
 from frx_graph.passes.rewrites.layout.anchor_calls import find_converted_weight, find_weight, list_anchor_orders
 from frx_graph.passes.rewrites.layout.conversion import convert_in_aten, convert_in_inductor
 from frx_graph.passes.rewrites.layout.costs import AnchorSeconds, MemberContext, OrderProblem, build_order_problem
@@ -209,7 +210,9 @@ def _classify_reads(subject: RewriteSubject, node: str) -> Reads:
     if subject.keeps_its_strides(op):
         return Reads.STRIDES
     values = subject.facts.get_input_values(op)
-    free = subject.generates_loops or all(reads_any_order(op, value, subject.inner) for value in values)
+    if subject.generates_loops:
+        return Reads.ORDER if find_layout_operator(op).misdescribed else Reads.ANY
+    free = all(reads_any_order(op, value, subject.inner) for value in values)
     return Reads.ANY if free else Reads.ORDER
 
 
