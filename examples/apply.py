@@ -122,10 +122,19 @@ def choose_variables(target: str) -> Mapping[str, str]:
     """Return the variables that pool memory, if the last trial that promoted a plan of `target` has measured so, else
     none."""
     trials = [event["trial"] for event in list_events("--kind", "tried")]
-    promoted = [one for one in trials if one and one["verdict"] == "promote" and one.get("target") == target]
+    wanted = resolve_target(target)
+    promoted = [
+        one for one in trials if one and one["verdict"] == "promote" and resolve_target(one.get("target", "")) == wanted
+    ]
     setup = ((promoted[-1].get("environment") or {}) if promoted else {}).get("setup", {})
     pools = setup.get("allocation") == Allocation.POOLED and read_allocation() is Allocation.DEFAULT
     return POOLING_VARIABLES if pools else {}
+
+
+def resolve_target(target: str) -> str:
+    """Return `target` with the whole path of its file, if it names one."""
+    place, _, name = target.rpartition(":")
+    return f"{os.path.realpath(place)}:{name}" if place.endswith(".py") else target
 
 
 def find_promise(applied: dict[str, Any]) -> dict[str, Any] | None:

@@ -193,17 +193,29 @@ Answered = TypeVar("Answered", Loaded, Warmed, Examined, Judged, Measured, Count
 class ArmClient(Protocol):
     """An arm's process, or a substitute."""
 
+    def begin(self, message: Mapping[str, Any]) -> None:
+        """Work on the next question already, if it can beside its caller."""
+
     def ask(self, message: Mapping[str, Any], *, seconds: float) -> dict[str, Any]:
         """Return its answer. Raises `ArmError`."""
 
 
 def ask(arm: ArmClient, question: Question, answered: type[Answered], seconds: float) -> Answered:
     """Return the answer to `question`, of the kind `answered`. Raises `ArmError`."""
-    message = TypeAdapter(type(question)).dump_python(question, mode="json")
-    answer = arm.ask(message, seconds=seconds)
+    answer = arm.ask(_make_message(question), seconds=seconds)
     try:
         return TypeAdapter(answered).validate_python(answer)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
         raise ArmError(Cause.RAISED, f"{NO_ANSWER}: {place}: {first['msg']}") from error
+
+
+def begin(arm: ArmClient, question: Question) -> None:
+    """Let `arm` work on the question that it is asked next."""
+    arm.begin(_make_message(question))
+
+
+def _make_message(question: Question) -> dict[str, Any]:
+    found: dict[str, Any] = TypeAdapter(type(question)).dump_python(question, mode="json")
+    return found

@@ -106,6 +106,7 @@ class ArmProcess(contextlib.AbstractContextManager["ArmProcess"]):
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self.limits = limits or Limits()
+        self._begun: Mapping[str, Any] | None = None
         self._resident_allowed = 0
         self._own_seen = 0.0
         theirs: list[int] = []
@@ -162,13 +163,25 @@ class ArmProcess(contextlib.AbstractContextManager["ArmProcess"]):
         """The end of the arm's output."""
         return self._output.get_tail()
 
+    def begin(self, message: Mapping[str, Any]) -> None:
+        """Let the arm work on `message`, which must be the next that it is asked. Failures are raised then."""
+        line = json.dumps(message).encode() + b"\n"
+        write, _ = self._ours
+        # A pipe takes up to 4 KiB as a whole or not at all (PIPE_BUF); what it does not take is sent when asked.
+        if len(line) <= select.PIPE_BUF:
+            with contextlib.suppress(OSError):
+                os.write(write, line)
+                self._begun = message
+
     def ask(self, message: Mapping[str, Any], *, seconds: float) -> dict[str, Any]:
         """Return the arm's answer to `message`. Raises `ArmError` if none comes within `seconds`, or the arm reports a
         failure; the process has then been ended."""
         deadline = time.monotonic() + seconds
         try:
             raise_if_terminated()
-            self._send(message, deadline, seconds)
+            if message != self._begun:
+                self._send(message, deadline, seconds)
+            self._begun = None
             answer = self._read_answer(deadline, seconds)
         except BaseException:
             # Also after Ctrl-C, since the next answer might belong to an earlier question.

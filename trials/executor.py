@@ -32,6 +32,7 @@ from frx_graph.trials.arm_messages import (
     Loaded,
     Measure,
     Measured,
+    Question,
     Warm,
     Warmed,
 )
@@ -218,10 +219,9 @@ class _TrialRunner:
         with tempfile.TemporaryDirectory(prefix="frx-trial-") as folder, RunningArms(self.start) as running:
             arms = self._start_pair(running, tuple(Arm))
             files = {arm: str(Path(folder) / f"{arm}.pt") for arm in Arm}
-            seen = {}
-            for arm in Arm:
-                self.progress(f"looking at the {arm}")
-                seen[arm] = self.asking.ask(arms, arm, Examine(files[arm], DRAWS), Examined)
+            self.progress("looking at the baseline and the candidate")
+            questions = {arm: Examine(files[arm], DRAWS) for arm in Arm}
+            seen = dict(self.asking.ask_each(arms, questions, Examined))
             self.signatures = tuple(graph.signature for graph in seen[Arm.BASELINE].graphs)
             self.progress("comparing their results")
             multipliers = (self.policy.numerics_multiplier, self.policy.numerics_multiplier_half)
@@ -354,10 +354,10 @@ class _TrialRunner:
         # Of the first pair the baseline first, and a block of each that is not kept: they tell how long the candidate
         # is to be waited for.
         first = Measure not in self.asking.baseline_seconds
-        for arm in Arm if first else dict.fromkeys(quad.arms):
-            pair = f"process pair {quad.pair + 1} of {rule.process_pairs}"
-            self.progress(f"{pair}: compiling the {arm}, at most {self._get_seconds_left():.0f} s left")
-            warmed = self.asking.ask(arms, arm, Warm(_WARM_STEPS), Warmed)
+        pair = f"process pair {quad.pair + 1} of {rule.process_pairs}"
+        self.progress(f"{pair}: compiling, at most {self._get_seconds_left():.0f} s left")
+        order = tuple(Arm) if first else tuple(dict.fromkeys(quad.arms))
+        for arm, warmed in self.asking.ask_each(arms, dict.fromkeys(order, Warm(_WARM_STEPS)), Warmed):
             # Else the program without the plan would be timed as the candidate.
             if fault := find_plan_fault(self.programs.get_program(arm).candidates, warmed.graphs, warmed.failures):
                 raise self.asking.make_plan_failure(fault)
@@ -391,14 +391,16 @@ class _TrialRunner:
         """Start two fresh processes in this order, with their workloads loaded."""
         # Only the first pair checks for random numbers, since a program may keep state that every run changes.
         arms: dict[Arm, RunningArm] = {}
-        loaded: dict[Arm, Loaded] = {}
+        loads: dict[Arm, Question] = {}
         for arm in order:
             try:
                 arms[arm] = running.start()
             except ArmError as error:
                 raise self.asking.make_failure(arm, error) from error
-            load = replace(self.programs.get_program(arm), random=self.random, pool=self.pool)
-            loaded[arm] = self.asking.ask(arms, arm, load, Loaded)
+            loads[arm] = replace(self.programs.get_program(arm), random=self.random, pool=self.pool)
+        loaded: dict[Arm, Loaded] = {}
+        for arm, answer in self.asking.ask_each(arms, loads, Loaded):
+            loaded[arm] = answer
             if not self.reported:
                 self.environment, self.reported = loaded[arm].environment, True
             if not loaded[arm].repeats:

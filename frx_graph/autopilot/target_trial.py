@@ -18,7 +18,7 @@ from frx_graph.passes.inner_choice import CHOICES, pools_memory
 from frx_graph.records import Candidate, Risk
 from frx_graph.reports.trials.trial_report import format_shape
 from frx_graph.support.allocator import may_pool
-from frx_graph.trial_worker.launch import WarmArms
+from frx_graph.trial_worker.launch import open_warm_arms
 from frx_graph.trials.arm_messages import Load, MadeGraph, TargetWorkload
 from frx_graph.trials.executor import Programs, Progress, run_trial
 from frx_graph.trials.policy import TrialPolicy
@@ -79,7 +79,7 @@ def try_target(asked: TrialRequest, policy: TrialPolicy, progress: Progress) -> 
     Raises `TrialError` if the program does not run, or the budget ends before there is something to try, and
     `OptionError` for a candidate that is not proposed."""
     deadline = time.monotonic() + policy.time_budget_seconds
-    with WarmArms() as arms:
+    with open_warm_arms() as arms:
         return _try_target(asked, policy, progress, arms.start, deadline)
 
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import textwrap
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from frx_graph.autopilot.target_trial import TargetTrial, TrialJob, build_matrix
 from frx_graph.cli.ledger import LedgerOption
 from frx_graph.cli.options.engine_option import (
     AddressOption,
@@ -20,7 +18,6 @@ from frx_graph.cli.options.engine_option import (
     check_engine,
     open_engine,
 )
-from frx_graph.cli.options.placement import check_device, check_dtype, parse_shape
 from frx_graph.cli.printing.output import (
     FormatOption,
     JsonOption,
@@ -32,18 +29,17 @@ from frx_graph.cli.printing.output import (
     print_result,
     show_stages,
 )
-from frx_graph.cli.trial_record import PromotedTrial, promote_fastest_again, record_trial
 from frx_graph.config import read_advise_config, read_policy_table
-from frx_graph.engines.engine import EngineName, Holding, JobResult
-from frx_graph.errors import FrxError, LedgerError, OptionError
+from frx_graph.engines.engine import EngineName, Holding
+from frx_graph.errors import OptionError
 from frx_graph.ledger.database.opening import check_writable
-from frx_graph.ledger.location import Location, choose_location
+from frx_graph.ledger.location import choose_location
 from frx_graph.measure.machine.busy_programs import describe_load, sample_machine_load
-from frx_graph.options import PLANNED, check_inner
-from frx_graph.reports.trials.trial_document import NOTHING_TRIED, MatrixEntry, TrialDocument, TrialMatrixDocument
+from frx_graph.reports.trials.trial_document import TrialMatrixDocument
 from frx_graph.reports.trials.trial_report import render_matrix, render_trial
 from frx_graph.support.plain_text import clean_line
 from frx_graph.support.supervisor.process import unwind_on_termination
+from frx_graph.trial_worker.launch import share_warm_arms
 from frx_graph.trials.policy import TrialPolicy, read_policy
 
 _SAMPLE_SECONDS = 0.5
@@ -103,49 +99,36 @@ def trial(
     0: promoted, or nothing to try; 1: not promoted, or not all; 2: an error, or a decision could not be recorded."""
     config = read_advise_config(Path.cwd())
     rules = read_policy(policy) if policy is not None else read_policy_table(config)
-    check_inner(inner)
-    if inner not in PLANNED:
-        raise OptionError(f"--inner {inner} takes no plan", f"take one of {', '.join(sorted(PLANNED))}")
-    for name in dtype or ():
-        check_dtype(name)
     check_engine(engine, address, working_dir)
-    if engine is EngineName.LOCAL:
-        check_device(device)
-    elif device not in (None, "cpu", "cuda"):
-        raise OptionError(f"--device {device} on a Ray cluster", "cpu or cuda: Ray chooses the GPU of a node")
-    holding = Holding.GPU if device == "cuda" else Holding.CORES
     if aa and candidate:
         raise OptionError("--aa tries the baseline against itself, without a --candidate", "leave one of them out")
     place = choose_location(ledger, config.ledger)
     if not aa:
         check_writable(place)
-    jobs = build_matrix(
-        targets,
-        [parse_shape(text) for text in shape or ()],
-        dtype or (),
-        candidate or (),
-        device=device,
-        train=train,
-        inner=inner,
-        against_itself=aa,
-        policy=rules,
-        ignore_load=ignore_load,
-    )
-    if engine is EngineName.LOCAL:
+    here = engine is EngineName.LOCAL
+    if here:
         _warn_if_busy(rules, ignore_load=ignore_load)
-    kept = _TrialResults(jobs, place)
-    with (
-        unwind_on_termination(),
-        show_stages() as progress,
-        open_engine(engine, address, working_dir, holding) as chosen,
-        contextlib.closing(chosen.run(jobs, progress)) as finished,
-    ):
-        try:
-            for one in finished:
-                kept.record_result(one)
-        finally:
-            # Also after an interrupt: plans promoted so far stay.
-            kept.promote_fastest()
+    with unwind_on_termination(), share_warm_arms() if here else contextlib.nullcontext():
+        # Not at the top: torch takes seconds to import, and the process that forks arms does the same meanwhile.
+        from frx_graph.cli.trial_jobs import TrialResults, build_jobs
+
+        jobs = build_jobs(
+            targets,
+            shape or (),
+            dtype or (),
+            candidate or (),
+            device=device,
+            train=train,
+            inner=inner,
+            against_itself=aa,
+            policy=rules,
+            ignore_load=ignore_load,
+            here=here,
+        )
+        kept = TrialResults(jobs, place)
+        holding = Holding.GPU if device == "cuda" else Holding.CORES
+        with show_stages() as progress, open_engine(engine, address, working_dir, holding) as chosen:
+            kept.record_all(chosen, progress)
     as_asked = is_json(format, as_document)
     if len(jobs) > 1:
         table = TrialMatrixDocument(trials=kept.entries)
@@ -167,71 +150,3 @@ def _warn_if_busy(policy: TrialPolicy, *, ignore_load: bool) -> None:
         advice = f"disturbed measurements are repeated, {limit}: close these programs, or use --ignore-load"
     text = clean_line(f"frx: the machine is busy: {describe_load(load)}; {advice}", 1000)
     print_notice(textwrap.fill(text, _NOTICE_WIDTH, subsequent_indent="     "))
-
-
-class _TrialResults:
-    """Results of the jobs so far; each is recorded at once."""
-
-    def __init__(self, jobs: Sequence[TrialJob], place: Location) -> None:
-        self._jobs = jobs
-        self._place = place
-        self._errors: list[FrxError] = []
-        self._failed: dict[int, FrxError] = {}
-        self._documents: dict[int, TrialDocument] = {}
-        self._promoted: list[PromotedTrial] = []
-        self.good: list[bool] = []
-        """One entry per finished job: True if it was promoted or had nothing to try."""
-        self.untried: set[int] = set()
-        """Jobs with nothing to try."""
-
-    def record_result(self, one: JobResult[TargetTrial | None]) -> None:
-        """Record the result of one job in the ledger."""
-        if isinstance(one.result, FrxError):
-            self._failed[one.number] = one.result
-            return
-        record = record_trial(one.result, self._jobs[one.number], self._place, one.placed)
-        self._documents[one.number] = record.document
-        self.good.append(one.result is None or one.result.promotes)
-        if one.result is None:
-            self.untried.add(one.number)
-            print_notice(f"{clean_line(self._jobs[one.number].label)}: {NOTHING_TRIED}")
-        self._promoted += [PromotedTrial(one.number, made, ratio) for made, ratio in record.promoted]
-        if record.error is not None:
-            self._errors.append(record.error)
-
-    def promote_fastest(self) -> None:
-        """Promote the fastest plan again, for each graph that several plans were promoted for."""
-        try:
-            for number, note in promote_fastest_again(self._promoted, self._place):
-                document = self._documents[number]
-                update = {"decision": f"{document.decision}, {note}"}
-                self._documents[number] = document.model_copy(update=update)
-        except LedgerError as error:
-            self._errors.append(error)
-
-    @property
-    def only(self) -> TrialDocument:
-        """Document of the only job. Raises the error of a job that failed."""
-        for error in self._failed.values():
-            raise error
-        return self._documents[0]
-
-    @property
-    def entries(self) -> tuple[MatrixEntry, ...]:
-        """One entry per job, in their order."""
-        return tuple(
-            MatrixEntry(
-                target=job.asked.workload.target,
-                shape=dict(job.asked.workload.shape),
-                dtype=job.asked.workload.dtype,
-                candidate=job.asked.candidate,
-                trial=self._documents.get(number),
-                error=str(self._failed[number]) if number in self._failed else None,
-            )
-            for number, job in enumerate(self._jobs)
-        )
-
-    def raise_errors(self) -> None:
-        """Raise the first error of a trial that failed or was not recorded."""
-        for error in (*self._errors, *self._failed.values()):
-            raise error

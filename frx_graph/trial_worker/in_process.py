@@ -64,6 +64,9 @@ class InProcessArm:
         """The process id of the program."""
         return os.getpid()
 
+    def begin(self, message: Mapping[str, Any]) -> None:
+        """Do nothing: the arms share a thread."""
+
     def ask(self, message: Mapping[str, Any], *, seconds: float) -> dict[str, Any]:
         """Return the answer. Raises `ArmError` if it failed, or took longer than `seconds`; nothing cuts it short."""
         waiting = self._thread.submit(self._context.run, self._answer, message)

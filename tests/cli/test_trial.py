@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -51,6 +52,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def idle_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Other programs do nothing, unless a test says otherwise."""
     monkeypatch.setattr("frx_graph.cli.trial.sample_machine_load", lambda _: None)
+    monkeypatch.setattr("frx_graph.cli.trial.share_warm_arms", contextlib.nullcontext)
 
 
 def ledger(workplace: Path) -> Ledger:

@@ -42,6 +42,7 @@ HOSTILE = "\x1b[31mred\nsecond"
 def idle_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Other programs do nothing."""
     monkeypatch.setattr("frx_graph.cli.trial.sample_machine_load", lambda _: None)
+    monkeypatch.setattr("frx_graph.cli.trial.share_warm_arms", contextlib.nullcontext)
 
 
 def tried(outcome: Outcome, signature: str, *, rewrite: str = "hoist_copy", ratio: float = 1.1) -> TargetTrial:

@@ -12,7 +12,7 @@ import torch
 
 from frx_graph.support.supervisor.fork_server import ForkServer
 from frx_graph.trial_worker import launch
-from frx_graph.trial_worker.launch import WarmArms
+from frx_graph.trial_worker.launch import WarmArms, open_warm_arms, share_warm_arms
 from frx_graph.trials.arm_messages import Load, Loaded, Measure, Measured, TargetWorkload, Warm, Warmed, ask
 
 MODEL = """
@@ -47,6 +47,25 @@ def test_warm_arms_compile_measure_and_inherit_what_changes(tmp_path: Path, monk
     assert parents[0] == parents[1] != parents[2]
     assert os.getpid() not in parents
     assert not any(map(psutil.pid_exists, parents))
+
+
+@pytest.mark.integration
+@pytest.mark.skipif(sys.platform != "linux" or torch.cuda.is_available(), reason="arms are not forked here")
+def test_trials_that_share_fork_from_one_process_that_began_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = make_load(tmp_path)
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
+    before = set(psutil.Process().children())
+    with share_warm_arms():
+        (server,) = set(psutil.Process().children()) - before
+        for folder in (tmp_path / "one", tmp_path / "other"):
+            # Torch sets it itself when it is first used.
+            monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(folder))
+            with open_warm_arms() as warm, warm.start() as arm:
+                assert psutil.Process(arm.pid).ppid() == server.pid
+                ask(arm, load, Loaded, 120)
+    assert not server.is_running()
 
 
 @pytest.mark.integration

@@ -15,6 +15,9 @@ class Saying:
     def __init__(self, answer: dict[str, Any]) -> None:
         self.answer = answer
 
+    def begin(self, message: Mapping[str, Any]) -> None:
+        pass
+
     def ask(self, message: Mapping[str, Any], *, seconds: float) -> dict[str, Any]:
         return self.answer
 

@@ -69,6 +69,36 @@ def test_questions_and_answers(start) -> None:
     assert not psutil.pid_exists(first["pid"])
 
 
+@pytest.mark.parametrize("text", ["early", "x" * 1_000_000])
+def test_a_question_that_was_begun_is_answered_once(start, tmp_path: Path, text: str) -> None:
+    question = {"do": "echo", "text": text, "code": f"open({str(tmp_path / 'log')!r}, 'a').write('once ')"}
+    with start() as arm:
+        arm.begin(question)
+        assert arm.ask(question, seconds=30)["said"] == text
+        assert arm.ask({"do": "echo", "text": "later"}, seconds=30)["said"] == "later"
+    assert (tmp_path / "log").read_text() == "once "
+
+
+def test_an_arm_that_has_begun_works_before_it_is_asked(start, tmp_path: Path) -> None:
+    sign = tmp_path / "sign"
+    question = {"do": "code", "code": f"open({str(sign)!r}, 'w').close(); arm.answer({{}})"}
+    with start() as arm:
+        arm.begin(question)
+        deadline = time.monotonic() + 30
+        while not sign.exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert arm.ask(question, seconds=30) == {}
+
+
+def test_an_arm_that_died_of_what_it_has_begun_fails_when_asked(start) -> None:
+    question = {"do": "code", "code": "os._exit(3)"}
+    with start() as arm:
+        arm.begin(question)
+        with pytest.raises(ArmError, match="exit code 3"):
+            arm.ask(question, seconds=30)
+
+
 def test_printed_text_is_not_an_answer(start) -> None:
     with start() as arm:
         answer = do(arm, """print('{"said": "printed"}', flush=True); arm.answer({"said": "answered"})""")

@@ -111,6 +111,9 @@ class FakeArm:
         alike = [arm for arm in self.world.started[2:] if arm.asked and not arm.asked[0].pool]
         return [arm.pid for arm in alike if arm.candidate is self.candidate].index(self.pid)
 
+    def begin(self, message: Mapping[str, Any]) -> None:
+        pass
+
     def ask(self, message: Mapping[str, Any], *, seconds: float) -> dict[str, Any]:
         assert self.running
         question = QUESTION.validate_python(message)
@@ -810,7 +813,7 @@ def test_nor_is_one_that_is_asked_first(kind: str, seconds: float) -> None:
 def test_progress_is_reported() -> None:
     said: list[str] = []
     tried(World(seconds={False: 0.012, True: 0.010}), said=said.append)
-    assert said[0] == "looking at the baseline"
+    assert said[0] == "looking at the baseline and the candidate"
     assert "quad 1 of 10, about 0 s left" in said
 
 

@@ -45,6 +45,9 @@ class ArmHere:
         self.pid = os.getpid()
         self._arm = TrialArm(log=RewriteLog(), alone=False)
 
+    def begin(self, message: Mapping[str, Any]) -> None:
+        pass
+
     def ask(self, message: Mapping[str, Any], *, seconds: float) -> dict[str, Any]:
         with preserve_process_state():
             answer = dict(handle_request(self._arm, message))

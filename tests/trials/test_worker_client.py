@@ -21,6 +21,9 @@ class Arm:
         self.stopped = 0
         self.pid = 1
 
+    def begin(self, *_: object) -> None:
+        pass
+
     def ask(self, *_: object, **__: object) -> dict[str, Any]:
         return {}
 
