@@ -12,10 +12,11 @@ At the end of a trial, with all its quads measured, the log ratios of times (bas
 - **inconclusive**: all other cases, also if too many quads were void. It is not a milder promotion: nothing is used.
 
 An inconclusive trial with all quads gets more process pairs once, for a second look. The median of every pair then need
-not reach half the minimum, but the mean of the pairs must exceed it with 99.75 % confidence.
+not reach half the minimum, but the mean of the pairs must exceed it with 99.75 % confidence. A median below the minimum
+then counts as below it: nothing more is measured, and a gain that twelve pairs do not show is not worth another trial.
 
 A trial ends earlier when the safe t-test has seen enough. It ends without promotion when the mean is below the minimum,
-in at least two pairs of processes. It promotes when the mean exceeds the minimum, and only from the fourth pair on (or
+in at least two pairs of processes; "equivalent" then takes 95 % confidence, as at the end. It promotes when the mean exceeds the minimum, and only from the fourth pair on (or
 in the last), because no number of quads shows a process's effect on all its quads. Some programs have slow and fast
 processes, 30 % apart (docs/trials.md). Of two pairs of such a program, both favour one arm once in eight trials, and
 of four all do once in 128. So the spread of the first pairs decides how many there are.
@@ -109,8 +110,7 @@ def decide_early(quads: Sequence[MeasuredQuad], protocol: Protocol) -> Verdict |
     ):
         outcome = Outcome.PROMOTE
     elif compute_safe_t([-ratio for ratio in every], -protocol.minimum) >= enough:
-        within = compute_safe_t(every, -protocol.minimum) >= enough
-        outcome = Outcome.EQUIVALENT if within else Outcome.REJECT
+        outcome = Outcome.EQUIVALENT if _is_likely_above_loss(every, protocol) else Outcome.REJECT
     else:
         return None
     stats = _compute_statistics(quads, pairs, compute_safe_interval(every, protocol.alpha))
@@ -137,15 +137,22 @@ def decide_finally(quads: Sequence[MeasuredQuad], protocol: Protocol) -> Verdict
         seen_so_far = _compute_statistics(quads, pairs, interval) if every else None
         return Verdict(Outcome.INCONCLUSIVE, reason, seen_so_far, early=False)
     low, high = compute_trimmed_interval(every, protocol.alpha)
-    likely_low, likely_high = compute_trimmed_interval(every, max(protocol.alpha, REJECTION_ALPHA))
+    _, likely_high = compute_trimmed_interval(every, max(protocol.alpha, REJECTION_ALPHA))
+    last_look = bool(protocol.added_pairs)
     if low > 0 and statistics.median(every) >= protocol.minimum and _check_pairs_prove(pairs, protocol):
         outcome = Outcome.PROMOTE
-    elif likely_high < protocol.minimum:
-        outcome = Outcome.EQUIVALENT if likely_low > -protocol.minimum else Outcome.REJECT
+    elif likely_high < protocol.minimum or (last_look and statistics.median(every) < protocol.minimum):
+        outcome = Outcome.EQUIVALENT if _is_likely_above_loss(every, protocol) else Outcome.REJECT
     else:
         outcome = Outcome.INCONCLUSIVE
     stats = _compute_statistics(quads, pairs, (low, high))
     return Verdict(outcome, _explain_outcome(outcome, stats, protocol), stats, early=False)
+
+
+def _is_likely_above_loss(log_ratios: Sequence[float], protocol: Protocol) -> bool:
+    """Return True if the candidate is, with 95 % confidence, not slower by the minimum."""
+    low, _ = compute_trimmed_interval(log_ratios, max(protocol.alpha, REJECTION_ALPHA))
+    return low > -protocol.minimum
 
 
 def summarize_reason(verdict: Verdict) -> str:

@@ -146,6 +146,24 @@ def test_in_a_second_look_the_mean_of_the_pairs_must_show_it(low: float, outcome
     assert verdict.reason.endswith(end) is (outcome is Outcome.PROMOTE)
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "outcome", "ending"),
+    [
+        (-0.05, 0.10, Outcome.EQUIVALENT, "most likely no difference of 3 % or more"),
+        (-0.20, 0.20, Outcome.REJECT, "most likely under the 3 % asked for"),
+        (-0.03, 0.13, Outcome.INCONCLUSIVE, "it may be no faster at all"),
+    ],
+)
+def test_the_last_look_ends_by_the_median(low: float, high: float, outcome: Outcome, ending: str) -> None:
+    extended = DEFAULT.extend()
+    assert extended is not None
+    ratios = [math.exp(value) for value in (low, high)] * (extended.quads // 2)
+    first = decide_finally(trial(DEFAULT, ratios[: DEFAULT.quads]), DEFAULT)
+    last = decide_finally(trial(extended, ratios), extended)
+    assert first.outcome is Outcome.INCONCLUSIVE
+    assert (last.outcome, last.reason.partition(": ")[2]) == (outcome, ending)
+
+
 def test_a_whole_pair_without_a_gain_is_a_dissent() -> None:
     ratios = by_pair(DEFAULT, 1.2, 1.0)
     assert not find_dissent(trial(DEFAULT, ratios[:-1]), DEFAULT)
