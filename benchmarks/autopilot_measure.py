@@ -26,8 +26,9 @@ from frx_graph.reports.trials.trial_document import TrialDocument, build_trial_d
 from frx_graph.support.supervisor.process import extend_pythonpath
 from frx_graph.trial_worker.launch import start_arm
 from frx_graph.trials.arm_messages import GraphWorkload, Load
-from frx_graph.trials.executor import Programs, run_trial
+from frx_graph.trials.executor import run_trial
 from frx_graph.trials.policy import TrialPolicy
+from frx_graph.trials.process_pairs import Programs
 
 NOT_APPLIED = "something was promoted, and nothing is applied"
 """Which must not be, unless the process was ended in between."""

@@ -47,8 +47,9 @@ from frx_graph.records import Candidate
 from frx_graph.rules.predicted_gain import Calibration
 from frx_graph.trial_worker.launch import start_arm
 from frx_graph.trials.arm_messages import Load, MadeGraph, TargetWorkload
-from frx_graph.trials.executor import Programs, run_trial
+from frx_graph.trials.executor import run_trial
 from frx_graph.trials.policy import TrialPolicy, read_policy
+from frx_graph.trials.process_pairs import Programs
 from frx_graph.trials.trial_run import TrialRun
 from frx_graph.trials.verdict import Outcome
 

@@ -19,8 +19,9 @@ from frx_graph.reports.render.document import to_json
 from frx_graph.reports.trials.trial_document import build_trial_document
 from frx_graph.trial_worker.launch import start_arm
 from frx_graph.trials.arm_messages import Load, TargetWorkload
-from frx_graph.trials.executor import Programs, run_trial
+from frx_graph.trials.executor import run_trial
 from frx_graph.trials.policy import TrialPolicy
+from frx_graph.trials.process_pairs import Programs
 
 GONE_SECONDS = 5.0
 """No process of a trial may be left so long after the trial's own was killed."""

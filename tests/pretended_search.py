@@ -22,8 +22,8 @@ from frx_graph.options import parse_backend_options
 from frx_graph.records import Candidate
 from frx_graph.trials.arm_messages import Load, MadeGraph
 from frx_graph.trials.environment import read_trial_environment
-from frx_graph.trials.executor import Programs
 from frx_graph.trials.policy import TrialPolicy
+from frx_graph.trials.process_pairs import Programs
 from frx_graph.trials.trial_run import TrialRun
 from frx_graph.trials.verdict import Outcome, TrialStatistics, Verdict
 

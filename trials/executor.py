@@ -1,17 +1,15 @@
-"""Run one trial: start its arms, put the candidate through the gates, and measure quads until the verdict is clear.
+"""Run one trial: put the candidate through the gates, and measure process pairs until the verdict is clear.
 
-Each pair of arms is two fresh processes; those that the gates examine are not timed. All processes have ended when this
-returns or raises.
+The processes that the gates examine are not timed. All have ended when this returns or raises.
 """
 
 from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeVar
 
 from frx_graph.measure.machine.busy_programs import WatchLoad, watch_machine_load
 from frx_graph.support.allocator import Allocation, read_allocation
@@ -28,25 +26,16 @@ from frx_graph.trials.arm_messages import (
     Examined,
     Judge,
     Judged,
-    Load,
-    Loaded,
-    Measure,
-    Measured,
-    Question,
-    Warm,
-    Warmed,
 )
-from frx_graph.trials.arm_process import ArmError
 from frx_graph.trials.busy_wait import BusyWait
-from frx_graph.trials.environment_record import TrialEnvironment
-from frx_graph.trials.gates import Comparison, examine_gates, find_plan_fault
+from frx_graph.trials.gates import Comparison, examine_gates
 from frx_graph.trials.numerics import Difference, describe_differences
-from frx_graph.trials.pace import Pace
 from frx_graph.trials.policy import TrialPolicy
+from frx_graph.trials.process_pairs import NotRepeatableError, ProcessPairs, Programs, Progress
 from frx_graph.trials.protocol import Protocol as Rule
 from frx_graph.trials.protocol import make_protocol
-from frx_graph.trials.samples import Block, MeasuredQuad, count_loaded, count_quads, make_block
-from frx_graph.trials.schedule import Arm, Quad, make_schedule, select_next_quad
+from frx_graph.trials.samples import MeasuredQuad, count_loaded
+from frx_graph.trials.schedule import Arm
 from frx_graph.trials.trial_run import Gate, GateResult, TrialRun
 from frx_graph.trials.verdict import (
     Outcome,
@@ -60,7 +49,6 @@ from frx_graph.trials.worker_client import (
     BaselineError,
     BudgetEnded,
     CandidateFailed,
-    RunningArm,
     RunningArms,
     StartArm,
     WorkerClient,
@@ -68,23 +56,7 @@ from frx_graph.trials.worker_client import (
 
 DRAWS = 3
 """Draws of inputs on which results are compared."""
-_WARM_STEPS = 3
 _NOT_REPEATABLE = "not repeatable: the program does not compute the same twice from the same seed and inputs"
-
-Progress = Callable[[str], None]
-Settled = TypeVar("Settled")
-
-
-@dataclass(frozen=True, slots=True)
-class Programs:
-    """The two programs of a trial: what each arm loads."""
-
-    baseline: Load
-    candidate: Load
-
-    def get_program(self, arm: Arm) -> Load:
-        """Return the program of an arm."""
-        return self.baseline if arm is Arm.BASELINE else self.candidate
 
 
 def run_trial(
@@ -125,24 +97,29 @@ class _TrialRunner:
     pause: Callable[[float], None]
     watch: WatchLoad
     ignore_load: bool
-    environment: TrialEnvironment | None = None
     signatures: tuple[str, ...] = ()
-    random: bool | None = None
     departed: tuple[Difference, ...] = ()
     check: AllocationCheck | None = None
-    pool: bool = False
-    """Arms keep freed memory. Those that the gates examine do as the user's: a leak may hide in kept memory."""
-    reported: bool = False
-    """An arm with the present allocation has reported its environment."""
     deadline: float = field(init=False)
     asking: WorkerClient = field(init=False)
     busy: BusyWait = field(init=False)
+    pairs: ProcessPairs = field(init=False)
 
     def __post_init__(self) -> None:
-        self.pool = self.allocations[-1] is Allocation.POOLED
         self.deadline = self.clock() + self.policy.time_budget_seconds
         self.asking = WorkerClient(self.policy, self.deadline, self.clock)
         self.busy = BusyWait(self.pause, self.watch, self.progress)
+        self.pairs = ProcessPairs(
+            self.programs,
+            self.start,
+            self.asking,
+            self.busy,
+            self.deadline,
+            self.clock,
+            self.progress,
+            self.ignore_load,
+            pool=self.allocations[-1] is Allocation.POOLED,
+        )
 
     def run(self) -> TrialRun:
         try:
@@ -150,7 +127,7 @@ class _TrialRunner:
         except BudgetEnded as ended:
             reason = f"the time budget ended before anything was measured, {ended}: raise time_budget_seconds"
             return self._make_run((), Verdict(Outcome.INCONCLUSIVE, reason, None, early=True), ())
-        except _NotRepeatable:
+        except NotRepeatableError:
             gate = GateResult(Gate.NUMERICS, None, "there is nothing to compare with")
             return self._make_run((gate,), Verdict(Outcome.INCONCLUSIVE, _NOT_REPEATABLE, None, early=True), ())
         failed = next((gate for gate in gates if gate.passed is False), None)
@@ -159,7 +136,7 @@ class _TrialRunner:
         quads: list[MeasuredQuad] = []
         if len(self.allocations) > 1:
             self.check = AllocationCheck(self.allocations[1])
-            self._switch_allocation(self.allocations[0])
+            self.pairs.switch_allocation(self.allocations[0])
         try:
             verdict = self._measure_verdict(quads)
             if self.check is not None:
@@ -180,7 +157,7 @@ class _TrialRunner:
         if self.departed:
             verdict = replace(verdict, reason=f"{self._describe_departure()}; {verdict.reason}")
         return TrialRun(
-            gates, verdict, tuple(quads), self.environment, self.signatures, check=self.check, load=self.busy.load
+            gates, verdict, tuple(quads), self.pairs.environment, self.signatures, check=self.check, load=self.busy.load
         )
 
     def _describe_departure(self) -> str:
@@ -198,10 +175,6 @@ class _TrialRunner:
         yield self._make_process_gate()
         yield from examine_gates(seen)
 
-    def _retry_or_raise(self, failure: CandidateFailed | BaselineError) -> None:
-        arm = self.asking.forgive_once(failure)
-        self.progress(f"once more, in fresh processes: the {arm} {failure.detail}")
-
     def _make_process_gate(self) -> GateResult:
         who = {Arm.CANDIDATE: "it", Arm.BASELINE: "the baseline"}
         once = (f"; once {who[arm]} did not: {how}" for arm, how in self.asking.forgiven.items())
@@ -212,12 +185,12 @@ class _TrialRunner:
             try:
                 return self._compare_arms()
             except (CandidateFailed, BaselineError) as failure:
-                self._retry_or_raise(failure)
+                self.pairs.retry_or_raise(failure)
 
     def _compare_arms(self) -> Comparison:
         """Examine both arms in a pair of processes that is not timed."""
         with tempfile.TemporaryDirectory(prefix="frx-trial-") as folder, RunningArms(self.start) as running:
-            arms = self._start_pair(running, tuple(Arm))
+            arms = self.pairs.start_pair(running, tuple(Arm))
             files = {arm: str(Path(folder) / f"{arm}.pt") for arm in Arm}
             self.progress("looking at the baseline and the candidate")
             questions = {arm: Examine(files[arm], DRAWS) for arm in Arm}
@@ -245,7 +218,7 @@ class _TrialRunner:
         """Measure the pairs of `rule`, until the verdict is clear. If `alone` a promotion would count, too many pairs
         that show no gain end it as well."""
         try:
-            found = self._measure_quads(quads, rule, lambda: self._settle(quads, rule, alone))
+            found = self.pairs.measure_quads(quads, rule, lambda: self._settle(quads, rule, alone))
         except BudgetEnded:
             found = None
         return found or self._cut_short(quads, rule)
@@ -264,8 +237,8 @@ class _TrialRunner:
         if stats is None or not (verdict.outcome is Outcome.PROMOTE or (settled and stats.ci_high >= 1)):
             return verdict
         pooled, own = self.allocations
-        measured = self.environment
-        self._switch_allocation(own)
+        measured = self.pairs.environment
+        self.pairs.switch_allocation(own)
         self.progress(f"checking the gain with {NAMES[own]}")
         promoted = verdict.outcome is Outcome.PROMOTE
         self.check = self._measure_check(own, promoted=promoted)
@@ -282,7 +255,7 @@ class _TrialRunner:
             self.check = replace(self.check, shows=False if settled else None)
             end = "not the same in all process pairs" if settled else "unknown there"
             verdict = replace(verdict, reason=f"{verdict.reason}; {self.check.describe()}: {end}")
-        self.environment = measured
+        self.pairs.environment = measured
         if not promoted:
             return verdict
         only = {True: "", None: ", so it is unknown there", False: f", so this holds for {NAMES[pooled]} alone"}
@@ -293,7 +266,7 @@ class _TrialRunner:
         quads: list[MeasuredQuad] = []
         failure = ""
         try:
-            self._measure_quads(quads, rule, lambda: summarize_check(own, quads, rule).shows)
+            self.pairs.measure_quads(quads, rule, lambda: summarize_check(own, quads, rule).shows)
         except CandidateFailed as failed:
             failure = failed.detail
         except (BudgetEnded, BaselineError):
@@ -301,69 +274,6 @@ class _TrialRunner:
             pass
         found = summarize_check(own, quads, rule)
         return replace(found, shows=False, failure=failure) if failure else found
-
-    def _switch_allocation(self, allocation: Allocation) -> None:
-        """Start arms with this allocation from now on. The next one reports its environment."""
-        self.pool = allocation is Allocation.POOLED
-        self.reported = False
-
-    def _measure_quads(
-        self, quads: list[MeasuredQuad], rule: Rule, settle: Callable[[], Settled | None]
-    ) -> Settled | None:
-        """Measure the quads of `rule` until `settle`, called after each, returns something; None if it never does."""
-        plan = make_schedule(rule)
-        pair: int | None = None
-        pace = Pace(rule, self.clock)
-        with RunningArms(self.start) as running:
-            arms: Mapping[Arm, RunningArm] = {}
-            while (quad := select_next_quad(plan, [q.void for q in quads], rule.void_quads_allowed)) is not None:
-                try:
-                    if quad.pair != pair:
-                        running.stop()
-                        arms = self._start_pair(running, tuple(dict.fromkeys(quad.arms)))
-                        pair = quad.pair
-                        self._warm_up(arms, quad, rule)
-                        pace.note_started()
-                    first, second, third, fourth = (self._run_block(arms, arm) for arm in quad.arms)
-                except (CandidateFailed, BaselineError) as failure:
-                    self._retry_or_raise(failure)
-                    # What its earlier quads have shown stays: two pairs that count as one claim less than they know.
-                    pair = None
-                    continue
-                quads.append(MeasuredQuad(quad, (first, second, third, fourth)))
-                pace.note_quad()
-                # On a busy machine only the budget is known.
-                left = f"at most {self._get_seconds_left():.0f} s left"
-                if not quads[-1].void:
-                    left = f"about {min(pace.estimate_seconds(quads), self._get_seconds_left()):.0f} s left"
-                status = f"{count_quads(quads, rule)}, {left}"
-                self.progress(status)
-                if self.clock() >= self.deadline:
-                    break
-                if quads[-1].void:
-                    last = sum(quad.void for quad in quads) > rule.void_quads_allowed
-                    self.busy.wait(quads, self._get_seconds_left(), status, last=last)
-                if (settled := settle()) is not None:
-                    return settled
-        return None
-
-    def _get_seconds_left(self) -> float:
-        return max(0.0, self.deadline - self.clock())
-
-    def _warm_up(self, arms: Mapping[Arm, RunningArm], quad: Quad, rule: Rule) -> None:
-        # Of the first pair the baseline first, and a block of each that is not kept: they tell how long the candidate
-        # is to be waited for.
-        first = Measure not in self.asking.baseline_seconds
-        pair = f"process pair {quad.pair + 1} of {rule.process_pairs}"
-        self.progress(f"{pair}: compiling, at most {self._get_seconds_left():.0f} s left")
-        order = tuple(Arm) if first else tuple(dict.fromkeys(quad.arms))
-        for arm, warmed in self.asking.ask_each(arms, dict.fromkeys(order, Warm(_WARM_STEPS)), Warmed):
-            # Else the program without the plan would be timed as the candidate.
-            if fault := find_plan_fault(self.programs.get_program(arm).candidates, warmed.graphs, warmed.failures):
-                raise self.asking.make_plan_failure(fault)
-        if first:
-            for arm in Arm:
-                self._run_block(arms, arm)
 
     def _cut_short(self, quads: Sequence[MeasuredQuad], rule: Rule) -> Verdict:
         """Return the final verdict. If not all quads were measured, it says what to do: close other programs if quads
@@ -381,38 +291,6 @@ class _TrialRunner:
         if void > rule.void_quads_allowed:
             ends.append(f"no more than {rule.void_quads_allowed} may be void: raise void_quads_allowed")
         return replace(verdict, reason="; ".join((verdict.reason, *ends)))
-
-    def _run_block(self, arms: Mapping[Arm, RunningArm], arm: Arm) -> Block:
-        others = tuple(other.pid for name, other in arms.items() if name is not arm)
-        found = self.asking.ask(arms, arm, Measure(self.rule.steps_per_block, others), Measured)
-        return make_block(arm, found.seconds, found.disturbance, ignore_load=self.ignore_load)
-
-    def _start_pair(self, running: RunningArms, order: Sequence[Arm]) -> Mapping[Arm, RunningArm]:
-        """Start two fresh processes in this order, with their workloads loaded."""
-        # Only the first pair checks for random numbers, since a program may keep state that every run changes.
-        arms: dict[Arm, RunningArm] = {}
-        loads: dict[Arm, Question] = {}
-        for arm in order:
-            try:
-                arms[arm] = running.start()
-            except ArmError as error:
-                raise self.asking.make_failure(arm, error) from error
-            loads[arm] = replace(self.programs.get_program(arm), random=self.random, pool=self.pool)
-        loaded: dict[Arm, Loaded] = {}
-        for arm, answer in self.asking.ask_each(arms, loads, Loaded):
-            loaded[arm] = answer
-            if not self.reported:
-                self.environment, self.reported = loaded[arm].environment, True
-            if not loaded[arm].repeats:
-                raise _NotRepeatable
-        if loaded[Arm.BASELINE].random is not loaded[Arm.CANDIDATE].random:
-            raise _NotRepeatable
-        self.random = loaded[Arm.BASELINE].random
-        return arms
-
-
-class _NotRepeatable(Exception):  # noqa: N818 - not an error: the trial ends
-    """Raised if the results of the arms cannot be compared."""
 
 
 def _make_rejection(gate: GateResult) -> Verdict:

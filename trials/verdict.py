@@ -16,10 +16,11 @@ not reach half the minimum, but the mean of the pairs must exceed it with 99.75 
 then counts as below it: nothing more is measured, and a gain that twelve pairs do not show is not worth another trial.
 
 A trial ends earlier when the safe t-test has seen enough. It ends without promotion when the mean is below the minimum,
-in at least two pairs of processes; "equivalent" then takes 95 % confidence, as at the end. It promotes when the mean exceeds the minimum, and only from the fourth pair on (or
-in the last), because no number of quads shows a process's effect on all its quads. Some programs have slow and fast
-processes, 30 % apart (docs/trials.md). Of two pairs of such a program, both favour one arm once in eight trials, and
-of four all do once in 128. So the spread of the first pairs decides how many there are.
+in at least two pairs of processes; "equivalent" then takes 95 % confidence, as at the end. It promotes when the mean
+exceeds the minimum, and only from the fourth pair on (or in the last), because no number of quads shows a process's
+effect on all its quads. Some programs have slow and fast processes, 30 % apart (docs/trials.md). Of two pairs of such a
+program, both favour one arm once in eight trials, and of four all do once in 128. So the spread of the first pairs
+decides how many there are.
 """
 
 from __future__ import annotations

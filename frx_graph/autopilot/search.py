@@ -45,8 +45,9 @@ from frx_graph.trial_worker.graph_file import hold_graph, write_graph
 from frx_graph.trial_worker.in_process import InProcessArms
 from frx_graph.trial_worker.launch import WarmArms
 from frx_graph.trials.arm_messages import GraphWorkload, Load, MadeGraph
-from frx_graph.trials.executor import Programs, Progress, run_trial
+from frx_graph.trials.executor import run_trial
 from frx_graph.trials.policy import TrialPolicy
+from frx_graph.trials.process_pairs import Programs, Progress
 from frx_graph.trials.trial_run import TrialRun
 from frx_graph.trials.verdict import Outcome
 from frx_graph.trials.worker_client import StartArm

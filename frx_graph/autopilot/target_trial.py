@@ -20,8 +20,9 @@ from frx_graph.reports.trials.trial_report import format_shape
 from frx_graph.support.allocator import may_pool
 from frx_graph.trial_worker.launch import open_warm_arms
 from frx_graph.trials.arm_messages import Load, MadeGraph, TargetWorkload
-from frx_graph.trials.executor import Programs, Progress, run_trial
+from frx_graph.trials.executor import run_trial
 from frx_graph.trials.policy import TrialPolicy
+from frx_graph.trials.process_pairs import Programs, Progress
 from frx_graph.trials.trial_run import EnvironmentVerdict, TrialRun
 from frx_graph.trials.verdict import Outcome
 from frx_graph.trials.worker_client import StartArm

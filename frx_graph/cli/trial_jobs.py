@@ -15,8 +15,8 @@ from frx_graph.ledger.location import Location
 from frx_graph.options import PLANNED, check_inner
 from frx_graph.reports.trials.trial_document import NOTHING_TRIED, MatrixEntry, TrialDocument
 from frx_graph.support.plain_text import clean_line
-from frx_graph.trials.executor import Progress
 from frx_graph.trials.policy import TrialPolicy
+from frx_graph.trials.process_pairs import Progress
 
 
 def build_jobs(

@@ -19,8 +19,9 @@ from frx_graph.trial_worker.launch import start_arm
 from frx_graph.trials.arm_messages import Load, TargetWorkload
 from frx_graph.trials.environment import read_trial_environment
 from frx_graph.trials.environment_record import TrialEnvironment
-from frx_graph.trials.executor import Programs, run_trial
+from frx_graph.trials.executor import run_trial
 from frx_graph.trials.policy import TrialPolicy
+from frx_graph.trials.process_pairs import Programs
 from frx_graph.trials.verdict import Outcome, Verdict
 
 POLICY = TrialPolicy(process_pairs=2, quads_per_pair=3, steps_per_block=1, void_quads_allowed=0)

@@ -13,8 +13,8 @@ from false_promotions import TRACE, Case, Rates, broken_bounds, cases, main, rat
 from scipy import stats
 from step_noise import HOSTILE, SHARED, Noise, recorded
 
-from frx_graph.trials.executor import Programs
 from frx_graph.trials.policy import TUNE_POLICY, TrialPolicy
+from frx_graph.trials.process_pairs import Programs
 from frx_graph.trials.protocol import make_protocol
 from frx_graph.trials.trial_run import TrialRun
 from frx_graph.trials.verdict import Outcome, TrialStatistics, Verdict

@@ -37,9 +37,10 @@ from frx_graph.trials.arm_messages import (
 from frx_graph.trials.arm_process import ArmError, Cause, Limits
 from frx_graph.trials.busy_wait import BusyWait
 from frx_graph.trials.environment import read_trial_environment
-from frx_graph.trials.executor import Programs, run_trial
+from frx_graph.trials.executor import run_trial
 from frx_graph.trials.numerics import Difference
 from frx_graph.trials.policy import TrialPolicy
+from frx_graph.trials.process_pairs import Programs
 from frx_graph.trials.protocol import make_protocol
 from frx_graph.trials.samples import Cause as Void
 from frx_graph.trials.samples import Disturbance

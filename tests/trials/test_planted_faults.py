@@ -21,8 +21,9 @@ from frx_graph.trial_worker.launch import start_arm
 from frx_graph.trial_worker.worker import TrialArm, handle_request
 from frx_graph.trials.arm_messages import Load, TargetWorkload
 from frx_graph.trials.arm_process import ArmProcess, Limits, make_arm_error
-from frx_graph.trials.executor import Programs, run_trial
+from frx_graph.trials.executor import run_trial
 from frx_graph.trials.policy import TrialPolicy
+from frx_graph.trials.process_pairs import Programs
 from frx_graph.trials.trial_run import Gate, TrialRun
 from frx_graph.trials.verdict import Outcome
 

@@ -17,8 +17,9 @@ from frx_graph.support.supervisor.process import extend_pythonpath
 from frx_graph.trial_worker.launch import start_arm
 from frx_graph.trials.arm_messages import Load, TargetWorkload
 from frx_graph.trials.arm_process import ArmProcess, Limits
-from frx_graph.trials.executor import Programs, run_trial
+from frx_graph.trials.executor import run_trial
 from frx_graph.trials.policy import TrialPolicy
+from frx_graph.trials.process_pairs import Programs
 from frx_graph.trials.trial_run import Gate, TrialRun
 
 POLICY = TrialPolicy(

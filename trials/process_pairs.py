@@ -1,0 +1,172 @@
+"""Start pairs of arms in fresh processes, and measure quads in them.
+
+The arms of a pair load and compile side by side, then run their blocks in turn. After a failure that may pass, the pair
+is started again once for each arm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from frx_graph.support.allocator import Allocation
+from frx_graph.trials.arm_messages import Load, Loaded, Measure, Measured, Question, Warm, Warmed
+from frx_graph.trials.arm_process import ArmError
+from frx_graph.trials.busy_wait import BusyWait
+from frx_graph.trials.environment_record import TrialEnvironment
+from frx_graph.trials.gates import find_plan_fault
+from frx_graph.trials.pace import Pace
+from frx_graph.trials.protocol import Protocol as Rule
+from frx_graph.trials.samples import Block, MeasuredQuad, count_quads, make_block
+from frx_graph.trials.schedule import Arm, Quad, make_schedule, select_next_quad
+from frx_graph.trials.worker_client import (
+    BaselineError,
+    CandidateFailed,
+    RunningArm,
+    RunningArms,
+    StartArm,
+    WorkerClient,
+)
+
+_WARM_STEPS = 3
+
+Progress = Callable[[str], None]
+Settled = TypeVar("Settled")
+
+
+@dataclass(frozen=True, slots=True)
+class Programs:
+    """The two programs of a trial: what each arm loads."""
+
+    baseline: Load
+    candidate: Load
+
+    def get_program(self, arm: Arm) -> Load:
+        """Return the program of an arm."""
+        return self.baseline if arm is Arm.BASELINE else self.candidate
+
+
+@dataclass(slots=True)
+class ProcessPairs:
+    """Pairs of arms of one trial. `client` asks them until `deadline` by `clock`. With `ignore_load`, quads count beside
+    other programs."""
+
+    programs: Programs
+    start: StartArm
+    client: WorkerClient
+    busy: BusyWait
+    deadline: float
+    clock: Callable[[], float]
+    progress: Progress
+    ignore_load: bool
+    pool: bool
+    """Arms keep freed memory. Those that the gates examine do as the user's: a leak may hide in kept memory."""
+    environment: TrialEnvironment | None = None
+    """As the first arm with the present allocation has reported it."""
+    random: bool | None = None
+    """The program draws random numbers; None before an arm has found out."""
+    _reported: bool = False
+
+    def switch_allocation(self, allocation: Allocation) -> None:
+        """Start arms with this allocation from now on. The next one reports its environment."""
+        self.pool = allocation is Allocation.POOLED
+        self._reported = False
+
+    def start_pair(self, running: RunningArms, order: Sequence[Arm]) -> Mapping[Arm, RunningArm]:
+        """Start two fresh processes in this order, with their workloads loaded."""
+        # Only the first pair checks for random numbers, since a program may keep state that every run changes.
+        arms: dict[Arm, RunningArm] = {}
+        loads: dict[Arm, Question] = {}
+        for arm in order:
+            try:
+                arms[arm] = running.start()
+            except ArmError as error:
+                raise self.client.make_failure(arm, error) from error
+            loads[arm] = replace(self.programs.get_program(arm), random=self.random, pool=self.pool)
+        loaded: dict[Arm, Loaded] = {}
+        for arm, answer in self.client.ask_each(arms, loads, Loaded):
+            loaded[arm] = answer
+            if not self._reported:
+                self.environment, self._reported = loaded[arm].environment, True
+            if not loaded[arm].repeats:
+                raise NotRepeatableError
+        if loaded[Arm.BASELINE].random is not loaded[Arm.CANDIDATE].random:
+            raise NotRepeatableError
+        self.random = loaded[Arm.BASELINE].random
+        return arms
+
+    def retry_or_raise(self, failure: CandidateFailed | BaselineError) -> None:
+        """Forgive an arm's first failure that may pass at another time; raise any other."""
+        arm = self.client.forgive_once(failure)
+        self.progress(f"once more, in fresh processes: the {arm} {failure.detail}")
+
+    def measure_quads(
+        self, quads: list[MeasuredQuad], rule: Rule, settle: Callable[[], Settled | None]
+    ) -> Settled | None:
+        """Measure the quads of `rule` until `settle`, called after each, returns something; None if it never does."""
+        plan = make_schedule(rule)
+        pair: int | None = None
+        pace = Pace(rule, self.clock)
+        with RunningArms(self.start) as running:
+            arms: Mapping[Arm, RunningArm] = {}
+            while (quad := select_next_quad(plan, [q.void for q in quads], rule.void_quads_allowed)) is not None:
+                try:
+                    if quad.pair != pair:
+                        running.stop()
+                        arms = self.start_pair(running, tuple(dict.fromkeys(quad.arms)))
+                        pair = quad.pair
+                        self._warm_up(arms, quad, rule)
+                        pace.note_started()
+                    first, second, third, fourth = (
+                        self._run_block(arms, arm, rule.steps_per_block) for arm in quad.arms
+                    )
+                except (CandidateFailed, BaselineError) as failure:
+                    self.retry_or_raise(failure)
+                    # What its earlier quads have shown stays: two pairs that count as one claim less than they know.
+                    pair = None
+                    continue
+                quads.append(MeasuredQuad(quad, (first, second, third, fourth)))
+                pace.note_quad()
+                # On a busy machine only the budget is known.
+                left = f"at most {self.get_seconds_left():.0f} s left"
+                if not quads[-1].void:
+                    left = f"about {min(pace.estimate_seconds(quads), self.get_seconds_left()):.0f} s left"
+                status = f"{count_quads(quads, rule)}, {left}"
+                self.progress(status)
+                if self.clock() >= self.deadline:
+                    break
+                if quads[-1].void:
+                    last = sum(quad.void for quad in quads) > rule.void_quads_allowed
+                    self.busy.wait(quads, self.get_seconds_left(), status, last=last)
+                if (settled := settle()) is not None:
+                    return settled
+        return None
+
+    def get_seconds_left(self) -> float:
+        """Return the seconds of the time budget that are left."""
+        return max(0.0, self.deadline - self.clock())
+
+    def _warm_up(self, arms: Mapping[Arm, RunningArm], quad: Quad, rule: Rule) -> None:
+        # Of the first pair the baseline first, and a block of each that is not kept: they tell how long the candidate
+        # is to be waited for.
+        first = Measure not in self.client.baseline_seconds
+        pair = f"process pair {quad.pair + 1} of {rule.process_pairs}"
+        self.progress(f"{pair}: compiling, at most {self.get_seconds_left():.0f} s left")
+        order = tuple(Arm) if first else tuple(dict.fromkeys(quad.arms))
+        for arm, warmed in self.client.ask_each(arms, dict.fromkeys(order, Warm(_WARM_STEPS)), Warmed):
+            # Else the program without the plan would be timed as the candidate.
+            if fault := find_plan_fault(self.programs.get_program(arm).candidates, warmed.graphs, warmed.failures):
+                raise self.client.make_plan_failure(fault)
+        if first:
+            for arm in Arm:
+                self._run_block(arms, arm, rule.steps_per_block)
+
+    def _run_block(self, arms: Mapping[Arm, RunningArm], arm: Arm, steps: int) -> Block:
+        others = tuple(other.pid for name, other in arms.items() if name is not arm)
+        found = self.client.ask(arms, arm, Measure(steps, others), Measured)
+        return make_block(arm, found.seconds, found.disturbance, ignore_load=self.ignore_load)
+
+
+class NotRepeatableError(Exception):
+    """Raised if the results of the arms cannot be compared."""
