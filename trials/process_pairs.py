@@ -49,7 +49,7 @@ class Programs:
 
 @dataclass(slots=True)
 class ProcessPairs:
-    """Pairs of arms of one trial. `client` asks them until `deadline` by `clock`. With `ignore_load`, quads count beside
+    """Pairs of arms of one trial. `client` asks them until `deadline` by `clock`. `ignore_load`: quads count beside
     other programs."""
 
     programs: Programs
