@@ -127,7 +127,7 @@ class LayoutOperator(StrictModel):
         if inner == "inductor" and self.generated:
             return Keeps.ANY
         if inner == "inductor" and self.misdescribed:
-            return Keeps.NONE
+            return Keeps.UNKNOWN
         return self.keeps if self._is_known_on(device) else Keeps.UNKNOWN
 
     @property

@@ -263,6 +263,7 @@ def test_frx_trial_prints_what_it_could_not_record(
     monkeypatch.setattr("frx_graph.autopilot.target_trial.try_target", lambda *_: tried)
     check = open_ledger(parse_location(str(file)))
     monkeypatch.setattr("frx_graph.cli.trial.check_writable", lambda _: None)
+    monkeypatch.setattr("frx_graph.cli.trial.share_warm_arms", contextlib.nullcontext)
     with full(file):
         code = run(["trial", "model.py:build"])
     captured = capsys.readouterr()

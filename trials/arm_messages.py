@@ -194,7 +194,7 @@ class ArmClient(Protocol):
     """An arm's process, or a substitute."""
 
     def begin(self, message: Mapping[str, Any]) -> None:
-        """Work on the next question already, if it can beside its caller."""
+        """Start on `message`, the next question, if it can while its caller does other things."""
 
     def ask(self, message: Mapping[str, Any], *, seconds: float) -> dict[str, Any]:
         """Return its answer. Raises `ArmError`."""

@@ -179,8 +179,10 @@ class ArmProcess(contextlib.AbstractContextManager["ArmProcess"]):
         deadline = time.monotonic() + seconds
         try:
             raise_if_terminated()
-            if message != self._begun:
+            if self._begun is None:
                 self._send(message, deadline, seconds)
+            elif message != self._begun:
+                raise ValueError("an arm is asked something else than what it has begun")
             self._begun = None
             answer = self._read_answer(deadline, seconds)
         except BaseException:

@@ -194,7 +194,7 @@ class _TrialRunner:
             files = {arm: str(Path(folder) / f"{arm}.pt") for arm in Arm}
             self.progress("looking at the baseline and the candidate")
             questions = {arm: Examine(files[arm], DRAWS) for arm in Arm}
-            seen = dict(self.asking.ask_each(arms, questions, Examined))
+            seen = dict(self.pairs.ask_each(arms, questions, Examined))
             self.signatures = tuple(graph.signature for graph in seen[Arm.BASELINE].graphs)
             self.progress("comparing their results")
             multipliers = (self.policy.numerics_multiplier, self.policy.numerics_multiplier_half)
@@ -242,7 +242,11 @@ class _TrialRunner:
         self.progress(f"checking the gain with {NAMES[own]}")
         promoted = verdict.outcome is Outcome.PROMOTE
         self.check = self._measure_check(own, promoted=promoted)
-        if not promoted and self.check.shows:
+        if not promoted and self.check.shows and stats.processes > self.rule.process_pairs:
+            # Two looks have not shown it: a third would be one more chance to be wrong.
+            self.check = replace(self.check, shows=None)
+            verdict = replace(verdict, reason=f"{verdict.reason}; {self.check.describe()}: unknown there")
+        elif not promoted and self.check.shows:
             own_quads: list[MeasuredQuad] = []
             full = self._measure_pairs(own_quads, self.rule, alone=True)
             if full.outcome is Outcome.PROMOTE:

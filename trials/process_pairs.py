@@ -1,17 +1,27 @@
 """Start pairs of arms in fresh processes, and measure quads in them.
 
-The arms of a pair load and compile side by side, then run their blocks in turn. After a failure that may pass, the pair
-is started again once for each arm.
+On processors the arms of a pair load and compile side by side. Then they run their blocks in turn. After a failure that
+may pass, the pair is started again once for each arm.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from frx_graph.support.allocator import Allocation
-from frx_graph.trials.arm_messages import Load, Loaded, Measure, Measured, Question, Warm, Warmed
+from frx_graph.trials.arm_messages import (
+    Answered,
+    Load,
+    Loaded,
+    Measure,
+    Measured,
+    Question,
+    Warm,
+    Warmed,
+    begin,
+)
 from frx_graph.trials.arm_process import ArmError
 from frx_graph.trials.busy_wait import BusyWait
 from frx_graph.trials.environment_record import TrialEnvironment
@@ -85,7 +95,7 @@ class ProcessPairs:
                 raise self.client.make_failure(arm, error) from error
             loads[arm] = replace(self.programs.get_program(arm), random=self.random, pool=self.pool)
         loaded: dict[Arm, Loaded] = {}
-        for arm, answer in self.client.ask_each(arms, loads, Loaded):
+        for arm, answer in self.ask_each(arms, loads, Loaded):
             loaded[arm] = answer
             if not self._reported:
                 self.environment, self._reported = loaded[arm].environment, True
@@ -100,6 +110,24 @@ class ProcessPairs:
         """Forgive an arm's first failure that may pass at another time; raise any other."""
         arm = self.client.forgive_once(failure)
         self.progress(f"once more, in fresh processes: the {arm} {failure.detail}")
+
+    def ask_each(
+        self, arms: Mapping[Arm, RunningArm], questions: Mapping[Arm, Question], answered: type[Answered]
+    ) -> Iterator[tuple[Arm, Answered]]:
+        """Yield the answers in the order of `questions`, whose work is not timed: where it is safe, the arms do it side
+        by side."""
+        for arm in tuple(questions)[1:] if self._may_work_side_by_side() else ():
+            begin(arms[arm], questions[arm])
+        for arm, question in questions.items():
+            yield arm, self.client.ask(arms, arm, question, answered)
+
+    def _may_work_side_by_side(self) -> bool:
+        """Return False for GPUs and Inductor's modes, whose kernels are chosen by times, and once an arm has failed:
+        both together may have taken too much memory."""
+        known = self.environment
+        mode = self.programs.baseline.inner_mode or self.programs.candidate.inner_mode
+        on_processor = known is not None and known.setup.operators.device == "cpu"
+        return on_processor and mode is None and not self.client.forgiven
 
     def measure_quads(
         self, quads: list[MeasuredQuad], rule: Rule, settle: Callable[[], Settled | None]
@@ -129,22 +157,21 @@ class ProcessPairs:
                 quads.append(MeasuredQuad(quad, (first, second, third, fourth)))
                 pace.note_quad()
                 # On a busy machine only the budget is known.
-                left = f"at most {self.get_seconds_left():.0f} s left"
+                left = f"at most {self._get_seconds_left():.0f} s left"
                 if not quads[-1].void:
-                    left = f"about {min(pace.estimate_seconds(quads), self.get_seconds_left()):.0f} s left"
+                    left = f"about {min(pace.estimate_seconds(quads), self._get_seconds_left()):.0f} s left"
                 status = f"{count_quads(quads, rule)}, {left}"
                 self.progress(status)
                 if self.clock() >= self.deadline:
                     break
                 if quads[-1].void:
                     last = sum(quad.void for quad in quads) > rule.void_quads_allowed
-                    self.busy.wait(quads, self.get_seconds_left(), status, last=last)
+                    self.busy.wait(quads, self._get_seconds_left(), status, last=last)
                 if (settled := settle()) is not None:
                     return settled
         return None
 
-    def get_seconds_left(self) -> float:
-        """Return the seconds of the time budget that are left."""
+    def _get_seconds_left(self) -> float:
         return max(0.0, self.deadline - self.clock())
 
     def _warm_up(self, arms: Mapping[Arm, RunningArm], quad: Quad, rule: Rule) -> None:
@@ -152,9 +179,9 @@ class ProcessPairs:
         # is to be waited for.
         first = Measure not in self.client.baseline_seconds
         pair = f"process pair {quad.pair + 1} of {rule.process_pairs}"
-        self.progress(f"{pair}: compiling, at most {self.get_seconds_left():.0f} s left")
+        self.progress(f"{pair}: compiling, at most {self._get_seconds_left():.0f} s left")
         order = tuple(Arm) if first else tuple(dict.fromkeys(quad.arms))
-        for arm, warmed in self.client.ask_each(arms, dict.fromkeys(order, Warm(_WARM_STEPS)), Warmed):
+        for arm, warmed in self.ask_each(arms, dict.fromkeys(order, Warm(_WARM_STEPS)), Warmed):
             # Else the program without the plan would be timed as the candidate.
             if fault := find_plan_fault(self.programs.get_program(arm).candidates, warmed.graphs, warmed.failures):
                 raise self.client.make_plan_failure(fault)

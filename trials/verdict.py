@@ -12,8 +12,8 @@ At the end of a trial, with all its quads measured, the log ratios of times (bas
 - **inconclusive**: all other cases, also if too many quads were void. It is not a milder promotion: nothing is used.
 
 An inconclusive trial with all quads gets more process pairs once, for a second look. The median of every pair then need
-not reach half the minimum, but the mean of the pairs must exceed it with 99.75 % confidence. A median below the minimum
-then counts as below it: nothing more is measured, and a gain that twelve pairs do not show is not worth another trial.
+not reach half the minimum, but the mean of the pairs must exceed it with 99.75 % confidence. To be below the minimum
+then takes 80 % confidence: a gain that twelve pairs do not show is not worth another trial.
 
 A trial ends earlier when the safe t-test has seen enough. It ends without promotion when the mean is below the minimum,
 in at least two pairs of processes; "equivalent" then takes 95 % confidence, as at the end. It promotes when the mean
@@ -52,6 +52,8 @@ PROVING_PAIRS = 4
 REJECTION_ALPHA = 0.05
 """Probability that a candidate just at the minimum is rejected by the last quad. A false rejection costs a gain. A
 false promotion slows the program down, so its probability is the policy's far smaller alpha."""
+LAST_LOOK_ALPHA = 0.2
+"""The same after a second look: no pairs are left that could tell."""
 SECOND_LOOK_ALPHA = 0.0025
 """Probability that the process pairs of a second look wrongly prove what every pair of the first has to show. All of
 twelve pairs would show it in a quarter of the trials of a gain of 4 %, if processes differ by 2 %."""
@@ -138,11 +140,11 @@ def decide_finally(quads: Sequence[MeasuredQuad], protocol: Protocol) -> Verdict
         seen_so_far = _compute_statistics(quads, pairs, interval) if every else None
         return Verdict(Outcome.INCONCLUSIVE, reason, seen_so_far, early=False)
     low, high = compute_trimmed_interval(every, protocol.alpha)
-    _, likely_high = compute_trimmed_interval(every, max(protocol.alpha, REJECTION_ALPHA))
-    last_look = bool(protocol.added_pairs)
+    rejection_alpha = LAST_LOOK_ALPHA if protocol.added_pairs else REJECTION_ALPHA
+    _, likely_high = compute_trimmed_interval(every, max(protocol.alpha, rejection_alpha))
     if low > 0 and statistics.median(every) >= protocol.minimum and _check_pairs_prove(pairs, protocol):
         outcome = Outcome.PROMOTE
-    elif likely_high < protocol.minimum or (last_look and statistics.median(every) < protocol.minimum):
+    elif likely_high < protocol.minimum:
         outcome = Outcome.EQUIVALENT if _is_likely_above_loss(every, protocol) else Outcome.REJECT
     else:
         outcome = Outcome.INCONCLUSIVE

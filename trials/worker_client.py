@@ -7,11 +7,11 @@ in a trial: the question is asked again in fresh processes.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from frx_graph.errors import TrialError
-from frx_graph.trials.arm_messages import Answered, ArmClient, Judge, Question, ask, begin
+from frx_graph.trials.arm_messages import Answered, ArmClient, Judge, Question, ask
 from frx_graph.trials.arm_process import ArmError, Cause, Limits
 from frx_graph.trials.policy import TrialPolicy
 from frx_graph.trials.schedule import Arm
@@ -103,15 +103,6 @@ class WorkerClient:
         """Longest answer of the baseline to each kind of question, which tells how long to wait for the candidate."""
         self.forgiven: dict[Arm, str] = {}
         """The failure of each arm that was forgiven one."""
-
-    def ask_each(
-        self, arms: Mapping[Arm, ArmClient], questions: Mapping[Arm, Question], answered: type[Answered]
-    ) -> Iterator[tuple[Arm, Answered]]:
-        """Yield the answers in the order of `questions`. The arms work on them side by side: for what is not timed."""
-        for arm, question in list(questions.items())[1:]:
-            begin(arms[arm], question)
-        for arm, question in questions.items():
-            yield arm, self.ask(arms, arm, question, answered)
 
     def ask(self, arms: Mapping[Arm, ArmClient], arm: Arm, question: Question, answered: type[Answered]) -> Answered:
         """Return the answer of `arm`; ask the baseline first, whose time limits the candidate's. Raises the exception

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from frx_graph.cli.interrupt import exit_on_interrupt
 from frx_graph.cli.ledger import LedgerOption
 from frx_graph.cli.options.engine_option import (
     AddressOption,
@@ -103,14 +104,13 @@ def trial(
     if aa and candidate:
         raise OptionError("--aa tries the baseline against itself, without a --candidate", "leave one of them out")
     place = choose_location(ledger, config.ledger)
-    if not aa:
-        check_writable(place)
     here = engine is EngineName.LOCAL
     if here:
         _warn_if_busy(rules, ignore_load=ignore_load)
     with unwind_on_termination(), share_warm_arms() if here else contextlib.nullcontext():
         # Not at the top: torch takes seconds to import, and the process that forks arms does the same meanwhile.
-        from frx_graph.cli.trial_jobs import TrialResults, build_jobs
+        with exit_on_interrupt():
+            from frx_graph.cli.trial_jobs import TrialResults, build_jobs
 
         jobs = build_jobs(
             targets,
@@ -125,6 +125,8 @@ def trial(
             ignore_load=ignore_load,
             here=here,
         )
+        if not aa:
+            check_writable(place)
         kept = TrialResults(jobs, place)
         holding = Holding.GPU if device == "cuda" else Holding.CORES
         with show_stages() as progress, open_engine(engine, address, working_dir, holding) as chosen:

@@ -33,6 +33,11 @@ def test_commands_that_need_no_torch_do_not_import_it(arguments: list[str]) -> N
     assert ran.stdout
 
 
+def test_a_trial_starts_what_imports_torch_for_its_arms_before_it_imports_torch() -> None:
+    program = "import sys; import frx_graph.cli.trial, frx_graph.trial_worker.launch; sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+
+
 def test_patching_needs_no_torch(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("for x in loader:\n    model(x).backward()\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -84,6 +85,7 @@ class World:
     time: float = 0.0
     blocks: int = 0
     started: list[FakeArm] = field(default_factory=list)
+    begun: list[str] = field(default_factory=list)
     pauses: list[float] = field(default_factory=list)
 
     def start(self, limits: Limits | None = None) -> FakeArm:
@@ -113,7 +115,7 @@ class FakeArm:
         return [arm.pid for arm in alike if arm.candidate is self.candidate].index(self.pid)
 
     def begin(self, message: Mapping[str, Any]) -> None:
-        pass
+        self.world.begun.append(message["ask"])
 
     def ask(self, message: Mapping[str, Any], *, seconds: float) -> dict[str, Any]:
         assert self.running
@@ -816,6 +818,21 @@ def test_progress_is_reported() -> None:
     tried(World(seconds={False: 0.012, True: 0.010}), said=said.append)
     assert said[0] == "looking at the baseline and the candidate"
     assert "quad 1 of 10, about 0 s left" in said
+
+
+def test_on_processors_the_arms_of_a_pair_work_side_by_side() -> None:
+    world = World()
+    tried(world)
+    # No environment is known before the first arm has loaded.
+    pairs = len(world.started) // 2
+    assert Counter(world.begun) == {"examine": 1, "warm": pairs - 1, "load": pairs - 1}
+
+
+def test_after_a_failure_that_may_pass_the_arms_work_one_after_the_other() -> None:
+    memory = ArmError(Cause.OUT_OF_MEMORY, "too much")
+    world = World(fails={(False, Examine): memory}, failures=1)
+    assert tried(world).gates[0].detail.startswith("ran to its end; once the baseline did not")
+    assert world.begun == ["examine"]
 
 
 def test_a_baseline_that_departs_from_eager_is_named_first() -> None:
