@@ -104,6 +104,8 @@ def trial(
     if aa and candidate:
         raise OptionError("--aa tries the baseline against itself, without a --candidate", "leave one of them out")
     place = choose_location(ledger, config.ledger)
+    if not aa:
+        check_writable(place)
     here = engine is EngineName.LOCAL
     if here:
         _warn_if_busy(rules, ignore_load=ignore_load)
@@ -125,8 +127,6 @@ def trial(
             ignore_load=ignore_load,
             here=here,
         )
-        if not aa:
-            check_writable(place)
         kept = TrialResults(jobs, place)
         holding = Holding.GPU if device == "cuda" else Holding.CORES
         with show_stages() as progress, open_engine(engine, address, working_dir, holding) as chosen:
