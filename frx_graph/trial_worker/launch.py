@@ -1,6 +1,6 @@
 """Start the arms of trials: fresh processes that run this package, installed or not.
 
-Nothing here imports torch: the process that arms are forked from can import it while this one does.
+To import this module takes no torch: the process that arms are forked from can import it while this one does.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ from frx_graph.measure.memory_use import MemoryRecord, MemoryUse, StepMemory
 from frx_graph.measure.operators.kernel_identities import Kernel, KernelCount, KernelIdentities, Source
 from frx_graph.records import Candidate
 from frx_graph.support.allocator import Allocation
+from frx_graph.trials import executor
 from frx_graph.trials.arm_messages import (
     QUESTION,
     Examine,
@@ -47,7 +48,7 @@ from frx_graph.trials.samples import Cause as Void
 from frx_graph.trials.samples import Disturbance
 from frx_graph.trials.schedule import Arm, make_schedule
 from frx_graph.trials.trial_run import Gate, TrialRun
-from frx_graph.trials.verdict import Outcome
+from frx_graph.trials.verdict import Outcome, Verdict
 
 MADE = Candidate("propagate_layout", "a" * 16, ("convolution",), ("0,2,3,1",))
 BASE = Load(TargetWorkload("model.py:build"), False, "inductor", seed=0)
@@ -292,6 +293,24 @@ def test_a_trial_of_the_default_allocator_that_is_cut_short_leaves_it_unknown_th
     run = tried(make_world(), policy, own=Allocation.DEFAULT)
     assert list_outcomes(run) == {Allocation.POOLED: Outcome.EQUIVALENT, Allocation.DEFAULT: Outcome.INCONCLUSIVE}
     assert run.verdict.reason.endswith(": unknown there")
+
+
+def test_a_gain_of_the_default_allocator_alone_is_not_measured_in_full_after_a_second_look(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    measure = executor._TrialRunner._measure_verdict
+
+    def take_second_look(*asked: Any) -> Verdict:
+        found = measure(*asked)
+        assert found.statistics is not None
+        return replace(found, statistics=replace(found.statistics, processes=4))
+
+    monkeypatch.setattr(executor._TrialRunner, "_measure_verdict", take_second_look)
+    world = World(seconds=SAME, unpooled={False: (0.012,), True: (0.010,)})
+    run = tried(world, own=Allocation.DEFAULT)
+    assert list_outcomes(run) == {Allocation.POOLED: Outcome.EQUIVALENT, Allocation.DEFAULT: Outcome.INCONCLUSIVE}
+    assert run.verdict.reason.endswith("(pairs +20.0, +20.0 %): unknown there")
+    assert [arm.asked[0].pool for arm in world.started] == [False] * 2 + [True] * 4 + [False] * 4
 
 
 OPEN = {False: (0.0104, 0.0101), True: (0.010,)}
