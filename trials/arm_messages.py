@@ -1,8 +1,8 @@
 """Define the questions to an arm and its answers, which both sides of the pipe check.
 
-An arm gets `Load` first. To judge a program, its arm gets `Examine`, and then the baseline's arm gets `Judge` for the
-candidate's results. To time a program, its arm gets `Warm`, and then `Measure` for each block. `CountFaults` may follow
-`Warm`.
+An arm gets `Load` first. To judge a program, its arm gets `Compile` and `Examine`, and then the baseline's arm gets
+`Judge` for the candidate's results. To time a program, its arm gets `Warm`, and then `Measure` for each block.
+`CountFaults` may follow `Warm`.
 """
 
 from __future__ import annotations
@@ -105,8 +105,20 @@ class Warmed:
 
 
 @dataclass(frozen=True, slots=True)
+class Compile:
+    """Compile the program, and keep for `Examine` what Dynamo captured."""
+
+    ask: Literal["compile"] = "compile"
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """The program is compiled, and has run some steps."""
+
+
+@dataclass(frozen=True, slots=True)
 class Examine:
-    """Compile the program, describe its graphs, and write the results of `draws` draws to files named `file`.*."""
+    """Describe the compiled program, and write the results of `draws` draws to files named `file`.*."""
 
     file: str
     draws: int
@@ -184,10 +196,12 @@ class CountedFaults:
     faults: PageFaults | None
 
 
-Question: TypeAlias = Annotated[Load | Warm | Examine | Judge | Measure | CountFaults, Field(discriminator="ask")]
+Question: TypeAlias = Annotated[
+    Load | Compile | Warm | Examine | Judge | Measure | CountFaults, Field(discriminator="ask")
+]
 QUESTION: TypeAdapter[Question] = TypeAdapter(Question)
-Answer: TypeAlias = Loaded | Warmed | Examined | Judged | Measured | CountedFaults
-Answered = TypeVar("Answered", Loaded, Warmed, Examined, Judged, Measured, CountedFaults)
+Answer: TypeAlias = Loaded | Compiled | Warmed | Examined | Judged | Measured | CountedFaults
+Answered = TypeVar("Answered", Loaded, Compiled, Warmed, Examined, Judged, Measured, CountedFaults)
 
 
 class ArmClient(Protocol):

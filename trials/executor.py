@@ -22,6 +22,8 @@ from frx_graph.trials.allocation_check import (
     summarize_whole,
 )
 from frx_graph.trials.arm_messages import (
+    Compile,
+    Compiled,
     Examine,
     Examined,
     Judge,
@@ -193,8 +195,10 @@ class _TrialRunner:
             arms = self.pairs.start_pair(running, tuple(Arm))
             files = {arm: str(Path(folder) / f"{arm}.pt") for arm in Arm}
             self.progress("looking at the baseline and the candidate")
-            questions = {arm: Examine(files[arm], DRAWS) for arm in Arm}
-            seen = dict(self.pairs.ask_each(arms, questions, Examined))
+            for _ in self.pairs.ask_each(arms, dict.fromkeys(Arm, Compile()), Compiled):
+                pass
+            # In turn: two programs whose threads share the processors take far longer than one after the other.
+            seen = {arm: self.asking.ask(arms, arm, Examine(files[arm], DRAWS), Examined) for arm in Arm}
             self.signatures = tuple(graph.signature for graph in seen[Arm.BASELINE].graphs)
             self.progress("comparing their results")
             multipliers = (self.policy.numerics_multiplier, self.policy.numerics_multiplier_half)

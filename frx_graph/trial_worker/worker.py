@@ -14,7 +14,7 @@ import torch
 from pydantic import TypeAdapter
 from torch import fx
 
-from frx_graph.capture.capture_facts import observe_capture
+from frx_graph.capture.capture_facts import CaptureFacts, observe_capture
 from frx_graph.capture.graph_signature import hash_compilation
 from frx_graph.compiler.aot_context import get_graph_id
 from frx_graph.compiler.inner_compiler import make_planned_backend
@@ -34,6 +34,8 @@ from frx_graph.trial_worker.workload import LoadedWorkload, convert_to_fp64, cop
 from frx_graph.trials.arm_messages import (
     QUESTION,
     Answer,
+    Compile,
+    Compiled,
     CountedFaults,
     CountFaults,
     Examine,
@@ -88,6 +90,7 @@ class TrialArm:
         self._alone = alone
         self._program: Program | None = None
         self._workload: LoadedWorkload | None = None
+        self._capture: CaptureFacts | None = None
         self._process = contextlib.ExitStack()
         self._seed = 0
         self._signatures: dict[str, str] = {}
@@ -98,6 +101,8 @@ class TrialArm:
         match question:
             case Load():
                 return self._load(question)
+            case Compile():
+                return self._compile()
             case Warm():
                 return self._warm(question)
             case Examine():
@@ -157,17 +162,24 @@ class TrialArm:
                     break
         return Warmed(first, self._list_graphs(), tuple(self._failures))
 
-    def _examine(self, asked: Examine) -> Examined:
+    def _compile(self) -> Compiled:
         program, workload = self._require_loaded()
         with workload.surroundings():
-            capture = observe_capture(lambda _: self._step(program), steps=_OBSERVED_STEPS)
+            self._capture = observe_capture(lambda _: self._step(program), steps=_OBSERVED_STEPS)
+        return Compiled()
+
+    def _examine(self, asked: Examine) -> Examined:
+        program, workload = self._require_loaded()
+        if self._capture is None:
+            raise TrialError("an arm was asked to examine a program that it had not compiled")
+        with workload.surroundings():
             kernels = observe_kernels(lambda: self._step(program))
             memory = observe_memory(lambda: self._step(program))
             if not self._alone:
                 memory = _limit_to_program(memory, program)
             for draw in range(asked.draws):
                 write_results(Path(asked.file), draw, self._compute_result(program, draw))
-        return Examined(self._list_graphs(), tuple(self._failures), capture, kernels, memory)
+        return Examined(self._list_graphs(), tuple(self._failures), self._capture, kernels, memory)
 
     def _judge(self, asked: Judge) -> Judged:
         program, workload = self._require_loaded()

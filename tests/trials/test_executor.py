@@ -23,6 +23,8 @@ from frx_graph.support.allocator import Allocation
 from frx_graph.trials import executor
 from frx_graph.trials.arm_messages import (
     QUESTION,
+    Compile,
+    Compiled,
     Examine,
     Examined,
     Judge,
@@ -142,6 +144,8 @@ class FakeArm:
                 where = replace(ENVIRONMENT, setup=replace(ENVIRONMENT.setup, allocation=allocation))
                 found = Loaded(random=False if question.random is None else question.random, environment=where)
                 return replace(found, **self.world.loaded.get(self.pid, {}))
+            case Compile():
+                return Compiled()
             case Warm():
                 made, failures = self.world.warmed.get(self.pid, (graphs[0].applied, ()))
                 return Warmed(1.0, (replace(graphs[0], applied=made),), failures)
@@ -413,8 +417,8 @@ def test_each_pair_is_two_fresh_processes_and_those_that_are_looked_at_are_not_t
     world = World(seconds={False: 0.012, True: 0.010})
     run = tried(world)
     kinds = [{type(question) for question in arm.asked} for arm in world.started]
-    assert kinds[0] == {Load, Examine, Judge}
-    assert kinds[1] == {Load, Examine}
+    assert kinds[0] == {Load, Compile, Examine, Judge}
+    assert kinds[1] == {Load, Compile, Examine}
     assert all(found == {Load, Warm, Measure} for found in kinds[2:])
     assert len(kinds) == 2 + 2 * run.quads[-1].quad.pair + 2
     # In the order in which they are timed: of one pair the candidate first, of the other the baseline.
@@ -484,7 +488,7 @@ def test_a_candidate_that_fails_while_it_is_timed_is_rejected() -> None:
 MOMENT = [Cause.TIMED_OUT, Cause.OUT_OF_MEMORY, Cause.KILLED]
 
 
-@pytest.mark.parametrize("question", [Load, Examine, Warm, Measure])
+@pytest.mark.parametrize("question", [Load, Compile, Examine, Warm, Measure])
 @pytest.mark.parametrize("cause", MOMENT)
 def test_a_failure_of_the_moment_is_asked_about_once_more_in_fresh_processes(question: type, cause: Cause) -> None:
     fails = {(True, question): ArmError(cause, "busy")}
@@ -497,7 +501,7 @@ def test_a_failure_of_the_moment_is_asked_about_once_more_in_fresh_processes(que
     assert plain.gates[0].detail == "ran to its end"
 
 
-@pytest.mark.parametrize("question", [Load, Examine, Warm, Measure])
+@pytest.mark.parametrize("question", [Load, Compile, Examine, Warm, Measure])
 @pytest.mark.parametrize("cause", MOMENT)
 def test_two_of_them_are_the_candidates(question: type, cause: Cause) -> None:
     world = World(fails={(True, question): ArmError(cause, "busy")})
@@ -541,7 +545,7 @@ def test_nor_does_a_baseline(number: int) -> None:
         tried(World(refused=frozenset({number, number + (1 if number == 0 else 2)})))
 
 
-@pytest.mark.parametrize("question", [Load, Examine, Judge, Warm, Measure])
+@pytest.mark.parametrize("question", [Load, Compile, Examine, Judge, Warm, Measure])
 @pytest.mark.parametrize("cause", MOMENT[1:])
 def test_a_baseline_is_asked_once_more_too(question: type, cause: Cause) -> None:
     fails = {(False, question): ArmError(cause, "busy")}
@@ -583,7 +587,7 @@ def test_each_passed_gate_reports_what_was_observed() -> None:
     assert details[Gate.MEMORY] == "peak on the host 1100 bytes, as the baseline"
 
 
-@pytest.mark.parametrize("question", [Load, Examine, Warm, Measure])
+@pytest.mark.parametrize("question", [Load, Compile, Examine, Warm, Measure])
 def test_a_baseline_that_does_not_run_is_an_error(question: type) -> None:
     with pytest.raises(TrialError, match="the baseline does not run"):
         tried(World(fails={(False, question): ArmError(Cause.RAISED, "boom")}))
@@ -666,7 +670,7 @@ BUSY = MachineLoad(1.0, 2, 0.75, False, 3.25, 0.1, (COMPILER,))
 IDLE = replace(BUSY, share=0.0, programs=())
 
 
-@pytest.mark.parametrize("budget", [600.0, 46.0])
+@pytest.mark.parametrize("budget", [600.0, 50.0])
 def test_trial_on_a_busy_machine_names_the_programs_and_no_budget(budget: float) -> None:
     world = World(answer_seconds=2.0, void=frozenset(range(100)), load=BUSY)
     run = tried(world, POLICY.model_copy(update={"time_budget_seconds": budget}))
@@ -705,7 +709,7 @@ def test_few_quads_under_load_are_no_reason_for_an_unfinished_trial() -> None:
 def test_waiting_names_the_programs_and_the_time_left() -> None:
     said: list[str] = []
     tried(World(answer_seconds=2.0, void=frozenset(range(100)), load=BUSY), said=said.append)
-    assert "quad 0 of 10, 1 void, at most 570 s left; waiting 0.25 s as the machine is busy" in said
+    assert "quad 0 of 10, 1 void, at most 566 s left; waiting 0.25 s as the machine is busy" in said
     assert any(
         line.startswith("quad 0 of 10, 2 void, at most")
         and "; waiting 0.5 s as the machine is busy (cc1plus (pid 4711) uses 1.5 of 2 processors" in line
@@ -740,15 +744,15 @@ def test_when_the_time_is_up_nothing_is_known(budget: float) -> None:
     assert run.verdict.outcome is Outcome.INCONCLUSIVE
     assert "raise time_budget_seconds" in run.verdict.reason
     assert "raise void_quads_allowed" not in run.verdict.reason
-    assert ("while the baseline was asked to examine" in run.verdict.reason) is (budget == 5.0)
+    assert ("while the baseline was asked to compile" in run.verdict.reason) is (budget == 5.0)
     assert not any(gate.passed is False for gate in run.gates)
 
 
 def test_timeout_with_too_many_void_quads_reports_both_limits() -> None:
-    # Five answers until there are arms to time, four more for these, two blocks for how long the candidate is waited
+    # Seven answers until there are arms to time, four more for these, two blocks for how long the candidate is waited
     # for, and four for each quad.
     world = World(answer_seconds=2.0, void=frozenset(range(100)), cause=Void.RECOMPILED)
-    run = tried(world, POLICY.model_copy(update={"time_budget_seconds": 46.0}))
+    run = tried(world, POLICY.model_copy(update={"time_budget_seconds": 50.0}))
     assert len(run.quads) == POLICY.void_quads_allowed + 1
     assert "raise time_budget_seconds" in run.verdict.reason
     assert "raise void_quads_allowed" in run.verdict.reason
@@ -844,14 +848,14 @@ def test_on_processors_the_arms_of_a_pair_work_side_by_side() -> None:
     tried(world)
     # No environment is known before the first arm has loaded.
     pairs = len(world.started) // 2
-    assert Counter(world.begun) == {"examine": 1, "warm": pairs - 1, "load": pairs - 1}
+    assert Counter(world.begun) == {"compile": 1, "warm": pairs - 1, "load": pairs - 1}
 
 
 def test_after_a_failure_that_may_pass_the_arms_work_one_after_the_other() -> None:
     memory = ArmError(Cause.OUT_OF_MEMORY, "too much")
-    world = World(fails={(False, Examine): memory}, failures=1)
+    world = World(fails={(False, Compile): memory}, failures=1)
     assert tried(world).gates[0].detail.startswith("ran to its end; once the baseline did not")
-    assert world.begun == ["examine"]
+    assert world.begun == ["compile"]
 
 
 def test_a_baseline_that_departs_from_eager_is_named_first() -> None:
