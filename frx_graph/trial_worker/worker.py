@@ -136,6 +136,8 @@ class TrialArm:
         plan = make_recorded_plan(asked.candidates) if asked.candidates else None
         if asked.proposes is not None:
             plan = make_proposing_plan(asked.proposes, asked.candidates)
+            # Inductor would keep what the first times decided, even if they were taken beside other programs.
+            inductor_config.fx_graph_cache = False
         inner = make_planned_backend(
             options, plan, lambda error: self._failures.append(summarize_error(error)), self._log
         )

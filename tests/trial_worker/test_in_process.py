@@ -108,6 +108,7 @@ def state() -> tuple[Any, ...]:
         torch.get_default_dtype(),
         torch.get_num_threads(),
         inductor_config.fallback_random,
+        inductor_config.fx_graph_cache,
         torch._guards.TracingContext.try_get(),
     )
 

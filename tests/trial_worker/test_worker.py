@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import copy
 import weakref
 from pathlib import Path
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from frx_graph.measure.page_faults import COUNTED_CALLS
+from frx_graph.support.torch_internals import inductor_config
 from frx_graph.trial_worker import worker
 from frx_graph.trial_worker.worker import TrialArm
 from frx_graph.trial_worker.workload import LoadedWorkload
@@ -159,6 +161,20 @@ class ChangedByItsFirstRun(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         was, self.has_run = self.has_run, True
         return x.relu() if was else x.relu() + 1
+
+
+@pytest.mark.parametrize("proposes", [None, ("propagate_layout",)])
+def test_inductor_does_not_keep_what_the_first_times_decide(proposes: tuple[str, ...] | None) -> None:
+    def load() -> bool:
+        model, x = network()
+        arm = TrialArm(load=lambda _: LoadedWorkload(model, (x,), {}))
+        arm.answer(Load(TargetWorkload("a test"), True, "inductor", SEED, proposes=proposes, random=False))
+        return bool(inductor_config.fx_graph_cache)
+
+    before = inductor_config.fx_graph_cache
+    # Inductor's settings belong to the context.
+    assert contextvars.copy_context().run(load) is (before and proposes is None)
+    assert inductor_config.fx_graph_cache is before
 
 
 @pytest.mark.parametrize("random", [None, False])
