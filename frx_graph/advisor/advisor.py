@@ -31,8 +31,9 @@ from frx_graph.errors import NOT_THE_MODELS, FrxError, suggest_remedy, summarize
 from frx_graph.facts.build import build_graph_facts
 from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.facts.operator_signature import OperatorSignature
-from frx_graph.measure.machine.device_calibration import get_device_profile, read_last_level_cache
+from frx_graph.measure.machine.device_calibration import read_last_level_cache
 from frx_graph.measure.machine.device_profile import DeviceProfile, raise_peaks
+from frx_graph.measure.machine.device_profile_cache import get_device_profile
 from frx_graph.measure.measurement_cache import MeasuredOperators
 from frx_graph.measure.operators.operator_contract import OperatorContract, load_contract
 from frx_graph.measure.page_faults import AllocationCost

@@ -18,7 +18,7 @@ from frx_graph.cli.printing.output import (
     print_document,
 )
 from frx_graph.doctor.installation import check_installation, list_usable_devices
-from frx_graph.measure.machine.device_calibration import measure_again
+from frx_graph.measure.machine.device_profile_cache import measure_again
 from frx_graph.reports.doctor_document import build_doctor_document
 from frx_graph.reports.render.document import to_json
 from frx_graph.support.check import Status, find_worst

@@ -11,7 +11,7 @@ from frx_graph.errors import EvidenceError
 from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.facts.operator_signature import OperatorSignature
 from frx_graph.measure.inductor.generated_timing import get_generated_seconds
-from frx_graph.measure.machine.device_calibration import get_device_profile
+from frx_graph.measure.machine.device_profile_cache import get_device_profile
 from frx_graph.measure.measurement_cache import MeasuredOperators
 from frx_graph.passes.layouts.dimension_map import Order
 from frx_graph.passes.rewrites.generated_loops import list_loop_calls

@@ -14,7 +14,8 @@ import torch
 
 from frx_graph.doctor import machine
 from frx_graph.errors import FrxError
-from frx_graph.measure.machine.device_calibration import get_device_name, get_device_profile
+from frx_graph.measure.machine.device_calibration import get_device_name
+from frx_graph.measure.machine.device_profile_cache import get_device_profile
 from frx_graph.measure.machine.measurement_environment import get_onednn_version
 from frx_graph.measure.operators.copy_recorder import CopyRecorder
 from frx_graph.measure.operators.operator_contract import load_contract
