@@ -106,14 +106,16 @@ class Warmed:
 
 @dataclass(frozen=True, slots=True)
 class Compile:
-    """Compile the program, and keep for `Examine` what Dynamo captured."""
+    """Compile the program, and run some steps."""
 
     ask: Literal["compile"] = "compile"
 
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """The program is compiled, and has run some steps."""
+    """The capture of the program by Dynamo."""
+
+    capture: CaptureFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +133,6 @@ class Examined:
 
     graphs: tuple[MadeGraph, ...]
     failures: tuple[str, ...]
-    capture: CaptureFacts
     kernels: KernelIdentities
     memory: MemoryRecord
 

@@ -195,8 +195,7 @@ class _TrialRunner:
             arms = self.pairs.start_pair(running, tuple(Arm))
             files = {arm: str(Path(folder) / f"{arm}.pt") for arm in Arm}
             self.progress("looking at the baseline and the candidate")
-            for _ in self.pairs.ask_each(arms, dict.fromkeys(Arm, Compile()), Compiled):
-                pass
+            compiled = dict(self.pairs.ask_each(arms, dict.fromkeys(Arm, Compile()), Compiled))
             # In turn: two programs whose threads share the processors take far longer than one after the other.
             seen = {arm: self.asking.ask(arms, arm, Examine(files[arm], DRAWS), Examined) for arm in Arm}
             self.signatures = tuple(graph.signature for graph in seen[Arm.BASELINE].graphs)
@@ -206,7 +205,8 @@ class _TrialRunner:
             judged = self.asking.ask(arms, Arm.BASELINE, question, Judged)
             self.departed = judged.departed
         wanted = self.programs.candidate.candidates
-        return Comparison(seen[Arm.BASELINE], seen[Arm.CANDIDATE], judged, wanted, self.policy)
+        captures = compiled[Arm.BASELINE].capture, compiled[Arm.CANDIDATE].capture
+        return Comparison(captures, seen[Arm.BASELINE], seen[Arm.CANDIDATE], judged, wanted, self.policy)
 
     def _measure_verdict(self, quads: list[MeasuredQuad]) -> Verdict:
         """Measure until the verdict is clear, with the extra process pairs if the others leave it open."""

@@ -38,6 +38,8 @@ _KINDS = {Source.DEVICE: "device kernel", Source.GENERATED: "generated loop", So
 class Comparison:
     """The observations of two arms with one workload."""
 
+    captures: tuple[CaptureFacts, CaptureFacts]
+    """Of the baseline, and of the candidate."""
     baseline: Examined
     candidate: Examined
     judged: Judged
@@ -60,7 +62,7 @@ def _check_each(seen: Comparison) -> Iterator[tuple[Gate, str, Callable[[], tupl
     its summary if the detail is long."""
     old, new, judged = seen.baseline, seen.candidate, seen.judged
     yield Gate.PLAN, find_plan_fault(seen.wanted, new.graphs, new.failures), lambda: (describe_plan(seen.wanted),)
-    changes = find_regressions(old.capture, new.capture)
+    changes = find_regressions(*seen.captures)
     early, late = (
         "; ".join(f"{change.kind}: {change.detail}" for change in changes if (change.kind in _LATER) is later)
         for later in (False, True)
@@ -69,8 +71,8 @@ def _check_each(seen: Comparison) -> Iterator[tuple[Gate, str, Callable[[], tupl
         Gate.CAPTURE,
         early,
         lambda: (
-            describe_both(count_graphs, old.capture, new.capture),
-            summarize_both(tally_graphs, old.capture, new.capture),
+            describe_both(count_graphs, *seen.captures),
+            summarize_both(tally_graphs, *seen.captures),
         ),
     )
     numerics = "; ".join(describe_differences(judged.values))
@@ -87,8 +89,8 @@ def _check_each(seen: Comparison) -> Iterator[tuple[Gate, str, Callable[[], tupl
         Gate.RECOMPILES,
         late,
         lambda: (
-            describe_both(count_recompiles, old.capture, new.capture),
-            summarize_both(tally_recompiles, old.capture, new.capture),
+            describe_both(count_recompiles, *seen.captures),
+            summarize_both(tally_recompiles, *seen.captures),
         ),
     )
     yield (

@@ -381,10 +381,10 @@ _COMPUTED_BY_COMPILING = (
     ("torch._inductor.codecache", "triton_key"),
 )
 """Functions that the first compilation of a process calls, and torch 2.15 caches for the rest of it: the installed
-backends, and hashes of the sources of torch and Triton. Together they take about 0.6 s."""
+backends, and hashes of the sources of torch and Triton. Together they take about a second."""
 
 
-def import_compiler() -> None:
+def warm_up_compiler() -> None:
     """Import and compute what the first compilation would, without compiling anything."""
     for name in _IMPORTED_BY_COMPILING:
         with contextlib.suppress(ImportError):

@@ -37,9 +37,9 @@ def fork_arms(parent: int, descriptor: int) -> ArmConnection | None:
 
     import frx_graph.trial_worker.worker  # noqa: F401
     from frx_graph.support.supervisor.fork_server import serve_forks
-    from frx_graph.support.torch_internals import import_compiler
+    from frx_graph.support.torch_internals import warm_up_compiler
 
-    import_compiler()
+    warm_up_compiler()
 
     # A collection in an arm would write to all objects, and so copy the pages that arms share.
     gc.collect()

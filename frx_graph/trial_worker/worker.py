@@ -14,7 +14,7 @@ import torch
 from pydantic import TypeAdapter
 from torch import fx
 
-from frx_graph.capture.capture_facts import CaptureFacts, observe_capture
+from frx_graph.capture.capture_facts import observe_capture
 from frx_graph.capture.graph_signature import hash_compilation
 from frx_graph.compiler.aot_context import get_graph_id
 from frx_graph.compiler.inner_compiler import make_planned_backend
@@ -90,7 +90,6 @@ class TrialArm:
         self._alone = alone
         self._program: Program | None = None
         self._workload: LoadedWorkload | None = None
-        self._capture: CaptureFacts | None = None
         self._process = contextlib.ExitStack()
         self._seed = 0
         self._signatures: dict[str, str] = {}
@@ -167,13 +166,10 @@ class TrialArm:
     def _compile(self) -> Compiled:
         program, workload = self._require_loaded()
         with workload.surroundings():
-            self._capture = observe_capture(lambda _: self._step(program), steps=_OBSERVED_STEPS)
-        return Compiled()
+            return Compiled(observe_capture(lambda _: self._step(program), steps=_OBSERVED_STEPS))
 
     def _examine(self, asked: Examine) -> Examined:
         program, workload = self._require_loaded()
-        if self._capture is None:
-            raise TrialError("an arm was asked to examine a program that it had not compiled")
         with workload.surroundings():
             kernels = observe_kernels(lambda: self._step(program))
             memory = observe_memory(lambda: self._step(program))
@@ -181,7 +177,7 @@ class TrialArm:
                 memory = _limit_to_program(memory, program)
             for draw in range(asked.draws):
                 write_results(Path(asked.file), draw, self._compute_result(program, draw))
-        return Examined(self._list_graphs(), tuple(self._failures), self._capture, kernels, memory)
+        return Examined(self._list_graphs(), tuple(self._failures), kernels, memory)
 
     def _judge(self, asked: Judge) -> Judged:
         program, workload = self._require_loaded()

@@ -191,21 +191,23 @@ def test_a_wrong_candidate_is_rejected(model, tmp_path: Path, monkeypatch: pytes
 def test_kernels_and_memory_are_seen_from_the_trials_thread(
     model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    compiled: list[Any] = []
     seen: list[Any] = []
-    plain = worker.Examined
 
-    def noting(*fields: Any) -> Any:
-        seen.append(plain(*fields))
-        return seen[-1]
+    def note(kind: type, noted: list[Any]) -> Any:
+        return lambda *fields: noted.append(kind(*fields)) or noted[-1]
 
-    monkeypatch.setattr(worker, "Examined", noting)
+    monkeypatch.setattr(worker, "Compiled", note(worker.Compiled, compiled))
+    monkeypatch.setattr(worker, "Examined", note(worker.Examined, seen))
     with torch.no_grad():
         tried((model[0].eval(), model[1]), tmp_path, train=False)
     for one in seen:
         assert any("convolution" in count.kernel.name for count in one.kernels.kernels)
         assert one.memory.host.peak_bytes > one.memory.host.live_bytes > 0
         assert one.memory.host.live_bytes < 2**16
+    for one in compiled:
         assert (one.capture.graphs, len(one.capture.frames), one.capture.recompiles) == (1, 1, ())
+    assert len(seen) == len(compiled) == 2
     assert "ERROR" not in capfd.readouterr().err
 
 

@@ -18,7 +18,6 @@ from frx_graph.trial_worker import worker
 from frx_graph.trial_worker.worker import TrialArm
 from frx_graph.trial_worker.workload import LoadedWorkload
 from frx_graph.trials.arm_messages import (
-    Compile,
     CountedFaults,
     CountFaults,
     Examine,
@@ -106,7 +105,6 @@ def test_only_one_draw_is_in_memory_at_a_time(tmp_path: Path, monkeypatch: pytes
     model, x = nn.Linear(4, 4), torch.randn(2, 4)
     arm = TrialArm(load=lambda _: LoadedWorkload(model, (x,), {}))
     arm.answer(Load(TargetWorkload("a test"), True, "eager", SEED, random=False))
-    arm.answer(Compile())
     arm.answer(Examine(str(tmp_path / "ours"), 2))
     assert alive == [1, 1]
     with torch.no_grad():

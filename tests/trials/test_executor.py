@@ -145,14 +145,13 @@ class FakeArm:
                 found = Loaded(random=False if question.random is None else question.random, environment=where)
                 return replace(found, **self.world.loaded.get(self.pid, {}))
             case Compile():
-                return Compiled()
+                return Compiled(CaptureFacts(3, 1, (), (), (), cudagraph_skips=0, cudagraph_skip_reasons=(), untold=()))
             case Warm():
                 made, failures = self.world.warmed.get(self.pid, (graphs[0].applied, ()))
                 return Warmed(1.0, (replace(graphs[0], applied=made),), failures)
             case Examine():
-                capture = CaptureFacts(3, 1, (), (), (), cudagraph_skips=0, cudagraph_skip_reasons=(), untold=())
                 seen = self.world.kernels.get(self.candidate, KernelIdentities(()))
-                return Examined(graphs, (), capture, seen, MEMORY)
+                return Examined(graphs, (), seen, MEMORY)
             case Judge():
                 return self.world.judged
             case Measure():
