@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import Field, StringConstraints
+from pydantic import Field, StringConstraints, model_validator
 
 from frx_graph.records import Effort, Risk
 from frx_graph.rules.card_file import Prose, StrictModel, load_cards
@@ -41,13 +41,37 @@ class Step(StrictModel):
     expected: Prose
 
 
+class Condition(StrictModel):
+    """A measured value that a card depends on: `at_least` this much, or `below` it. What was not measured is not at
+    least anything, and below everything."""
+
+    value: Prose
+    at_least: float | None = None
+    below: float | None = None
+
+    @model_validator(mode="after")
+    def _check_bounds(self) -> Condition:
+        if (self.at_least is None) is (self.below is None):
+            raise ValueError("give one of at_least and below")
+        return self
+
+    def holds(self, values: Mapping[str, float]) -> bool:
+        """Return True if the measured values meet the condition."""
+        value = values.get(self.value)
+        if self.at_least is not None:
+            return value is not None and value >= self.at_least
+        return value is None or self.below is None or value < self.below
+
+
 class RecommendationCard(StrictModel):
-    """One card, for people. `tier` is 0 for a setting, such as a launch's, 1 for code, 2 for the algorithm."""
+    """One card, for people. `tier` is 0 for a setting, such as a launch's, 1 for code, 2 for the algorithm. `when` is a
+    condition besides the label that calls for it."""
 
     id: Annotated[str, StringConstraints(pattern=r"^rec_[a-z0-9_]+$")]
     title: Annotated[Prose, StringConstraints(max_length=80)]
     category: Identifier
     triggered_by: Annotated[tuple[Identifier, ...], Field(min_length=1)]
+    when: Condition | None = None
     why: Prose
     actions: Annotated[tuple[Prose, ...], Field(min_length=1)]
     validation: Annotated[tuple[Step, ...], Field(min_length=1)]

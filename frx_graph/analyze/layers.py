@@ -24,7 +24,7 @@ from frx_graph.evidence.ncu.launch import NcuExport
 from frx_graph.evidence.ncu.report_file import read_ncu_report
 from frx_graph.evidence.ptx.module import PtxModule
 from frx_graph.evidence.ptx.parsing import EXPECTED, MOST_CHARACTERS, find_fatbin_modules, is_fatbin, read_ptx
-from frx_graph.evidence.ptx.ptxas import Assembled, assemble
+from frx_graph.evidence.ptx.ptxas import Assembled, assemble, find_oldest_target
 from frx_graph.evidence.text_lines import read_whole_text
 from frx_graph.evidence.trace.torch_trace import TorchTrace, read_torch_trace
 from frx_graph.passes.severity import rank_findings
@@ -64,13 +64,20 @@ def analyze_ptx(path: Path, gpu: GpuProfile | None = None) -> tuple[PtxModule, P
     device = resolve_target_gpu(module.target, gpu)
     if gpu is not None and device is None:
         raise OptionError(f"{path} is for {module.target}, which {gpu.name} cannot run", "name a later GPU")
+    asked = module.target if device is None else device.target
     assembled: Mapping[str, Assembled] = {}
-    reason = None
+    reason = instead = None
     try:
-        assembled = _assemble_parts(path, module.target if device is None else device.target)
+        try:
+            assembled = _assemble_parts(path, asked)
+        except EvidenceError:
+            instead = find_oldest_target(asked)
+            if instead is None:
+                raise
+            assembled = _assemble_parts(path, instead)
     except EvidenceError as error:
         reason = str(error)
-    return module, analyze_ptx_module(module, assembled, device), reason
+    return module, analyze_ptx_module(module, assembled, device, None if reason else instead), reason
 
 
 def _assemble_parts(path: Path, target: str) -> Mapping[str, Assembled]:

@@ -20,6 +20,7 @@ from frx_graph.cli.options.evidence_options import (
     RunScope,
     get_kernels_exit_code,
     get_run_exit_code,
+    get_trace_exit_code,
     is_bundle,
 )
 from frx_graph.cli.printing.output import QuietOption, is_json, print_result, show_stages
@@ -174,7 +175,7 @@ def _read_evidence(kind: FileKind, path: Path, gpu: GpuProfile | None) -> tuple[
             evidence = analyze_run(path)
             root = find_checkout_root(Path.cwd())
             trace = build_trace_document(evidence.trace, evidence.run, evidence.findings, root)
-            return trace, partial(render_trace, trace.result), int(evidence.run.primary is not None)
+            return trace, partial(render_trace, trace.result), get_trace_exit_code(evidence.run)
         case FileKind.PTX:
             ptx = build_ptx_document(*analyze_ptx(path, gpu))
             return ptx, partial(render_ptx, ptx.result), int(bool(ptx.result.bottlenecks))

@@ -26,8 +26,11 @@ from frx_graph.passes.rewrites.rewrite import RewriteSubject
 from frx_graph.records import Refusal
 from frx_graph.support.garbage_collection import find_referring_dicts
 from frx_graph.support.torch_internals import count_storage_users
+from frx_graph.support.user_warning import warn_user
 
 _ROOT = "model."
+_NAMED = 2
+"""Weights that the warning names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +55,8 @@ def prepare(
 ) -> Prepared:
     """Store convolution weights in channels-last if measured times favour it, as `Module.to(memory_format=...)` does.
 
-    Outputs may come channels-last from now on, and `view(-1)` of such a weight raises, as after
-    `model.to(memory_format=torch.channels_last)`.
+    Outputs may come channels-last from now on, and `view(-1)` of such a weight or its gradient raises, as after
+    `model.to(memory_format=torch.channels_last)`. A warning says so, and names the weights.
 
     Parameters stay the same objects with the same values, and their gradients follow. A weight in channels-last that is
     faster plain is stored plain. The model runs once, to be captured: `model(*args, **kwargs)`, with a backward if
@@ -86,6 +89,12 @@ def _prepare(model: nn.Module, capture: Capture, inner: str) -> Prepared:
     _check_storable(parameters)
     for name, parameter in parameters.items():
         _store(parameter, orders[f"{_ROOT}{name}"])
+    if parameters:
+        named = ", ".join(list(parameters)[:_NAMED]) + (" and others" if len(parameters) > _NAMED else "")
+        warn_user(
+            f"frx_graph.prepare has stored weights in another memory format ({named}), and their gradients follow: "
+            "where `view` of such a tensor raises 'view size is not compatible', use `reshape`"
+        )
     failures = (Refusal(preconvert_weights.NAME, failure.reason) for failure in capture.failures)
     return Prepared({name: orders[f"{_ROOT}{name}"] for name in parameters}, (*failures, *refused))
 

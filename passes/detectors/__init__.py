@@ -16,6 +16,7 @@ from frx_graph.passes.detectors import (
     opaque_boundary,
     page_fault_churn,
     permute_storm,
+    repeated_cast,
     stride_instability,
     unstable_graph,
     unused_precision,
@@ -38,5 +39,6 @@ DETECTORS: tuple[Detector, ...] = (
     unused_precision.DETECTOR,
     unstable_graph.DETECTOR,
     channels_last_harmful.DETECTOR,
+    repeated_cast.DETECTOR,
     page_fault_churn.DETECTOR,
 )

@@ -104,7 +104,7 @@ def test_a_bare_trace_gets_the_verdict_that_it_gets_alone(tmp_path: Path, waitin
     alone = analyze_run(path).run
     found = result(with_trace(tmp_path / "run", path))
     assert alone.primary is not None
-    assert alone.primary.label == ("input_bound" if kind == "waiting" else "underutilized_gpu")
+    assert alone.primary.label == ("input_bound" if kind == "waiting" else "host_bound")
     for scope in (found.run, found.steady_state):
         assert scope.diagnosis.user_facing_bottleneck == alone.primary.label
         assert scope.run_summary.loader_wait_share == alone.timeline.loading_share

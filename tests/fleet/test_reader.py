@@ -41,7 +41,7 @@ def test_runs_one_after_the_other_by_one_process(recorded: Path, tmp_path: Path,
     (before,) = children()
     (second,) = reader.read_task(folder(tmp_path / "empty"))
     assert isinstance(first, ReadRun)
-    assert [len(first.rows[table]) for table in ("runs", "labels")] == [1, 8]
+    assert [len(first.rows[table]) for table in ("runs", "labels")] == [1, 9]
     assert isinstance(second, Failure)
     assert second.reason.startswith("holds nothing to analyse")
     assert children() == [before]

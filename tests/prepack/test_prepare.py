@@ -247,3 +247,14 @@ def test_buffers_and_random_numbers_are_as_before() -> None:
     for name, buffer in model.named_buffers():
         assert torch.equal(buffer, before[name])
     assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_a_warning_names_what_was_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    def last_is_faster(subject, *, prepared):
+        return {anchor.op.node: {(0, 1, 2, 3): 2.0, (0, 2, 3, 1): 1.0} for anchor in subject.anchors}
+
+    monkeypatch.setattr(operator_times, "measure_bandwidth", lambda _facts: 1e10)
+    monkeypatch.setattr(operator_times, "time_anchors", last_is_faster)
+    with pytest.warns(RuntimeWarning, match=r"frx_graph\.prepare has stored weights .*\(0\.weight\).*use `reshape`"):
+        prepared = frx_graph.prepare(nn.Sequential(nn.Conv2d(8, 8, 3)), (IMAGE,))
+    assert list(prepared.converted) == ["0.weight"]

@@ -66,11 +66,17 @@ DOCUMENTS: dict[str, type[Any]] = {
 _OF_TRIALS = frozenset(
     {"extra_process_pairs", "allocation", "check", "run_seconds", "summary", "ignored", "ignore_load", "load"}
 )
+_OF_TRACES = frozenset({"idle_host_work_ms", "small_kernels_by_part", "small_kernels_by_operator"})
 ADDED_LATER = {
     "frx_advice_v1": frozenset({"autopilot", "measurements", "kernel", "calibrated_under_load"}),
     "frx_trial_v1": _OF_TRIALS,
     "frx_trial_matrix_v1": _OF_TRIALS,
-    "frx_ncu_v1": frozenset({"arithmetic_roof_pct", "dram_roof_pct"}),
+    "frx_collect_v1": _OF_TRACES,
+    "frx_compare_v1": frozenset({"predicted", "bound_by_rule", "assembled_for"}) | _OF_TRACES,
+    "frx_ncu_v1": frozenset({"arithmetic_roof_pct", "dram_roof_pct", "bound_by_rule"}),
+    "frx_ptx_v1": frozenset({"assembled_for"}),
+    "frx_run_v1": _OF_TRACES,
+    "frx_trace_v1": _OF_TRACES,
 }
 NAMES = pytest.mark.parametrize("name", DOCUMENTS)
 

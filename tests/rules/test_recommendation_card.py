@@ -43,6 +43,7 @@ TRACE_LABELS = (
     "sync_bound",
     "communication_bound",
     "launch_bound",
+    "host_bound",
     "layout_churn",
     "memory_pressure",
     "shape_instability",

@@ -133,8 +133,8 @@ def _compare_kernel(pair: Pair[KernelSummary]) -> NcuKernelDiff:
         launches_b=b.launches,
         seconds_a=a.seconds,
         seconds_b=b.seconds,
-        bound_a=judge_speed_of_light(a.values).bound,
-        bound_b=judge_speed_of_light(b.values).bound,
+        bound_a=judge_speed_of_light(a.values, a.rules).bound,
+        bound_b=judge_speed_of_light(b.values, b.rules).bound,
         faster=pick_lesser(a.seconds, b.seconds, TIME_BAND),
         changes=list_changes((one for one in _METRICS if one[0] in ours or one[0] in theirs), ours, theirs),
         stalls=list_changes(

@@ -18,6 +18,7 @@ from frx_graph.analyzers.comparison.measured_time import MeasuredTime
 from frx_graph.analyzers.comparison.ncu_diff import match_measured
 from frx_graph.analyzers.comparison.score_component import Component, compute_mean
 from frx_graph.analyzers.comparison.scores import score_compute, score_launches, score_memory, score_registers
+from frx_graph.analyzers.comparison.static_cost import StaticCosts
 from frx_graph.analyzers.layers import Layers
 
 DimensionName = Literal["register_efficiency", "memory_efficiency", "compute_efficiency", "launch_efficiency"]
@@ -109,7 +110,7 @@ class Basis(enum.StrEnum):
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """The verdict. `reason` says why the winner is unknown; otherwise it is None. Scores cover the available
-    dimensions, and are None without any."""
+    dimensions, and are None without any. `predicted` are the costs of both sources, if both are known."""
 
     winner: Winner
     basis: Basis
@@ -117,6 +118,7 @@ class Verdict:
     score_a: float | None
     score_b: float | None
     time: MeasuredTime | None
+    predicted: StaticCosts | None = None
 
     @property
     def score_winner(self) -> Winner:
@@ -124,8 +126,15 @@ class Verdict:
         return pick_higher(self.score_a, self.score_b)
 
 
-def decide_verdict(dimensions: Sequence[Dimension], time: MeasuredTime | None) -> Verdict:
-    """Return the better side. Time comes before scores, even if it gives no answer."""
+def decide_verdict(
+    dimensions: Sequence[Dimension],
+    time: MeasuredTime | None,
+    predicted: StaticCosts | None = None,
+    *,
+    same_code: bool = False,
+) -> Verdict:
+    """Return the better side. Time comes before scores, even if it gives no answer. Without any counter, the predicted
+    costs of both sources come before scores, and equal scores decide nothing, unless both sides have the same code."""
     scores = average_scores(dimensions)
     score_a, score_b = scores or (None, None)
     winner, basis, reason = pick_higher(score_a, score_b), Basis.MEASURED_SCORES, None
@@ -142,4 +151,18 @@ def decide_verdict(dimensions: Sequence[Dimension], time: MeasuredTime | None) -
         known = [one for dimension in dimensions if dimension.available for one in dimension.components]
         if any({one.evidence_a, one.evidence_b} != {"ncu"} for one in known):
             basis = Basis.STATIC_SCORES
-    return Verdict(winner, basis, reason, score_a, score_b, time)
+        if not same_code and not any("ncu" in (one.evidence_a, one.evidence_b) for one in known):
+            winner, reason = _decide_statically(score_a, score_b, predicted)
+    return Verdict(winner, basis, reason, score_a, score_b, time, predicted)
+
+
+def _decide_statically(
+    score_a: float | None, score_b: float | None, predicted: StaticCosts | None
+) -> tuple[Winner, str | None]:
+    """Return the better side without any measurement, or why there is none. Scores come from findings, so the least
+    difference is one."""
+    if predicted is not None and predicted.winner is not Winner.UNKNOWN:
+        return predicted.winner, None
+    if score_a is None or score_b is None or score_a == score_b:
+        return Winner.UNKNOWN, "no difference shows without a measurement: measure both"
+    return (Winner.A if score_a > score_b else Winner.B), None

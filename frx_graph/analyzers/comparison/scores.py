@@ -19,15 +19,10 @@ from frx_graph.analyzers.comparison.score_component import (
     score_ptx,
     score_source,
 )
+from frx_graph.analyzers.kernels.coalescing import USES, judge_sector_use
 from frx_graph.analyzers.kernels.gpu_view import count_dram_bytes
 from frx_graph.analyzers.kernels.kernel_totals import KernelSummary
-from frx_graph.analyzers.kernels.labels import (
-    COALESCED_SECTORS,
-    compute_issue_utilization,
-    count_sectors,
-    is_matrix_product,
-    is_whole_vector,
-)
+from frx_graph.analyzers.kernels.labels import compute_issue_utilization, is_matrix_product
 from frx_graph.analyzers.kernels.occupancy_model import compute_most_registers
 from frx_graph.analyzers.kernels.speed_of_light import compute_warp_stalls
 from frx_graph.analyzers.layers import Layers, NcuLayer
@@ -39,6 +34,8 @@ FULL_REGISTERS = 32
 the GPU is unknown or differs. Source: technical specifications per compute capability,
 https://docs.nvidia.com/cuda/cuda-c-programming-guide/"""
 _WORD = 4
+_ALIKE = 0.05
+"""Difference of `coalescing` up to which hit rates compare."""
 _LEAST_TRAFFIC = 1e6
 """Bytes. Less traffic proves nothing: such data stays in L2."""
 _COMPUTE_LABELS = frozenset({"ptx_fp64_usage", "ptx_branch_divergence_risk"})
@@ -63,15 +60,18 @@ def score_registers(a: Layers, b: Layers) -> Sequence[Sequence[Component]]:
 def score_memory(a: Layers, b: Layers, *, same_work: bool) -> Sequence[Sequence[Component]]:
     """Return the memory components of counters and source.
 
-    For the same work, `traffic` is the lesser side's DRAM bytes over this side's. Otherwise DRAM throughput and hit
-    rates replace it. `coalescing` is 4 sectors over the sectors of a warp's load; the 8 and 16 sectors of wider loads
-    waste nothing.
+    For the same work, `traffic` is the lesser side's DRAM bytes over this side's. Otherwise DRAM throughput replaces
+    it, and hit rates if both sides access memory alike. `coalescing` is the needed share of the sectors of a warp's
+    loads or stores, whichever is worse.
     """
     traffic = _score_traffic(a, b) if same_work else None
-    names = ("dram_throughput", "l1_hit_rate", "l2_hit_rate")
+    coalescing = _score_measured("coalescing", a, b, _score_coalescing)
+    # Scattered sectors hit L1 for the other threads of the warp: whole ones lower the hit rates.
+    alike = coalescing.a is not None and coalescing.b is not None and abs(coalescing.a - coalescing.b) < _ALIKE
+    names = ("dram_throughput", "l1_hit_rate", "l2_hit_rate") if alike else ("dram_throughput",)
     moved = [_score_percentage(name, a, b) for name in names] if traffic is None else [traffic]
     return (
-        [*moved, _score_measured("coalescing", a, b, _score_coalescing)],
+        [*moved, coalescing],
         [_score_findings("memory_findings", a, b, Category.MEMORY)],
     )
 
@@ -178,10 +178,9 @@ def _sum_traffic(layer: NcuLayer | None) -> float | None:
 
 
 def _score_coalescing(kernel: KernelSummary) -> float | None:
-    sectors = count_sectors(kernel.values, "load")
-    if sectors is None:
-        return None
-    return 1.0 if sectors <= 0 or is_whole_vector(sectors) else min(1.0, COALESCED_SECTORS / sectors)
+    """Return the needed share of the sectors of a kernel's loads or stores, whichever is worse."""
+    judged = [judge_sector_use(kernel.kernel, kernel.values, use) for use in USES]
+    return min((1 / one.excess for one in judged if one is not None), default=None)
 
 
 def _score_reached_occupancy(kernel: KernelSummary) -> float | None:

@@ -68,10 +68,10 @@ class FirstThreads:
         return self._left >= 0
 
     def can_threads_meet(
-        self, write: Access, read: Access, written: Collection[Access], loop: Loop | None
+        self, write: Access, read: Access, written: Collection[Access], loop: Loop | None, *, overwrites: bool = False
     ) -> bool | None:
         """Return True if a thread reads data that another thread has written; for a `loop`, in the iteration before.
-        Returns None if the elements are unknown."""
+        With `overwrites`, the write comes after the read. Returns None if the elements are unknown."""
         if write.element != read.element and None in (write.element_bytes, read.element_bytes):
             return None
         if _is_contradiction(write, read):
@@ -81,7 +81,10 @@ class FirstThreads:
         outer = frozenset([f"loop:{loop.step.line}"] if loop is not None else ())
         inner, again = self._name_loops(read, write), self._name_loops(write, read)
         found: bool | None = None
-        for late, wrote in dict.fromkeys(((outer, _EARLY), (outer | inner, _EARLY), (outer, again))):
+        tried = ((outer, _EARLY), (outer | inner, _EARLY), (outer, again))
+        if overwrites:
+            tried = ((_EARLY, outer), (inner, outer), (_EARLY, outer | again))
+        for late, wrote in dict.fromkeys(tried):
             met = [self._can_threads_meet_in(block, write, wrote, read, late, written) for block in self._blocks]
             if all(met):
                 return True

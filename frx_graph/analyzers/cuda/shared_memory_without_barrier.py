@@ -1,9 +1,11 @@
-"""Detect a thread that reads shared memory that another has written, without a wait in between.
+"""Detect a thread that reads shared memory that another has written, or overwrites what another reads, without a wait
+in between.
 
 Certain only if the two places are known to be different threads'. One such case is the same array at offsets that
 differ by less than a warp is wide, by a loop counter, or by their dependence on the thread's place (a row and a
 column). Others are a write by one thread alone, atomic updates by other threads, and two of the first threads of a
-block that meet in a trial. In a loop, the next iteration reads the writes of the last one.
+block that meet in a trial. In a loop, the next iteration reads the writes of the last one, or overwrites what that one
+reads.
 
 Silent if anything in between may be a barrier: any barrier of any group, an unknown function or macro, or inline
 assembly. Silent if a thread can reach only one of the two.
@@ -13,6 +15,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 
 from frx_graph.analyzers.cuda.finding import Occurrence, find_launches, group_by_loop
 from frx_graph.analyzers.cuda.first_threads import FirstThreads
@@ -38,14 +41,23 @@ _MOST_PENDING = 256
 """Writes of one array between two barriers that a read is compared with: the last ones."""
 _MOST_THREADS = 1024
 """Limit for a block: https://docs.nvidia.com/cuda/cuda-c-programming-guide/#features-and-technical-specifications"""
+_READS, _WRITES, _ATOMICS = (frozenset([use]) for use in (Use.READ, Use.WRITE, Use.ATOMIC))
 _LAST = make_symbol("blockDim.x") - make_constant(1)
 """The place of a block's last thread."""
 
 
 def detect(source: CudaSource) -> Iterator[Occurrence]:
-    """Yield one occurrence per array of a kernel: the first read."""
+    """Yield one occurrence per array of a kernel: the first read, or the first write that comes too early."""
     for kernel in source.kernels:
-        for write, read in find_races(source, kernel, volatile=False):
+        for race in find_races(source, kernel, volatile=False):
+            write, read = race.write, race.read
+            if race.overwrites:
+                said = (
+                    f"`{write.text}` is written without a barrier after line {read.step.line}, where other threads "
+                    f"read `{read.text}`"
+                )
+                yield Occurrence(kernel.name, write.step.line, said, write)
+                continue
             said = (
                 f"`{read.text}` is read without a barrier after line {write.step.line}, where other threads write "
                 f"`{write.text}`"
@@ -53,18 +65,29 @@ def detect(source: CudaSource) -> Iterator[Occurrence]:
             yield Occurrence(kernel.name, read.step.line, said, read)
 
 
-def find_races(source: CudaSource, kernel: Kernel, *, volatile: bool) -> Iterator[tuple[Access, Access]]:
-    """Yield the write, `volatile` or not, and the read, once for each array; loops run twice."""
+@dataclass(frozen=True, slots=True)
+class Race:
+    """Two accesses of one element without a wait in between; `overwrites`: the write comes after the read."""
+
+    write: Access
+    read: Access
+    overwrites: bool
+
+
+def find_races(source: CudaSource, kernel: Kernel, *, volatile: bool) -> Iterator[Race]:
+    """Yield races with writes that are `volatile` or not, once for each array; loops run twice. Writes that come too
+    early are not searched among volatile ones, which the threads of a warp use in step."""
     events = _select_events(kernel, volatile)
     if not events:
         return
     done: set[str] = set()
     threads = FirstThreads(kernel, find_launches(source, kernel))
-    yield from _find_races_between((), events, done, None, threads, volatile)
     inside = group_by_loop(events)
-    for loop in kernel.loops.values():
-        if body := inside.get(loop.number):
-            yield from _find_races_between(body, body, done, loop, threads, volatile)
+    for overwrites in (False,) if volatile else (False, True):
+        yield from _find_races_between((), events, done, None, threads, volatile, overwrites)
+        for loop in kernel.loops.values():
+            if body := inside.get(loop.number):
+                yield from _find_races_between(body, body, done, loop, threads, volatile, overwrites)
 
 
 def _select_events(kernel: Kernel, volatile: bool) -> Sequence[Event]:
@@ -91,53 +114,75 @@ def _find_races_between(
     loop: Loop | None,
     threads: FirstThreads,
     volatile: bool,
-) -> Iterator[tuple[Access, Access]]:
-    """Yield reads among `events` of elements written `before`, in the last iteration of `loop`. Without one, reads and
-    writes are both among `events`."""
+    overwrites: bool,
+) -> Iterator[Race]:
+    """Yield accesses among `events` of elements that were accessed `before`, in the last iteration of `loop`. Without
+    one, both are among `events`. The second access is a read, or with `overwrites` a write."""
     pending: dict[str, deque[Access]] = defaultdict(lambda: deque(maxlen=_MOST_PENDING))
+    # What is updated atomically may be written at any time, as in a queue or a lock.
+    firsts, seconds = (_READS, _WRITES) if overwrites else (_WRITES | _ATOMICS, _READS | _ATOMICS)
     for late, event in [*((False, event) for event in before), *((True, event) for event in events)]:
         if not isinstance(event, Access):
             # Those who have waited have been waited for, except in the other arm of a branch.
-            for base, written in pending.items():
-                stay = (write for write in written if not _is_on_one_path(write.step, event.step))
+            for base, accesses in pending.items():
+                stay = (one for one in accesses if not _is_on_one_path(one.step, event.step))
                 pending[base] = deque(stay, maxlen=_MOST_PENDING)
             continue
-        written = pending[event.base]
-        for write in written if late and event.use is not Use.WRITE else ():
+        earlier = pending[event.base]
+        for one in earlier if late and event.use in seconds else ():
+            write, read = (event, one) if overwrites else (one, event)
             if write.volatile is not volatile or write.base in done:
                 continue
-            pair = write, event, written, loop, threads
+            # What a thread overwrites of its own, no other reads.
+            pair = write, read, [event] if overwrites else earlier, loop, threads, overwrites
             if _reads_others(*pair) or _is_race_when_tried(*pair):
                 done.add(write.base)
-                yield write, event
-        if event.use is not Use.READ and not (late and before):
-            written.append(event)
+                yield Race(write, read, overwrites)
+        if event.use in firsts and not (late and before):
+            earlier.append(event)
 
 
 def _is_waited_at(event: Event) -> bool:
-    """Return True for barriers, and for calls that may have one. Code that only some threads reach cannot have one for
-    all."""
+    """Return True for barriers, and for calls that may have one. Code that only some threads of a warp reach cannot
+    have one for all; what whole warps reach may be a barrier of the warp."""
     if isinstance(event, Call):
         below = event.step.conditions
-        return not event.pure and not any(one.thread and not one.early and not one.data for one in below)
+        return not event.pure and not any(one.lane and not one.early and not one.data for one in below)
     return isinstance(event, WarpOperation) or (isinstance(event, Barrier) and not event.alone)
 
 
 def _is_race_when_tried(
-    write: Access, read: Access, written: Collection[Access], loop: Loop | None, threads: FirstThreads
+    write: Access,
+    read: Access,
+    written: Collection[Access],
+    loop: Loop | None,
+    threads: FirstThreads,
+    overwrites: bool,
 ) -> bool:
     """Return True if threads meet in places that no stride describes."""
     if write.volatile or write.use is read.use or "data" in write.varies | read.varies:
         return False
     if Use.ATOMIC in (write.use, read.use) and (loop is not None or any(_is_polling(one) for one in (write, read))):
         return False
-    return not _is_excluded(write.step, read.step) and threads.can_threads_meet(write, read, written, loop) is True
+    if _is_excluded(write.step, read.step):
+        return False
+    return threads.can_threads_meet(write, read, written, loop, overwrites=overwrites) is True
 
 
 def _reads_others(
-    write: Access, read: Access, written: Collection[Access], loop: Loop | None, threads: FirstThreads
+    write: Access,
+    read: Access,
+    written: Collection[Access],
+    loop: Loop | None,
+    threads: FirstThreads,
+    overwrites: bool,
 ) -> bool:
-    """Return True if a thread reads an element that another has written, for a `loop` in the iteration before."""
+    """Return True if a thread reads an element that another has written, or with `overwrites` writes later, for a
+    `loop` in the iteration before."""
+
+    def may_meet() -> bool:
+        return threads.can_threads_meet(write, read, written, loop, overwrites=overwrites) is not False
+
     # Offsets in elements of two sizes cannot be compared.
     alike = write.element == read.element or write.element_bytes == read.element_bytes is not None
     if not alike or not _is_on_one_path(write.step, read.step):
@@ -169,7 +214,7 @@ def _reads_others(
         return False
     if read.step.single:
         known = reads == 0 and "loop:" in str(read.offset) and _is_by_place(apart)
-        return known and threads.can_threads_meet(write, read, written, loop) is not False
+        return known and may_meet()
     if apart.constant is not None:
         # Places between a thread's element and its neighbour's may be its own too; farther away than a warp is wide,
         # there may be no thread.
@@ -177,14 +222,15 @@ def _reads_others(
             return False
         # In `if (i < 4) x[i] += x[i + 4]` no thread reads what another writes.
         few = any("x" in one.varies for one in (*write.step.conditions, *read.step.conditions))
-        return not (few or threads.launches) or threads.can_threads_meet(write, read, written, loop) is not False
+        return not (few or threads.launches) or may_meet()
     if reads is None:
         return False
     if reads != step:
         # Below a condition on the place, readers need not be writers, nor writers readers.
         if any("x" in one.varies and not one.ragged for one in write.step.conditions):
             return False
-        return _is_by_place(apart) or (reads == 0 and read.offset == _LAST)
+        # Not all of a block's threads are tried, and seldom the last one.
+        return (reads == 0 and read.offset == _LAST) or (_is_by_place(apart) and may_meet())
     bordered = all(one.ragged or "x" not in one.varies for one in (*write.step.conditions, *read.step.conditions))
     if loop is None and abs(step) == 1 and bordered and leads_to_neighbours(threads, write, read, apart):
         return True

@@ -35,7 +35,8 @@ def detect(source: CudaSource) -> Iterator[Occurrence]:
                 said = f"`{one.name}` wants all lanes below `{split.text}`, which may hold for a part of a warp"
                 yield Occurrence(kernel.name, one.step.line, said)
                 break
-        for write, read in find_races(source, kernel, volatile=True):
+        for race in find_races(source, kernel, volatile=True):
+            write, read = race.write, race.read
             said = (
                 f"`{read.text}` is read after other lanes write `{write.text}` (line {write.step.line}) without "
                 "`__syncwarp()`"

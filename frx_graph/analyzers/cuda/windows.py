@@ -24,7 +24,7 @@ def leads_to_neighbours(threads: FirstThreads, write: Access, read: Access, apar
     """Return True if a loop leads from a thread's own element to its neighbours', for any width of the window. The code
     writes `x + r` and reads `x + j`, with `j` up to `2 * r`. `apart` is their distance."""
     kernel = threads.kernel
-    own = [kernel.loops[one] for one in read.step.loops if one not in write.step.loops]
+    own = [kernel.loops[one] for one in read.step.loops if one not in write.step.loops and one in kernel.loops]
     names = set(apart.iterate_symbols())
     loops = {f"loop:{one.step.line}": one.condition for one in own if f"loop:{one.step.line}" in names}
     tests = [one.tests for one in loops.values() if one is not None and isinstance(one.tests, Test)]

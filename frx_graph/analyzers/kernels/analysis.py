@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from frx_graph.analyzers.kernels.attribution import Attribution, attribute_kernels
+from frx_graph.analyzers.kernels.coalescing import USES, judge_sector_use
 from frx_graph.analyzers.kernels.gpu_view import GpuView, raise_roofs, view_gpu
 from frx_graph.analyzers.kernels.kernel_totals import KernelSummary
-from frx_graph.analyzers.kernels.labels import (
-    COALESCED_SECTORS,
-    INSUFFICIENT,
-    Estimates,
-    KernelLabel,
-    count_sectors,
-    label_kernel,
-)
+from frx_graph.analyzers.kernels.labels import INSUFFICIENT, Estimates, KernelLabel, label_kernel
 from frx_graph.analyzers.kernels.metric_levels import add_derived_values
 from frx_graph.analyzers.kernels.recommendations import Bottleneck, Recommendation, recommend_cards
 from frx_graph.analyzers.kernels.speed_of_light import Bound, compute_warp_stalls, judge_speed_of_light
@@ -92,7 +86,7 @@ def _grade_confidence(label: KernelLabel, kernel: LabelledKernel) -> float:
     """Lower the confidence of labels without measured values or a verdict, as in an export of few metrics."""
     if label.label == INSUFFICIENT:
         return _CERTAIN
-    unsure = label.estimated or judge_speed_of_light(kernel.summary.values).bound is Bound.UNKNOWN
+    unsure = label.estimated or judge_speed_of_light(kernel.summary.values, kernel.summary.rules).bound is Bound.UNKNOWN
     return _UNSURE if unsure else MEASURED
 
 
@@ -115,7 +109,7 @@ def _rank_bottlenecks(kernels: Sequence[LabelledKernel]) -> tuple[Bottleneck, ..
                 evidence=tuple(said.evidence for _, _, said in seen[:_NAMED]),
                 kernels=tuple(kernel.summary.kernel for _, kernel, _ in seen[:_NAMED]),
                 values=add_derived_values(worst.summary.values),
-                most_speedup_pct=bound_speedup(name, worst.summary.values),
+                most_speedup_pct=bound_speedup(name, worst.summary),
                 confidence=_grade_confidence(its, worst),
             )
         )
@@ -138,23 +132,25 @@ _LEAST_PCT = 1.0
 """Percent of a peak below which the bound would be a factor of a hundred or more, and says nothing."""
 
 
-def bound_speedup(label: str, values: Mapping[str, float]) -> float | None:
+def bound_speedup(label: str, kernel: KernelSummary) -> float | None:
     """Return the highest speed-up in percent from removing this bottleneck alone; None if unbounded.
 
     A kernel at `c` percent of the compute peak and `m` percent of the memory peak spends `max(c, m)` percent of the
     time on the busier one. Fewer bytes leave compute as the limit; with whole sectors, the kernel moves proportionally
     fewer bytes.
     """
-    sol = judge_speed_of_light(values)
+    values = kernel.values
+    sol = judge_speed_of_light(values, kernel.rules)
     if sol.compute_pct is None or sol.memory_pct is None:
         return None
     busiest = max(sol.compute_pct, sol.memory_pct)
     if label in _BOUND_BY_PEAK:
         return _compute_speedup(100.0, busiest)
     by_compute = _compute_speedup(busiest, sol.compute_pct)
-    sectors = count_sectors(values, "load")
-    if label == "uncoalesced_access" and by_compute is not None and sectors is not None:
-        return min(by_compute, _compute_speedup(sectors, COALESCED_SECTORS) or 0.0)
+    judged = (judge_sector_use(kernel.kernel, values, use) for use in USES)
+    excess = max((one.excess for one in judged if one is not None), default=None)
+    if label == "uncoalesced_access" and by_compute is not None and excess is not None:
+        return min(by_compute, 100.0 * (excess - 1))
     return by_compute if label == "memory_bandwidth_bound" else None
 
 

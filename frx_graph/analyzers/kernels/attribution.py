@@ -63,7 +63,7 @@ def _attribute_kernel(
 ) -> Attribution:
     counted = None if has_other_arithmetic(kernel.kernel, kernel.values) else compute_fp32_utilisation(kernel.values)
     mfu = counted if counted is not None or gpu is None else gpu.mfu_pct
-    sol = judge_speed_of_light(kernel.values)
+    sol = judge_speed_of_light(kernel.values, kernel.rules)
     region = _find_datasheet_region(gpu) if gpu is not None and sol.bound is Bound.UNKNOWN else None
     severity = max((label.score for label in labels), default=0.0)
     used = mfu if mfu is not None else max(sol.compute_pct or 0.0, kernel.values.get("tensor_pipe", 0.0))

@@ -6,6 +6,7 @@ capability, which has limits and no peaks. An unlisted GPU is reported as unknow
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -14,6 +15,7 @@ from frx_graph.analyzers.kernels.kernel_totals import KernelSummary
 from frx_graph.analyzers.kernels.labels import Estimates, is_matrix_product
 from frx_graph.analyzers.kernels.occupancy_model import (
     FULL_PCT,
+    WARP,
     Limiter,
     compute_block_limits,
     compute_theoretical_occupancy,
@@ -133,7 +135,21 @@ def view_gpu(kernel: KernelSummary, given: GpuProfile | None) -> GpuView | None:
         ridge=flops / at_peak / bandwidth if flops and at_peak and bandwidth else None,
         dram_pct=100.0 * moved / seconds / bandwidth if moved and seconds and bandwidth else None,
         launch_bytes=None if moved is None else moved / kernel.launches,
+        least_waves=_count_least_waves(kernel, profile),
     )
+
+
+def _count_least_waves(kernel: KernelSummary, profile: GpuProfile) -> float | None:
+    """Return how often the grid fills the device at least; None if the grid, or the device's size, is unknown. A known
+    architecture without a product is taken for its largest one."""
+    limits, product = profile.architecture.limits, profile.product
+    listed = (product,) if product is not None else profile.architecture.products
+    sms = kernel.values.get("sm_count", max((one.sms for one in listed if one.sms is not None), default=0))
+    if kernel.grid is None or kernel.block is None or limits is None or not sms:
+        return None
+    warps = max(1, -(-math.prod(kernel.block) // WARP))
+    blocks = min(limits.threads // WARP // warps, limits.blocks)
+    return math.prod(kernel.grid) / (sms * blocks) if blocks else None
 
 
 def raise_roofs(views: Sequence[GpuView | None]) -> tuple[GpuView | None, ...]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
 
+from frx_graph.analyzers.kernels.coalescing import USES, judge_sector_use
 from frx_graph.analyzers.kernels.kernel_totals import KernelSummary
 from frx_graph.analyzers.kernels.occupancy_model import BLOCK_SIZE, Limiter
 from frx_graph.analyzers.kernels.speed_of_light import (
@@ -29,19 +29,16 @@ STALL_SHARE = 0.2
 """Share of the warps' resident time; below it, the largest reason is one among several."""
 L1_HIT_PCT = 40.0
 L2_HIT_PCT = 50.0
-COALESCED_SECTORS = 4.0
-"""A warp's 32 neighbouring 4-byte words fill four sectors of 32 bytes."""
-_VECTOR_SECTORS = (8.0, 16.0)
-"""The same for 8 and 16 bytes per thread: more sectors, and none of them wasted."""
-SECTORS_WITHIN = 0.02
-"""Ratio up to which counts of sectors are equal."""
-MOST_SECTORS = 32.0
+_STREAM_L1_HIT_PCT = 1.0
+"""With fewer hits nothing is read twice while L1 holds it, as in a stream."""
 TENSOR_PIPE_PCT = 30.0
 OCCUPANCY_PCT = 50.0
 ADEQUATE_OCCUPANCY_PCT = 25.0
 """With a quarter of the warps, a kernel of large tiles keeps the tensor cores busy."""
 REACHED = 0.75
 """Part of the theoretical occupancy; the grid, or blocks of unequal length, limit a kernel below it."""
+_FULL_WAVES = 2.0
+"""A grid that fills the device this often is not too small, and blocks of unequal length even out."""
 ELIGIBLE_WARPS = 1.0
 SCHEDULER_ACTIVE_PCT = 50.0
 ISSUE_PCT = 40.0
@@ -52,6 +49,12 @@ _MATRIX_PRODUCT = re.compile(
     re.IGNORECASE,
 )
 """Names that are not conversions, nor the gamma of a normalisation."""
+_LIBRARY = re.compile(
+    r"cutlass|cublas|cudnn|(?<![a-z])(?:maxwell|pascal|volta|turing|ampere|hopper)_|sm\d+_xmma|nvjet|\bcask"
+    r"|\b(?:cub|thrust|flash|at::native)::|fmha|nccl|rccl|miopen|\bcijk_",
+    re.IGNORECASE,
+)
+"""Kernels whose launch and resources a library chooses."""
 _TENSOR_WORK = ("tensor_instructions", "tensor_fp16_operations", "tensor_bf16_operations", "tensor_tf32_operations")
 _STALLS = (("warp_stall_memory", MEMORY, "memory"), ("warp_stall_sync", SYNCHRONISATION, "other warps"))
 _LIMITED_BY = {
@@ -75,11 +78,12 @@ class KernelLabel:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimates:
     """Stand-ins for counters that were not measured: DRAM traffic in percent of the data sheet's bandwidth, the
-    theoretical occupancy, and its limiters; None or empty if unknown."""
+    theoretical occupancy, its limiters, and how often a grid fills the device at least; None or empty if unknown."""
 
     dram_pct: float | None = None
     occupancy_pct: float | None = None
     limiters: tuple[Limiter, ...] = ()
+    least_waves: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +102,11 @@ def label_kernel(kernel: KernelSummary, estimates: Estimates = _NOTHING_KNOWN) -
     """Return the labels of a kernel, the highest score first; only `INSUFFICIENT` if nothing is known. Counters come
     before `estimates`."""
     seen = _KernelEvidence(
-        kernel, kernel.values, judge_speed_of_light(kernel.values), compute_warp_stalls(kernel.values), estimates
+        kernel,
+        kernel.values,
+        judge_speed_of_light(kernel.values, kernel.rules),
+        compute_warp_stalls(kernel.values),
+        estimates,
     )
     found = [label for rule in _RULES for label in rule(seen)]
     if not found and seen.sol.bound is Bound.UNKNOWN:
@@ -131,34 +139,25 @@ def _detect_stalls(seen: _KernelEvidence) -> Iterator[KernelLabel]:
 def _detect_cache_thrashing(seen: _KernelEvidence) -> Iterator[KernelLabel]:
     # A matrix product that stages tiles in shared memory misses L1 with each load, by design.
     waits = seen.stalls is not None and seen.stalls.dominant in MEMORY
-    if seen.sol.bound is Bound.COMPUTE or (seen.sol.bound is Bound.LATENCY and not waits):
+    if seen.sol.bound not in (Bound.MEMORY, Bound.BALANCED) and not (seen.sol.bound is Bound.LATENCY and waits):
         return
     l1, l2 = seen.values.get("l1_hit_rate", L1_HIT_PCT), seen.values.get("l2_hit_rate", L2_HIT_PCT)
-    # Data in neither cache is read for the first time: caches do not help a stream.
-    if l1 < L1_HIT_PCT and l2 >= L2_HIT_PCT:
+    # Data in neither cache is read for the first time: caches do not help a stream. Its stores still hit L2.
+    streams = l1 < _STREAM_L1_HIT_PCT or seen.sol.part == "DRAM"
+    if l1 < L1_HIT_PCT and l2 >= L2_HIT_PCT and not streams:
         yield KernelLabel("l1_cache_thrashing", 0.5 * (1 - l1 / L1_HIT_PCT), f"L1 hit rate {l1:.1f} %")
     elif l2 < L2_HIT_PCT and l1 >= L1_HIT_PCT and "l1_hit_rate" in seen.values:
         yield KernelLabel("l2_cache_thrashing", 0.5 * (1 - l2 / L2_HIT_PCT), f"L2 hit rate {l2:.1f} %")
 
 
 def _detect_uncoalesced_access(seen: _KernelEvidence) -> Iterator[KernelLabel]:
-    sectors = count_sectors(seen.values, "load")
-    if sectors is None or is_whole_vector(sectors) or seen.sol.bound is Bound.COMPUTE:
+    if seen.sol.bound is Bound.COMPUTE:
         return
-    if sectors > COALESCED_SECTORS * (1 + SECTORS_WITHIN):
-        score = min(1.0, (sectors - COALESCED_SECTORS) / (MOST_SECTORS - COALESCED_SECTORS))
-        yield KernelLabel("uncoalesced_access", score, f"{sectors:.1f} sectors for each global load of a warp")
-
-
-def count_sectors(values: Mapping[str, float], use: Literal["load", "store"]) -> float | None:
-    """Return 32-byte sectors for each load or store of a warp, measured or from both counts; None if unknown."""
-    sectors, requests = values.get(f"{use}_sectors"), values.get(f"{use}_requests")
-    return values.get(f"sectors_per_{use}", sectors / requests if sectors is not None and requests else None)
-
-
-def is_whole_vector(sectors: float) -> bool:
-    """Return True for the sectors that a warp's words of 8 or 16 bytes fill."""
-    return any(abs(sectors - vector) <= SECTORS_WITHIN * vector for vector in _VECTOR_SECTORS)
+    judged = (judge_sector_use(seen.kernel.kernel, seen.values, use) for use in USES)
+    scattered = [one for one in judged if one is not None and one.is_scattered]
+    if scattered:
+        worst = max(scattered, key=lambda one: one.score)
+        yield KernelLabel("uncoalesced_access", worst.score, "; ".join(one.evidence for one in scattered))
 
 
 def is_matrix_product(kernel: str, values: Mapping[str, float]) -> bool:
@@ -181,12 +180,17 @@ def _detect_limited_occupancy(seen: _KernelEvidence) -> Iterator[KernelLabel]:
     estimated = theoretical is None
     if theoretical is None:
         theoretical, limiters = seen.estimates.occupancy_pct, limiters or list(seen.estimates.limiters)
+    waves = seen.values.get("waves", seen.estimates.least_waves)
+    if waves is not None and waves >= 1 and _LIBRARY.search(seen.kernel.kernel):
+        return
     # Achieved occupancy cannot exceed the possible one.
     achieved = theoretical if measured is None else measured
     if achieved is None or achieved >= OCCUPANCY_PCT or seen.sol.bound not in _MATTERS:
         return
     score = 1 - achieved / 100.0
     if theoretical is None or not limiters or achieved < REACHED * theoretical:
+        if waves is not None and waves >= _FULL_WAVES:
+            return
         of = "" if theoretical is None else f" of {theoretical:.1f} % that would be possible"
         yield KernelLabel("occupancy_limited", score, f"achieved occupancy {achieved:.1f} %{of}")
         return

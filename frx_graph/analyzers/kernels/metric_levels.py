@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from frx_graph.analyzers.kernels import labels
-from frx_graph.analyzers.kernels.labels import compute_issue_utilization, count_sectors
+from frx_graph.analyzers.kernels.coalescing import COALESCED_SECTORS, count_sectors
+from frx_graph.analyzers.kernels.labels import compute_issue_utilization
 from frx_graph.analyzers.kernels.speed_of_light import LATENCY_BELOW_PCT, NEAR_PEAK_PCT
 
 
@@ -57,7 +58,8 @@ class _MetricLine:
 
 _LINES = (
     _MetricLine("dram_throughput", "DRAM throughput", LATENCY_BELOW_PCT, NEAR_PEAK_PCT),
-    _MetricLine("sectors_per_load", "Sectors a global load", labels.COALESCED_SECTORS + 0.1, 16.1, ""),
+    _MetricLine("sectors_per_load", "Sectors a global load", COALESCED_SECTORS + 0.1, 16.1, ""),
+    _MetricLine("sectors_per_store", "Sectors a global store", COALESCED_SECTORS + 0.1, 16.1, ""),
     _MetricLine("l1_hit_rate", "L1 hit rate", labels.L1_HIT_PCT, 10.0),
     _MetricLine("l2_hit_rate", "L2 hit rate", labels.L2_HIT_PCT, 10.0),
     _MetricLine("achieved_occupancy", "Achieved occupancy", labels.OCCUPANCY_PCT, labels.ADEQUATE_OCCUPANCY_PCT),

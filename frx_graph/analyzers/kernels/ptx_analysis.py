@@ -79,7 +79,7 @@ def _detect_global_memory(kernel: Function, _assembled: Assembled | None) -> Ite
 
 
 def _detect_fp64(kernel: Function, _assembled: Assembled | None) -> Iterator[PtxLabel]:
-    count = kernel.mix.get(Kind.FP64, 0)
+    count = kernel.mix.get(Kind.FP64, 0) - kernel.reductions
     if count:
         share = count / kernel.instructions
         said = f"{count} of {kernel.instructions} instructions compute in double precision"
@@ -159,17 +159,22 @@ class StaticKernel:
 @dataclass(frozen=True, slots=True)
 class PtxAnalysis:
     """All entries of a file, in order. `gpu` is None if the target is not listed. Every warp fits up to
-    `full_occupancy_registers` per thread."""
+    `full_occupancy_registers` per thread. `assembled_for` is the architecture that the assembler took instead of the
+    file's, which it does not know any more."""
 
     kernels: tuple[StaticKernel, ...]
     bottlenecks: tuple[Bottleneck, ...]
     recommendations: tuple[Recommendation, ...]
     gpu: PtxGpu | None
     full_occupancy_registers: int | None
+    assembled_for: str | None = None
 
 
-def analyze_ptx_module(module: PtxModule, assembled: Mapping[str, Assembled], gpu: PtxGpu | None = None) -> PtxAnalysis:
-    """Analyse the instructions, the assembler's results and the GPU's limits; `assembled` may be empty."""
+def analyze_ptx_module(
+    module: PtxModule, assembled: Mapping[str, Assembled], gpu: PtxGpu | None = None, assembled_for: str | None = None
+) -> PtxAnalysis:
+    """Analyse the instructions, the assembler's results and the GPU's limits; `assembled` may be empty, and is for
+    `assembled_for` if that is not None."""
     limits = None if gpu is None else gpu.profile.architecture.limits
     kernels = []
     for function in module.kernels:
@@ -178,7 +183,7 @@ def analyze_ptx_module(module: PtxModule, assembled: Mapping[str, Assembled], gp
         kernels.append(StaticKernel(function, known, label_ptx_kernel(function, known), occupancy))
     bottlenecks = _rank_bottlenecks(kernels)
     most = None if limits is None else compute_most_registers(limits)
-    return PtxAnalysis(tuple(kernels), bottlenecks, recommend_cards(bottlenecks), gpu, most)
+    return PtxAnalysis(tuple(kernels), bottlenecks, recommend_cards(bottlenecks), gpu, most, assembled_for)
 
 
 def _rank_bottlenecks(kernels: Sequence[StaticKernel]) -> tuple[Bottleneck, ...]:

@@ -16,7 +16,7 @@ LABEL_TITLES: Mapping[str, str] = MappingProxyType(
         "warp_stall_sync": "Warps wait for each other",
         "l1_cache_thrashing": "L1 cache thrashing",
         "l2_cache_thrashing": "L2 cache thrashing",
-        "uncoalesced_access": "Uncoalesced global loads",
+        "uncoalesced_access": "Uncoalesced global access",
         "tensor_core_underutilized": "Tensor cores under-utilized",
         "occupancy_limited": "Occupancy limited by the grid",
         "occupancy_limited_by_registers": "Occupancy limited by registers",
@@ -35,6 +35,7 @@ LABEL_TITLES: Mapping[str, str] = MappingProxyType(
         "sync_bound": "Waiting for devices",
         "communication_bound": "Waiting for communication",
         "launch_bound": "Launching small kernels",
+        "host_bound": "Waiting for the host",
         "layout_churn": "Converting layouts",
         "memory_pressure": "Memory nearly full",
         "shape_instability": "Shapes that change",
@@ -97,6 +98,8 @@ def recommend_cards(bottlenecks: Sequence[Bottleneck]) -> tuple[Recommendation, 
     calls: dict[str, tuple[RecommendationCard, list[Bottleneck]]] = {}
     for bottleneck in bottlenecks:
         for card in index_cards_by_label().get(bottleneck.label, ()):
+            if card.when is not None and not card.when.holds(bottleneck.values):
+                continue
             calls.setdefault(card.id, (card, []))[1].append(bottleneck)
     found = [_recommend_card(card, callers) for card, callers in calls.values()]
     return tuple(sorted(found, key=lambda one: (-(one.score - _PREFERRED * one.card.tier), one.card.id)))

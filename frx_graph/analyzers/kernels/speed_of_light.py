@@ -2,7 +2,7 @@
 
 As in Nsight Compute's rule `SOLBottleneck`, the limit is latency if both are below 60 %, and both if they are within
 ten points. Otherwise it is the higher one. The memory figure shows the busiest part of the memory system, which need
-not be DRAM.
+not be DRAM. If the figures are not in the file, but the result of that rule is, its verdict counts.
 
 Stalls are shares, or parts of a sum of cycles or samples; see
 https://docs.nvidia.com/nsight-compute/ProfilingGuide/index.html#warp-scheduler-states
@@ -11,8 +11,10 @@ https://docs.nvidia.com/nsight-compute/ProfilingGuide/index.html#warp-scheduler-
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+from frx_graph.evidence.ncu.launch import NcuRule
 
 MEMORY = frozenset({"long_scoreboard", "lg_throttle", "tex_throttle", "drain"})
 """Global, local, surface and texture memory. Waits for shared memory are separate: they need other fixes."""
@@ -75,12 +77,13 @@ class Bound(enum.StrEnum):
 @dataclass(frozen=True, slots=True)
 class SpeedOfLight:
     """The verdict. `compute_pct` and `memory_pct` are percent of the peak, None if not measured. `part` is the part of
-    the memory system with that figure."""
+    the memory system with that figure. `by_rule`: the verdict is that of Nsight Compute's rule in the file."""
 
     bound: Bound
     compute_pct: float | None
     memory_pct: float | None
     part: str | None
+    by_rule: bool = False
 
     @property
     def near_peak(self) -> bool:
@@ -88,11 +91,31 @@ class SpeedOfLight:
         return max(self.compute_pct or 0.0, self.memory_pct or 0.0) >= NEAR_PEAK_PCT
 
 
-def judge_speed_of_light(values: Mapping[str, float]) -> SpeedOfLight:
-    """Judge the measured values of a kernel, in percent of the peak."""
+def judge_speed_of_light(values: Mapping[str, float], rules: Sequence[NcuRule] = ()) -> SpeedOfLight:
+    """Judge the measured values of a kernel, in percent of the peak; without enough of them, by `rules`, the results of
+    Nsight Compute's own rules."""
     compute = values.get("compute_throughput")
     memory, part = _find_busiest_memory(values)
-    return SpeedOfLight(_classify_bound(compute, memory), compute, memory, part)
+    bound = _classify_bound(compute, memory)
+    by_rule = _find_rule_verdict(rules) if bound is Bound.UNKNOWN else None
+    return SpeedOfLight(by_rule or bound, compute, memory, part, by_rule=by_rule is not None)
+
+
+_RULE = "SOLBottleneck"
+_RULE_TEXTS = {
+    "memory is more heavily utilized than compute": Bound.MEMORY,
+    "compute is more heavily utilized than memory": Bound.COMPUTE,
+    "compute and memory are well-balanced": Bound.BALANCED,
+    "low compute throughput and memory bandwidth utilization": Bound.LATENCY,
+}
+"""What the rule says, in lower case. Source: `sections/SpeedOfLight.py` of Nsight Compute."""
+
+
+def _find_rule_verdict(rules: Sequence[NcuRule]) -> Bound | None:
+    """Return the verdict of the rule; None without one, and if launches of the kernel differ."""
+    said = [rule.text.lower() for rule in rules if rule.name == _RULE]
+    found = {bound for text, bound in _RULE_TEXTS.items() if any(text in one for one in said)}
+    return found.pop() if len(found) == 1 else None
 
 
 def _classify_bound(compute: float | None, memory: float | None) -> Bound:

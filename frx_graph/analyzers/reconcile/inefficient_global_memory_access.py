@@ -1,6 +1,7 @@
 """Diagnose warps that fetch or write more sectors of global memory than their words need.
 
-- Source, for: neighbouring threads access distant elements (certain); narrow loads, no tiles (hints).
+- Source, for: neighbouring threads access distant elements (certain); narrow loads (hint). Missing tiles are none: they
+  read whole sectors, but too often.
 - Source, against: all accesses are adjacent (certain).
 - PTX, for: many instructions access global memory (hint).
 - PTX, against: no instruction does (certain).
@@ -19,24 +20,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from frx_graph.analyzers.kernels.analysis import LabelledKernel
-from frx_graph.analyzers.kernels.labels import COALESCED_SECTORS, SECTORS_WITHIN, count_sectors, is_whole_vector
+from frx_graph.analyzers.kernels.coalescing import (
+    COALESCED_SECTORS,
+    SECTORS_WITHIN,
+    count_sectors,
+    is_whole_vector,
+    parse_wide_word,
+)
 from frx_graph.analyzers.kernels.ptx_analysis import StaticKernel
 from frx_graph.analyzers.kernels.speed_of_light import Bound, judge_speed_of_light
 from frx_graph.analyzers.reconcile.matched_kernels import SourceKernel
 from frx_graph.analyzers.reconcile.signal import DiagnosisRule, Grade, Layer, Signal, Weight, signal_counter
 from frx_graph.evidence.cuda.source import Access, Space, StrideKind, Use
-from frx_graph.evidence.kernel_signature import parse_kernel_signature
 from frx_graph.evidence.ncu.presets import Preset
 from frx_graph.evidence.ptx.instruction import Kind
 
 LOADS, STORES, ATOMICS = "loads", "stores", "atomics"
 _ABOUT = {Use.READ: LOADS, Use.WRITE: STORES, Use.ATOMIC: ATOMICS}
 _COUNTERS = {LOADS: "uncoalesced_access", STORES: "sectors_per_store"}
-_WIDE = {
-    **dict.fromkeys(("double", "long", "longlong", "unsignedlong", "unsignedlonglong", "float2", "int2", "uint2"), 8),
-    **dict.fromkeys(("double2", "longlong2", "ulonglong2", "float4", "int4", "uint4"), 16),
-}
-"""Bytes of types whose words need more than four sectors per warp."""
 _KINDS = (Kind.GLOBAL_LOAD, Kind.GLOBAL_STORE, Kind.ATOMIC)
 
 
@@ -75,7 +76,7 @@ def _inspect_counters(labelled: LabelledKernel, source: SourceKernel | None) -> 
 def _judge_sectors(source: SourceKernel | None, labelled: LabelledKernel, about: str, sectors: float) -> Signal:
     label = _COUNTERS[about]
     said = f"{sectors:.1f} sectors for each global {about.removesuffix('s')} of a warp"
-    word = _find_word_bytes(source, about) or _parse_word_bytes(labelled.summary.kernel)
+    word = _find_word_bytes(source, about) or parse_wide_word(labelled.summary.kernel)
     whole = max(COALESCED_SECTORS, word or 0)
     if sectors <= whole * (1 + SECTORS_WITHIN):
         if about == LOADS and any(
@@ -88,7 +89,7 @@ def _judge_sectors(source: SourceKernel | None, labelled: LabelledKernel, about:
     if sectors <= whole + 1 + SECTORS_WITHIN:
         said += f", one more than {whole:.0f} at most: rows of words that do not begin with a sector"
         return Signal(Layer.NCU, label, True, Grade.HINT, said, about)
-    if judge_speed_of_light(labelled.summary.values).bound is Bound.COMPUTE:
+    if judge_speed_of_light(labelled.summary.values, labelled.summary.rules).bound is Bound.COMPUTE:
         said += ", but arithmetic is what the kernel waits for"
         return Signal(Layer.NCU, label, True, Grade.HINT, said, about)
     told = word is not None or not is_whole_vector(sectors)
@@ -100,15 +101,6 @@ def _find_word_bytes(source: SourceKernel | None, about: str) -> int | None:
     words = [one.element_bytes for one in _list_global_accesses(source) if _ABOUT[one.use] == about]
     known = [word for word in words if word is not None]
     return max(known) if known and len(known) == len(words) else None
-
-
-def _parse_word_bytes(name: str) -> int | None:
-    """Return the bytes of the widest wide type among template arguments and pointers of a kernel's name. None without
-    one: a name need not show how a pointer is read."""
-    signature = parse_kernel_signature(name)
-    types = [text or "" for text in signature.arguments or ()]
-    types += [text.rstrip("*") for text in signature.parameters or () if text is not None and text.endswith("*")]
-    return max((_WIDE[text] for text in types if text in _WIDE), default=None)
 
 
 def _list_global_accesses(source: SourceKernel | None) -> tuple[Access, ...]:
@@ -127,7 +119,7 @@ DIAGNOSIS = DiagnosisRule(
         "how many sectors an access of global memory takes",
         ("compute_throughput", "memory_throughput", "sectors_per_load", "sectors_per_store"),
     ),
-    findings=dict.fromkeys(("missing_vectorized_loads", "no_shared_memory_tiling"), Weight(Grade.HINT, LOADS)),
+    findings={"missing_vectorized_loads": Weight(Grade.HINT, LOADS)},
     labels={
         "ptx_global_memory_heavy": Weight(Grade.HINT),
         "warp_stall_memory": Weight(Grade.MEASURED, alone=False),

@@ -25,7 +25,7 @@ from frx_graph.evidence.ncu.presets import Preset
 
 def _inspect_counters(kernel: LabelledKernel, _source: SourceKernel | None) -> Iterator[Signal]:
     values = kernel.summary.values
-    achieved, bound = values.get("achieved_occupancy"), judge_speed_of_light(values).bound
+    achieved, bound = values.get("achieved_occupancy"), judge_speed_of_light(values, kernel.summary.rules).bound
     if achieved is None:
         return
     said = f"achieved occupancy {achieved:.1f} %"

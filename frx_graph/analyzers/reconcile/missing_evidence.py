@@ -22,6 +22,9 @@ YOUR_PROGRAM = "./your_app"
 FALLBACK = f"ncu --set full --csv --page raw {YOUR_PROGRAM} > full.csv"
 RECORD = "run = torch.profiler.profile(); run.start(); step(); run.stop(); run.export_chrome_trace('trace.json')"
 _FUNCTION = re.compile(r"[A-Za-z_$][\w$]*", re.ASCII)
+_NO_WORD = re.compile(r"\W+", re.ASCII)
+_LONGEST_FILE = 60
+"""Characters of a kernel's name in the name of a file."""
 _UNCLEAR = re.compile(r"[^\w ,:]", re.ASCII)
 _LONGEST = 200
 """Characters of a name in a pattern."""
@@ -81,10 +84,10 @@ def find_missing_evidence(
 
 
 def build_ncu_command(rule: DiagnosisRule, function: str) -> str:
-    """Return the command that measures only this, for kernels with this function."""
+    """Return the command that measures only this, for kernels with this function, into a file of their own."""
     words = ["ncu", "--metrics", ",".join(rule.decides.counters), "--kernel-name", escape_kernel_name(function)]
     words += ["--csv", "--page", "raw", YOUR_PROGRAM]
-    return f"{shlex.join(words)} > missing_{rule.decides.name}.csv"
+    return f"{shlex.join(words)} > missing_{rule.decides.name}_{_NO_WORD.sub('_', function)[:_LONGEST_FILE]}.csv"
 
 
 def escape_kernel_name(function: str) -> str:

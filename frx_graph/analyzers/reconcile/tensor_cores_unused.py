@@ -49,7 +49,7 @@ def _inspect_counters(kernel: LabelledKernel, _source: SourceKernel | None) -> I
     said = f"tensor pipe at {pipe:.1f} %"
     if pipe >= TENSOR_PIPE_PCT:
         yield signal_counter("tensor_pipe", said, supports=False)
-    elif judge_speed_of_light(kernel.summary.values).bound is not Bound.MEMORY:
+    elif judge_speed_of_light(kernel.summary.values, kernel.summary.rules).bound is not Bound.MEMORY:
         yield signal_counter("tensor_pipe", said, supports=True, alone=False)
 
 

@@ -73,12 +73,9 @@ def _explain_diagnosis(
         return None, f"no recorded activity holds the run back{_suggest_recording(figures)}"
     sure, reasons = found.confidence, []
     if found.label == INSUFFICIENT:
-        return sure, found.evidence
+        return sure, f"{found.evidence}{_suggest_recording(figures)}"
     rivals = [label for label in others if not label.symptom]
-    if found.symptom:
-        sure = min(sure, confidence.ASSUMED)
-        reasons.append("a symptom whose cause was not recorded")
-    elif not rivals:
+    if not rivals:
         reasons.append("the only cause that was found")
     elif found.score - rivals[0].score < CLOSE:
         sure = min(sure, confidence.MODELLED)

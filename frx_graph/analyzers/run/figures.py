@@ -134,6 +134,12 @@ class ScopeFigures:
         }
 
     @property
+    def restarts(self) -> float | None:
+        """Return the share of the waits for a batch in which a loader began to iterate; None without waits."""
+        waited = sum(step.times.get(Activity.LOADER, 0) for step in self.timed)
+        return sum(step.restart_ns for step in self.timed) / waited if waited else None
+
+    @property
     def unexplained(self) -> float | None:
         """Return the share of the steps' time that no record covers."""
         return sum(step.unexplained_ns for step in self.timed) / self.wall_ns if self.timed else None
@@ -189,6 +195,7 @@ class ScopeFigures:
         """Return the metrics of cards by name; shares in percent. Those of the whole run come before a profiler's."""
         shares = {
             "dataloader_wait_pct": self.means.get(Activity.LOADER),
+            "loader_restart_pct": self.restarts,
             "h2d_pct": self.means.get(Activity.H2D),
             "sync_wait_pct": self.means.get(Activity.SYNC),
             "gpu_busy_pct": self.busy,

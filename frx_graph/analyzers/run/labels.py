@@ -17,6 +17,7 @@ from frx_graph.analyzers.timeline.labels import (
     COPY_TIME,
     FEWEST_CHANGES,
     FEWEST_KERNELS,
+    HOST_BOUND,
     IDLE,
     INPUT_WAIT,
     INSUFFICIENT,
@@ -36,7 +37,10 @@ from frx_graph.analyzers.timeline.labels import (
 from frx_graph.passes import confidence
 
 _OF_TRACES = frozenset(
-    {"copy_bound", "sync_bound", "launch_bound", "communication_bound", "layout_churn", "underutilized_gpu"}
+    {
+        *("copy_bound", "sync_bound", "launch_bound", "host_bound", "communication_bound", "layout_churn"),
+        "underutilized_gpu",
+    }
 )
 """Labels that a profiler judges better: they depend on the device's work at the same time."""
 
@@ -48,7 +52,27 @@ def label_run(figures: ScopeFigures, of_trace: Sequence[RunLabel]) -> tuple[RunL
         own[name] = judge(name, figures, own)
     traced = {label.label: label for label in of_trace if label.label != INSUFFICIENT}
     chosen = {name: _choose_label(own[name], label) if name in own else label for name, label in traced.items()}
-    return sort_labels((own | chosen).values())
+    found = own | chosen
+    if found["input_bound"].answer is Answer.PRESENT and _is_undecided("input_bound", traced):
+        # A trace that has no DataLoader cannot tell waiting for input from waiting for the host.
+        seen = found["host_bound"].evidence
+        found["host_bound"] = make_absent("host_bound", f"{seen}; the run waits for input meanwhile: input_bound")
+    if not any(label.answer is Answer.PRESENT for label in found.values()):
+        found[INSUFFICIENT] = _judge_unexplained(figures) or found[INSUFFICIENT]
+    return sort_labels(found.values())
+
+
+def _is_undecided(name: str, labels: Mapping[str, RunLabel]) -> bool:
+    return name in labels and labels[name].answer is Answer.UNDECIDABLE
+
+
+def _judge_unexplained(run: ScopeFigures) -> RunLabel | None:
+    """Return a label for steps of which too much is in no recorded activity, while devices are not busy; else None."""
+    share, busy = run.unexplained, run.busy
+    if share is None or share < HOST_BOUND or (busy is not None and busy > 1 - HOST_BOUND):
+        return None
+    said = f"{share:.1%} of the step time is in no recorded activity: mark the parts of a step, or profile some steps"
+    return RunLabel(INSUFFICIENT, Answer.PRESENT, share, confidence.MEASURED, said, symptom=True)
 
 
 def _choose_label(own: RunLabel, traced: RunLabel) -> RunLabel:
@@ -136,6 +160,20 @@ def _judge_launch_bound(name: str, run: ScopeFigures, others: Mapping[str, RunLa
     return RunLabel(name, Answer.PRESENT, (1 - busy) * known.small_kernels, sure, said)
 
 
+def _judge_host_bound(name: str, run: ScopeFigures, others: Mapping[str, RunLabel]) -> RunLabel:
+    """Conclude from an idle device without another explanation: only a trace shows what the host did meanwhile."""
+    busy = run.sampled_busy
+    if busy is None:
+        return make_undecidable(name, "no sample says how busy a device was")
+    said = f"devices are idle {1 - busy:.1%} of the time, by samples"
+    if 1 - busy < HOST_BOUND:
+        return make_absent(name, f"{said}, below {HOST_BOUND:.0%}")
+    cause = next((one for one in (*_STALLS, "launch_bound") if others[one].answer is Answer.PRESENT), None)
+    if cause is not None:
+        return make_absent(name, f"{said}, since the run is {cause}")
+    return RunLabel(name, Answer.PRESENT, 1 - busy, confidence.ASSUMED, f"{said}, and no recorded wait explains it")
+
+
 def _judge_telemetry(name: str, run: ScopeFigures, _: Mapping[str, RunLabel]) -> RunLabel:
     if run.timed or run.trace is not None or run.sampled_busy is not None:
         return make_absent(name, "steps were timed, or devices observed")
@@ -164,6 +202,7 @@ _RULES: Mapping[str, Callable[[str, ScopeFigures, Mapping[str, RunLabel]], RunLa
     "shape_instability": _judge_shape_instability,
     "underutilized_gpu": _judge_gpu_utilization,
     "launch_bound": _judge_launch_bound,
+    "host_bound": _judge_host_bound,
     INSUFFICIENT: _judge_telemetry,
 }
-"""Judges in this order: small kernels are concluded only from time that the other labels do not explain."""
+"""Judges in this order: the last ones conclude from time that the labels before them do not explain."""

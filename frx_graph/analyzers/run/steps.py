@@ -18,6 +18,7 @@ from types import MappingProxyType
 from frx_graph.evidence.run.events import (
     CopySpan,
     GpuSample,
+    LoaderMark,
     LoaderWait,
     PhaseSpan,
     RunEvent,
@@ -127,6 +128,8 @@ class Activity(enum.StrEnum):
     """Parts of a step, and copies, without a place above."""
 
 
+_ADJACENT_NS = 1_000_000
+"""Waits for a loader with less time between them are one: Python takes some microseconds from one call to the next."""
 _PHASES = {"forward": Activity.FORWARD, "backward": Activity.BACKWARD, "optimizer": Activity.OPTIMIZER}
 _COPIES = {"h2d": Activity.H2D, "d2h": Activity.D2H}
 _COMPUTING = (Activity.FORWARD, Activity.BACKWARD, Activity.OPTIMIZER)
@@ -138,7 +141,8 @@ class RunStep:
     `start_ns`, None if unknown.
 
     `times` has an entry for each activity that the process recorded, 0 if not in this step; activities may overlap.
-    `unexplained_ns` is the time that none covers; `between_ns` of it is before the mark. A step that is not `whole`
+    `restart_ns` is the part of the wait for a batch in which a loader began to iterate. `unexplained_ns` is the time
+    that no activity covers; `between_ns` of it is before the mark. A step that is not `whole`
     lacks events since the step before, perhaps whole steps, so its times are not used.
     """
 
@@ -152,6 +156,7 @@ class RunStep:
     start_ns: int | None
     end_ns: int
     times: Mapping[Activity, int]
+    restart_ns: int
     unexplained_ns: int
     between_ns: int | None
     loss: float | None
@@ -182,6 +187,7 @@ def extract_steps(record: ProcessEvents) -> tuple[RunStep, ...]:
         (begin, begin if start is None else max(begin, start)) for begin, start in zip(begins, starts, strict=True)
     ]
     explained_before = measure_within(before, known)
+    restarts = measure_within(windows, merge_spans(_list_restarts(record.events)))
     return tuple(
         RunStep(
             process=record.process,
@@ -195,6 +201,7 @@ def extract_steps(record: ProcessEvents) -> tuple[RunStep, ...]:
             start_ns=start,
             end_ns=end.at_ns,
             times=MappingProxyType({activity: here[index] for activity, here in lengths.items()}),
+            restart_ns=restarts[index],
             unexplained_ns=end.at_ns - begin - explained[index],
             between_ns=None if start is None else before[index][1] - begin - explained_before[index],
             loss=end.loss,
@@ -239,6 +246,11 @@ def _collect_spans(events: Iterable[RunEvent]) -> dict[Activity, tuple[Span, ...
         match event:
             case LoaderWait():
                 activity = Activity.LOADER
+            case LoaderMark():
+                if event.duration_ns is None:
+                    continue
+                gathered[Activity.LOADER].append((event.at_ns - event.duration_ns, event.at_ns))
+                continue
             case CopySpan(direction=direction):
                 activity = _COPIES.get(direction.lower(), Activity.OTHER)
             case SyncWait():
@@ -254,6 +266,12 @@ def _collect_spans(events: Iterable[RunEvent]) -> dict[Activity, tuple[Span, ...
         computing = merge_spans(span for activity in _COMPUTING for span in spans.get(activity, ()))
         spans[Activity.LOADER] = subtract_spans(spans[Activity.LOADER], computing)
     return spans
+
+
+def _list_restarts(events: Iterable[RunEvent]) -> list[Span]:
+    """Return the times in which a loader began to iterate."""
+    begins = (event for event in events if isinstance(event, LoaderMark) and event.begins)
+    return [(event.at_ns - event.duration_ns, event.at_ns) for event in begins if event.duration_ns is not None]
 
 
 def _find_starts(events: Iterable[RunEvent], ends: Sequence[StepEnd]) -> list[int | None]:
@@ -274,5 +292,10 @@ def _find_first_begin(end: StepEnd, start: int | None, spans: Mapping[Activity, 
     """Return the start of the first step: at the wait before it, or at its mark; its end if neither is known."""
     if start is None:
         return end.at_ns
-    before = [begin for begin, until in spans.get(Activity.LOADER, ()) if until <= start]
-    return before[-1] if before else min(start, end.at_ns)
+    found = start
+    for begin, until in reversed([span for span in spans.get(Activity.LOADER, ()) if span[1] <= start]):
+        # A loader begins, and then the program waits for its first batch.
+        if found < start and found - until > _ADJACENT_NS:
+            break
+        found = begin
+    return min(found, end.at_ns)

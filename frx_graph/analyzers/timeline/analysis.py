@@ -15,8 +15,10 @@ from frx_graph.analyzers.timeline.device_time import (
     measure_layout_work,
     sum_transfers,
 )
+from frx_graph.analyzers.timeline.host_idle import HostWork, split_idle_time
 from frx_graph.analyzers.timeline.host_time import (
     HostTime,
+    Part,
     ShapeChanges,
     classify_operators,
     count_shape_changes,
@@ -42,6 +44,8 @@ class Timeline:
     kernels: KernelTable
     launches: Launches | None
     host: HostTime
+    host_idle: Mapping[HostWork, int]
+    """Idle nanoseconds of all devices without waits for input, by what the host does; the longest first."""
     layout: LayoutTotals
     shapes: ShapeChanges | None
     memory_share: float | None
@@ -51,6 +55,11 @@ class Timeline:
     def busy_share(self) -> float | None:
         """Return the time in which a device did anything."""
         return self._divide_by_devices([device.busy_ns for device in self.devices])
+
+    @property
+    def idle_share(self) -> float | None:
+        """Return the time in which a device did nothing."""
+        return None if self.busy_share is None else 1 - self.busy_share
 
     @property
     def kernel_share(self) -> float | None:
@@ -131,6 +140,9 @@ class Timeline:
             "peak_memory_pct": self.memory_share,
             "shape_change_pct": None if self.shapes is None else self.shapes.share,
             "small_kernel_pct": known.small / known.kernels if known else None,
+            "optimizer_small_kernel_pct": known.small_parts.get(Part.OPTIMIZER, 0) / known.small
+            if known and known.small
+            else None,
             "starved_kernel_pct": known.starved / known.judged if known and known.judged else None,
         }
         found = {name: 100.0 * share for name, share in shares.items() if share is not None}
@@ -177,13 +189,15 @@ def analyze_timeline(analysis: TraceAnalysis, findings: Sequence[Finding]) -> Ru
     parts = classify_operators(analysis.tree)
     devices = measure_devices(analysis, windows)
     whole = trace.device_bytes
+    host = measure_host(analysis, windows, parts)
     run = Timeline(
         windows=windows,
         devices=devices,
         transfers=sum_transfers(analysis, windows),
         kernels=tabulate_kernels(analysis, windows, parts),
-        launches=measure_launches(analysis, windows, devices),
-        host=measure_host(analysis, windows, parts),
+        launches=measure_launches(analysis, windows, devices, parts),
+        host=host,
+        host_idle=split_idle_time(analysis, windows, devices, host.loading or ()),
         layout=measure_layout_work(analysis, windows, findings),
         shapes=count_shape_changes(analysis, windows, parts),
         memory_share=max(

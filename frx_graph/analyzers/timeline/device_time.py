@@ -24,7 +24,7 @@ class StreamTime:
     kernels: int
     copies: int
     communication: int
-    """Kernels of NCCL, RCCL and similar libraries."""
+    """Kernels that communicate between devices."""
     busy_ns: int
 
 

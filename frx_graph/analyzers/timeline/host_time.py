@@ -63,14 +63,16 @@ def _classify_part(name: str, annotation: bool, backward: bool) -> Part:
 
 FEWEST_STEPS = 3
 """With two steps, there is at most one change."""
-_WAITS = re.compile(
+WAITS = re.compile(
     r"(?:cuda|hip)(?:Stream|Device|Event)Synchronize(?:_\w+)?|cu(?:Ctx|Stream|Event)Synchronize"
     # Copies that return after completion, as ROCm's torch uses them.
     r"|(?:cuda|hip)Memcpy(?:2D|3D)?(?:_\w+)?|hipMemcpyWithStream"
 )
-_ALLOCATIONS = re.compile(
+"""Calls that return once a device is done."""
+ALLOCATIONS = re.compile(
     r"(?:cuda|hip)(?:Malloc|Free|HostAlloc|HostMalloc|FreeHost|HostFree)(?:Async|Managed)?(?:_\w+)?"
 )
+"""Calls that allocate or free memory of a device, or pinned memory."""
 _LOADER_FRAME = re.compile(r".*torch/utils/data/dataloader\.py\(\d+\): __next__", re.DOTALL)
 _COLLECTIVE = re.compile(r"(?:gloo|nccl|mpi|ucc|rccl):\w+")
 
@@ -146,8 +148,8 @@ def measure_host(analysis: TraceAnalysis, windows: Windows, parts: Sequence[Part
         if part is not Part.LOADING and above is not part and is_operator(operator):
             computing.append(operator)
     loading = entered.get(Part.LOADING) or [frame for frame in trace.frames if _LOADER_FRAME.fullmatch(frame.name)]
-    waiting = [call for call in trace.calls if _WAITS.fullmatch(call.name)]
-    allocating = (call for call in trace.calls if _ALLOCATIONS.fullmatch(call.name))
+    waiting = [call for call in trace.calls if WAITS.fullmatch(call.name)]
+    allocating = (call for call in trace.calls if ALLOCATIONS.fullmatch(call.name))
     times: dict[str, list[int]] = defaultdict(list)
     for call in trace.calls:
         if is_covered(spans, call.start_ns):

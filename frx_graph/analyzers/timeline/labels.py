@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from frx_graph.analyzers.kernels.recommendations import Bottleneck
+from frx_graph.analyzers.timeline.host_idle import HOST_WORK_TEXTS
 from frx_graph.analyzers.timeline.host_time import FEWEST_STEPS
 from frx_graph.evidence.trace.intervals import sum_spans
 from frx_graph.passes import confidence
@@ -20,10 +21,11 @@ from frx_graph.passes.severity import MEDIUM_SHARE
 
 if TYPE_CHECKING:
     from frx_graph.analyzers.timeline.analysis import Timeline
+    from frx_graph.analyzers.timeline.launches import Launches
 
 INSUFFICIENT = "insufficient_telemetry"
 REMOVABLE = frozenset(
-    {"input_bound", "copy_bound", "sync_bound", "communication_bound", "launch_bound", "layout_churn"}
+    {"input_bound", "copy_bound", "sync_bound", "communication_bound", "launch_bound", "host_bound", "layout_churn"}
 )
 """Labels whose score is a part of the time without other work, so that a run cannot gain more."""
 INPUT_WAIT = 0.20
@@ -42,16 +44,21 @@ CHANGES = 0.30
 """Published thresholds for a device's memory, and for steps."""
 FEWEST_CHANGES = 2
 """A single change comes from the last batch of a data set, or the first of another phase."""
-UNPRICED = 0.1
-"""Score of a problem whose cost the trace does not show; it ranks behind those with a known cost."""
 LAYOUT = MEDIUM_SHARE
-"""Share from which a layout finding counts as medium."""
+"""Share from which a layout finding counts as medium. No label with a known cost has a lower score."""
+UNPRICED = LAYOUT / 2
+"""Score of a problem whose cost the trace does not show, so that it ranks behind those with a known cost."""
 HOST_BOUND = 0.20
 """As for input: the device has no work, because the host has not launched any."""
+_TOLD_WORK = 0.05
+"""Share of idle time from which it is told what the host does meanwhile."""
 LONG_CALLS = 0.1
 """Share of the steps in one runtime function, as for waiting."""
 _CALL = re.compile(r"(?:cu|cuda|hip)[A-Z]\w{,60}")
 """Functions of a device's runtime or driver."""
+_OPERATOR = re.compile(r"[A-Za-z_]\w{,30}::\w{1,60}")
+_NAMED = 3
+"""Operators that are named for small kernels."""
 SMALL_KERNELS = 0.5
 STARVED = 0.5
 """Half of the kernels, so that the statement holds for most of them."""
@@ -71,7 +78,7 @@ class Answer(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RunLabel:
-    """One label. `score` is its share of the time, 0..1; at most a tenth if that is unknown, and 0 unless it is
+    """One label. `score` is its share of the time, 0..1; at most `UNPRICED` if that is unknown, and 0 unless it is
     present. `evidence` is the observation, or the missing data. Another label causes a `symptom`."""
 
     label: str
@@ -196,6 +203,8 @@ def _judge_launch_bound(name: str, run: Timeline) -> RunLabel:
         f"{SMALL_KERNEL_US:g} us, {starved:.0%} were launched onto a stream that had run dry; a device is idle "
         f"{idle:.1%} of the time with no wait for input"
     )
+    if known.small:
+        said += f"; {_describe_small(known)}"
     if idle < HOST_BOUND:
         return make_absent(name, f"{said}, below {HOST_BOUND:.0%}")
     if median_us >= SMALL_KERNEL_US or small < SMALL_KERNELS:
@@ -203,6 +212,40 @@ def _judge_launch_bound(name: str, run: Timeline) -> RunLabel:
     if starved < STARVED:
         return make_absent(name, f"{said}: most kernels were launched in time")
     return _make_present(name, idle, said)
+
+
+def _describe_small(known: Launches) -> str:
+    """Return where small kernels are launched: the part of the step with most of them, and the operators."""
+    part, count = next(iter(known.small_parts.items()))
+    said = f"{count / known.small:.0%} of the small ones are launched in the part '{part}'"
+    # Names in traces are untrusted, and this text goes into briefs.
+    named = [one for one in known.small_operators if _OPERATOR.fullmatch(one)][:_NAMED]
+    return f"{said}, most by {', '.join(named)}" if named else said
+
+
+def _judge_host_bound(name: str, run: Timeline) -> RunLabel:
+    """Judge idle time that nothing else explains. Waits for input count here unless they are a bottleneck."""
+    waits_for_input = _judge_input_bound("input_bound", run).answer is Answer.PRESENT
+    idle = run.host_bound_share if waits_for_input else run.idle_share
+    if idle is None:
+        return make_undecidable(name, "no device did anything in this trace")
+    said = f"devices are idle {idle:.1%} of the time"
+    if idle < HOST_BOUND:
+        return make_absent(name, f"{said}, below {HOST_BOUND:.0%}")
+    if _judge_launch_bound("launch_bound", run).answer is Answer.PRESENT:
+        return make_absent(name, f"{said}, since small kernels are launched too late: launch_bound")
+    whole = sum(run.host_idle.values())
+    doing = [
+        f"{HOST_WORK_TEXTS[work]} ({time / whole:.0%})"
+        for work, time in run.host_idle.items()
+        if time >= _TOLD_WORK * whole
+    ]
+    if doing:
+        said += f"; meanwhile the host {', '.join(doing)}"
+    after = _judge_sync_bound("sync_bound", run)
+    if after.answer is Answer.PRESENT and idle - after.score < HOST_BOUND:
+        return make_absent(name, f"{said}. {after.score:.1%} of the time follow waits: sync_bound")
+    return _make_present(name, idle - after.score, said)
 
 
 def _judge_layout_churn(name: str, run: Timeline) -> RunLabel:
@@ -264,6 +307,7 @@ _RULES: Mapping[str, Callable[[str, Timeline], RunLabel]] = {
     "sync_bound": _judge_sync_bound,
     "communication_bound": _judge_communication_bound,
     "launch_bound": _judge_launch_bound,
+    "host_bound": _judge_host_bound,
     "layout_churn": _judge_layout_churn,
     "memory_pressure": _judge_memory_pressure,
     "shape_instability": _judge_shape_instability,

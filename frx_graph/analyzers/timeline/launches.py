@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import statistics
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from frx_graph.analyzers.timeline.device_time import DeviceTime
+from frx_graph.analyzers.timeline.host_time import Part
 from frx_graph.analyzers.timeline.windows import Windows
 from frx_graph.analyzers.trace.analysis import TraceAnalysis
+from frx_graph.analyzers.trace.operators import is_operator, iterate_upwards
 from frx_graph.evidence.trace.events import ActivityKind
+from frx_graph.evidence.trace.tree import NONE, TraceTree
 
 SMALL_KERNEL_NS = 10_000
 """A kernel below 10 us is small: about what a launch costs the host, so such kernels cannot hide the next launch."""
@@ -21,7 +25,8 @@ class Launches:
 
     `starved` counts kernels whose stream had run dry before the host even called for them, out of `judged` kernels with
     a known call. `call_ns` is the time of the launching calls, None if none was recorded. `gaps` are the idle times of
-    the devices between two activities.
+    the devices between two activities. `small_parts` and `small_operators` count small kernels by the part of the step
+    and by the outermost operator that launched them, the most frequent first.
     """
 
     kernels: int
@@ -29,6 +34,8 @@ class Launches:
     median_ns: float
     small: int
     small_ns: int
+    small_parts: Mapping[Part, int]
+    small_operators: Mapping[str, int]
     starved: int
     judged: int
     calls: int
@@ -39,16 +46,18 @@ class Launches:
     median_gap_ns: float | None
 
 
-def measure_launches(analysis: TraceAnalysis, windows: Windows, devices: tuple[DeviceTime, ...]) -> Launches | None:
-    """Measure launches; None if no kernel was launched."""
+def measure_launches(
+    analysis: TraceAnalysis, windows: Windows, devices: tuple[DeviceTime, ...], parts: Sequence[Part]
+) -> Launches | None:
+    """Measure launches; None if no kernel was launched. `parts` is by operator."""
     tree = analysis.tree
-    times = [
-        tree.activities[index].duration_ns
-        for index in windows.launched
-        if tree.activities[index].kind is ActivityKind.KERNEL
-    ]
+    kernels = [index for index in windows.launched if tree.activities[index].kind is ActivityKind.KERNEL]
+    times = [tree.activities[index].duration_ns for index in kernels]
     if not times:
         return None
+    launchers = [tree.launcher[index] for index in kernels if tree.activities[index].duration_ns < SMALL_KERNEL_NS]
+    asked = Counter(parts[launcher] if launcher != NONE else Part.OTHER for launcher in launchers)
+    operators = Counter(name for launcher in launchers if (name := _find_outermost(tree, launcher)) is not None)
     starved, judged = _count_starved(analysis, windows)
     wanted = {tree.activities[index].correlation for index in windows.launched} - {None}
     calls = [call.duration_ns for call in tree.trace.calls if call.correlation in wanted]
@@ -60,6 +69,8 @@ def measure_launches(analysis: TraceAnalysis, windows: Windows, devices: tuple[D
         median_ns=statistics.median(times),
         small=len(small),
         small_ns=sum(small),
+        small_parts=dict(asked.most_common()),
+        small_operators=dict(operators.most_common()),
         starved=starved,
         judged=judged,
         calls=len(calls),
@@ -69,6 +80,14 @@ def measure_launches(analysis: TraceAnalysis, windows: Windows, devices: tuple[D
         gap_ns=sum(gaps),
         median_gap_ns=statistics.median(gaps) if gaps else None,
     )
+
+
+def _find_outermost(tree: TraceTree, launcher: int) -> str | None:
+    """Return the name of the outermost operator around a launch; None if it was in none."""
+    found = None
+    for index in iterate_upwards(tree, launcher):
+        found = tree.operators[index].name if is_operator(tree.operators[index]) else found
+    return found
 
 
 def _count_starved(analysis: TraceAnalysis, windows: Windows) -> tuple[int, int]:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from frx_graph.analyzers.trace.analysis import TraceAnalysis
+from frx_graph.evidence.trace.chrome_trace import Damage
 from frx_graph.evidence.trace.events import ActivityKind
 from frx_graph.evidence.trace.sites import has_stacks
 from frx_graph.evidence.trace.tree import NONE
 from frx_graph.records import Refusal
 from frx_graph.rules.gpu_profile import GpuPeaks
+from frx_graph.support.plain_text import clean_line, format_seconds
+
+_NAMED = 3
+"""Impossible events that are named."""
 
 
 def list_gaps(analysis: TraceAnalysis, peaks: GpuPeaks | None) -> tuple[Refusal, ...]:
@@ -54,7 +59,28 @@ def list_gaps(analysis: TraceAnalysis, peaks: GpuPeaks | None) -> tuple[Refusal,
         gaps["unattributed kernels"] = f"{len(times)} kernels ({ms}) were launched outside any operator"
     if trace.unfinished:
         gaps["unfinished events"] = f"{trace.unfinished} events without a duration were left out"
+    if damage := _describe_damage(trace.damage):
+        gaps["damaged file"] = damage
+    if trace.impossible:
+        named = [
+            f"'{clean_line(one.event.name, 60)}' of {format_seconds(one.event.duration_ns / 1e9)} {one.reason}"
+            for one in trace.impossible[:_NAMED]
+        ]
+        more = f"; and {len(trace.impossible) - _NAMED} more" if len(trace.impossible) > _NAMED else ""
+        gaps["impossible times"] = f"left out: {'; '.join(named)}{more}"
     return tuple(Refusal(subject, reason) for subject, reason in gaps.items())
+
+
+def _describe_damage(damage: Damage) -> str:
+    """Return the faults of a file that were passed over; empty if there is none."""
+    parts = []
+    if damage.numbers:
+        parts.append(f"unreadable numbers (inf, nan) taken as unknown: {damage.numbers}")
+    if damage.backslashes:
+        parts.append(f"stray backslashes kept: {damage.backslashes}")
+    if damage.torn:
+        parts.append("the file ends too early, so its last event was left out")
+    return "; ".join(parts)
 
 
 def get_device_name(analysis: TraceAnalysis) -> str:

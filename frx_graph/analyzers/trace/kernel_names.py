@@ -1,9 +1,9 @@
 """Classify GPU kernels by name.
 
 The names come from real traces and the libraries' public sources: cuDNN 7 to 9, cuBLAS, CUTLASS, MIOpen, rocBLAS'
-Tensile, NCCL, RCCL, flash attention, ATen and Inductor. Only the function's own name counts: a convolution
-`..._nhwckrsc_nchw_...` works on layouts, a parameter type `nchw2nhwc_params_t` names one, and neither converts
-anything.
+Tensile, flash attention, ATen and Inductor; `rules/communication` has those of communication. Only the function's own
+name counts: a convolution `..._nhwckrsc_nchw_...` works on layouts, a parameter type `nchw2nhwc_params_t` names one,
+and neither converts anything.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import functools
 import re
 
 from frx_graph.evidence.kernel_name import is_pure_copy
+from frx_graph.rules.communication_card import is_communication
 
 
 class KernelClass(enum.StrEnum):
@@ -49,8 +50,8 @@ _PATTERNS = {
         r"^(?:bn_|batch_?norm|miopenbatchnorm|(?:vectorized_|cu)?layer_?norm|rowwisemoments|(?:cunn_)?softmax)"
     ),
     KernelClass.POOLING: re.compile(r"^(?:max_pool|avg_pool|adaptive_|pooling_)"),
-    KernelClass.REDUCTION: re.compile(r"^(?:reduce_kernel|triton_(?:red|per)_)"),
-    KernelClass.POINTWISE: re.compile(r"elementwise_kernel|^multi_tensor_apply|^fused_dropout|^triton_poi_"),
+    KernelClass.REDUCTION: re.compile(r"^(?:reduce_kernel|triton_(?:red|per|spl)_)"),
+    KernelClass.POINTWISE: re.compile(r"elementwise_kernel|^multi_tensor_apply|^fused_dropout|^triton_(?:poi|for)_"),
 }
 """Patterns of a function's name in lower case; the first that matches decides."""
 
@@ -72,8 +73,13 @@ def is_compiled_copy(name: str) -> bool:
 
 def extract_function_name(name: str) -> str:
     """Return the unqualified function of a demangled kernel name."""
-    head = name.replace("(anonymous namespace)", "").partition("<")[0].partition("(")[0]
-    return head.rpartition("::")[2].rpartition(" ")[2].strip()
+    return extract_qualified_name(name).rpartition("::")[2]
+
+
+def extract_qualified_name(name: str) -> str:
+    """Return the function of a demangled kernel name with its namespaces, without a return type."""
+    head = name.replace("(anonymous namespace)", "").replace("<unnamed>", "").partition("<")[0].partition("(")[0]
+    return head.strip().rpartition(" ")[2]
 
 
 class KernelFamily(enum.StrEnum):
@@ -100,7 +106,6 @@ _BY_CLASS = {
     KernelClass.POOLING: KernelFamily.POOLING,
     **dict.fromkeys(CONVERSIONS, KernelFamily.LAYOUT_CONVERSION),
 }
-_COMMUNICATION = re.compile(r"nccl|rccl|cross_device_reduce|(?:one|two)_shot_all_?reduce|nvshmem", re.IGNORECASE)
 _GENERIC = frozenset({"kernel", "kernel2", "device_kernel", "kernel_entry"})
 """Functions of CUTLASS and of libraries made with it: the first template argument gives their purpose."""
 _FAMILIES = {
@@ -111,6 +116,8 @@ _FAMILIES = {
     ),
     KernelFamily.GEMM: re.compile(r"gemm|gemv|^cijk_|splitkreduce|^dot_kernel|_(?:add|b)?mm_|matmul|^globalkernel"),
 }
+_GENERATED = re.compile(r"triton_(?:poi|for|red|per|spl)_")
+"""Loops that Inductor generates, by its categories of kernels: the rest of the name lists what was fused into one."""
 _TENSOR_CORES = re.compile(
     r"tensorop|tensor\d+x\d+x\d+|(?<!\d)(?:884|1688|16816|16832|8816|8832)(?!\d)|wgmma|[hi]mma|utcmma|tcgen05|_mi\d+x\d+x\d+",
     re.IGNORECASE,
@@ -123,10 +130,10 @@ _NO_TENSOR_CORES = re.compile(
 @functools.lru_cache(maxsize=4096)
 def classify_kernel_family(name: str) -> KernelFamily:
     """Return the family of a kernel."""
-    if _COMMUNICATION.search(extract_function_name(name)):
+    if is_communication(extract_qualified_name(name)):
         return KernelFamily.COMMUNICATION
     known = _BY_CLASS.get(classify_kernel(name))
-    if known in (KernelFamily.LAYOUT_CONVERSION, KernelFamily.COPY):
+    if known is not None and (known in (KernelFamily.LAYOUT_CONVERSION, KernelFamily.COPY) or _GENERATED.match(name)):
         return known
     said = _extract_purpose(name)
     found = next((family for family, pattern in _FAMILIES.items() if pattern.search(said)), None)

@@ -10,6 +10,7 @@ import typer
 
 from frx_graph.analyzers.kernels.analysis import KernelAnalysis
 from frx_graph.analyzers.run.steps import Scope
+from frx_graph.analyzers.timeline.analysis import RunAnalysis
 from frx_graph.analyzers.timeline.labels import INSUFFICIENT
 from frx_graph.errors import EvidenceError, OptionError
 from frx_graph.evidence.ncu.profiler import find_ncu
@@ -39,6 +40,13 @@ def get_run_exit_code(result: RunResult, scope: Scope) -> int:
     if found.diagnosis.user_facing_bottleneck == INSUFFICIENT:
         return 2
     return int(found.diagnosis.user_facing_bottleneck is not None or bool(found.layout_findings))
+
+
+def get_trace_exit_code(run: RunAnalysis) -> int:
+    """Return the exit code of a trace: 0 for nothing found, 1 for a bottleneck, 2 if it shows too little to tell."""
+    if run.primary is not None:
+        return 1
+    return 2 if any(label.label == INSUFFICIENT for label in run.present) else 0
 
 
 BuildFlags = Annotated[str, typer.Option(help="Flags of nvcc, as in a shell: '-O3 -lcublas'.")]

@@ -2,77 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Container
 from dataclasses import replace
 
 from tree_sitter import Node
 
-from frx_graph.evidence.cuda.constants import TYPE_BYTES, strip_qualifiers
+from frx_graph.evidence.cuda.constants import TYPE_BYTES
+from frx_graph.evidence.cuda.declarators import Declarator, parse_declarator, read_element_type
 from frx_graph.evidence.cuda.places import cast_value, resolve_place
-from frx_graph.evidence.cuda.polynomial import ZERO
-from frx_graph.evidence.cuda.record import record
+from frx_graph.evidence.cuda.polynomial import ZERO, make_constant
 from frx_graph.evidence.cuda.source import Array, Space
 from frx_graph.evidence.cuda.state import State, convert_to_number, evaluate
+from frx_graph.evidence.cuda.structures import Structure, read_structure
 from frx_graph.evidence.cuda.syntax import get_line, get_text
 from frx_graph.evidence.cuda.values import ANYTHING, UNIFORM, Base, Pointer, Value, make_unknown_pointer
 
-_DEEPEST = 20
-_TYPE = re.compile(
-    r"(?:primitive|template|dependent)_type|(?:sized_type|placeholder_type|struct)_specifier|(?:type|qualified)_identifier"
-    r"|decltype"
-)
-"""Nodes that name a type."""
-
-
-@record
-class Declarator:
-    """A declarator: `name` with `pointers` stars. `sizes` are the expressions in brackets, None for an empty one."""
-
-    name: str
-    pointers: int
-    reference: bool
-    sizes: tuple[Node | None, ...]
-    value: Node | None
-    restrict: bool
-    rows: bool
-    """`(*name)[size]`: a pointer to an array."""
-
-
-def parse_declarator(text: bytes, node: Node | None) -> Declarator | None:
-    """Parse a declarator; None if it declares no variable."""
-    pointers, reference, restrict, rows = 0, False, False, False
-    sizes: list[Node | None] = []
-    value = None
-    for _ in range(_DEEPEST):
-        if node is None:
-            return None
-        kind = node.type
-        if kind in ("identifier", "field_identifier"):
-            # The outermost brackets are the last ones.
-            return Declarator(get_text(text, node), pointers, reference, tuple(reversed(sizes)), value, restrict, rows)
-        if kind == "init_declarator":
-            value = node.child_by_field_name("value")
-        elif kind == "pointer_declarator":
-            pointers += 1
-            restrict = restrict or any(get_text(text, child).startswith("__restrict") for child in node.children)
-            rows = rows or bool(sizes)
-        elif kind == "array_declarator":
-            sizes.append(node.child_by_field_name("size"))
-        elif kind not in ("reference_declarator", "parenthesized_declarator"):
-            return None
-        reference = reference or kind == "reference_declarator"
-        # References and parentheses have their declarator in no field.
-        node = node.child_by_field_name("declarator") or next(iter(node.named_children), None)
-    return None
-
-
-def read_element_type(text: bytes, node: Node) -> str:
-    """Return the type that a declaration begins with, without qualifiers."""
-    words = [get_text(text, child) for child in node.children if _TYPE.fullmatch(child.type)]
-    return strip_qualifiers(" ".join(words))
-
-
+_TABLES = frozenset({"static", "constexpr"})
 _SPECIFIERS = ("type_qualifier", "storage_class_specifier")
 
 
@@ -102,9 +47,12 @@ def declare(state: State, node: Node) -> None:
                 state.names[name] = state.symbols.create_symbol(element, ANYTHING)
             continue
         if (found.sizes and not found.pointers) or shared:
-            space = Space.SHARED if shared else Space.LOCAL
+            # A static or constexpr table is one for all threads, in memory.
+            space = Space.SHARED if shared else Space.CONSTANT if words & _TABLES else Space.LOCAL
             full = f"{element} *" if found.pointers and not found.rows else element
             _declare_array(state, node, found, full, space, words)
+            if shared and not found.sizes and not found.pointers:
+                _declare_members(state, node, found.name, element, words)
             if found.value is not None:
                 evaluate(state, found.value)
             continue
@@ -129,6 +77,24 @@ def declare(state: State, node: Node) -> None:
             if "volatile" in words and isinstance(value, Pointer):
                 value = replace(value, base=replace(value.base, volatile=True))
         state.names[found.name] = value
+
+
+def _declare_members(state: State, node: Node, name: str, element: str, words: Container[str]) -> None:
+    """Bind the fields of a shared structure or union, `name.field`. Fields of a union count as separate."""
+    specifier = node.child_by_field_name("type")
+    inline = None if specifier is None else read_structure(state.text, specifier, state.constants, state.structures)
+    structure = inline or state.structures.get(element) or Structure((), None, None)
+    for field in structure.fields:
+        if field.pointer:
+            continue
+        member = f"{name}.{field.name}"
+        inner = tuple(
+            make_constant(size) if size is not None else state.symbols.create_symbol("size", UNIFORM)
+            for size in field.sizes[1:]
+        )
+        state.names[member] = Pointer(Base(member, Space.SHARED, "volatile" in words), ZERO, field.element, inner)
+        if not field.sizes:
+            state.places.add(member)
 
 
 def _declare_array(

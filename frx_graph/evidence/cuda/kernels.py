@@ -11,12 +11,13 @@ from tree_sitter import Node
 from frx_graph.evidence.cuda import call_expressions, operators, places
 from frx_graph.evidence.cuda.assignments import Changes
 from frx_graph.evidence.cuda.constants import fold_constant
-from frx_graph.evidence.cuda.declarations import parse_declarator, read_element_type
+from frx_graph.evidence.cuda.declarators import parse_declarator, read_element_type
 from frx_graph.evidence.cuda.polynomial import ZERO
 from frx_graph.evidence.cuda.record import record
 from frx_graph.evidence.cuda.source import Kernel, Launch, LaunchBounds, Parameter, Space
 from frx_graph.evidence.cuda.state import Evaluator, Inlining, State
 from frx_graph.evidence.cuda.statements import inline_function, run_statement
+from frx_graph.evidence.cuda.structures import Structure
 from frx_graph.evidence.cuda.syntax import (
     NO_CODE,
     Tree,
@@ -138,6 +139,7 @@ def read_kernel(
     functions: Mapping[str, Node],
     arrays: Mapping[str, Pointer],
     macros: frozenset[str],
+    structures: Mapping[str, Structure],
     searched: dict[int, Changes],
     inlining: Inlining,
     launches: Mapping[str, Sequence[Launch]],
@@ -150,6 +152,7 @@ def read_kernel(
     numbers, width = _infer_instance(template, launches.get(get_function_name(tree.text, node), ()), constants)
     constants = {**constants, **numbers}
     state = State(tree.text, constants, functions, macros, EVALUATORS, inline_function, body, searched, inlining)
+    state.structures = structures
     state.names.update(arrays)
     state.plane = tree.text.find(b"threadIdx.y", node.start_byte, node.end_byte) >= 0
     state.width = width

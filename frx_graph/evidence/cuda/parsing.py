@@ -13,6 +13,7 @@ from frx_graph.evidence.cuda.launches import read_launches
 from frx_graph.evidence.cuda.macros import expand_macros
 from frx_graph.evidence.cuda.source import CudaSource, group_launches
 from frx_graph.evidence.cuda.state import Inlining
+from frx_graph.evidence.cuda.structures import find_structures
 from frx_graph.evidence.cuda.syntax import measure_coverage, parse_tree
 from frx_graph.evidence.text_lines import read_whole_text
 from frx_graph.support.garbage_collection import pause_gc
@@ -79,12 +80,14 @@ def _read(text: str, source: str) -> CudaSource:
     nodes, unread = find_kernels(tree)
     functions = find_device_functions(tree) if nodes else {}
     arrays = find_file_arrays(tree) if nodes else {}
+    structures = find_structures(tree, constants) if nodes else {}
     macros = find_function_macros(text)
     searched: dict[int, Changes] = {}
     inlining = Inlining()
     launches = read_launches(tree, constants)
     by_name = group_launches(launches)
     kernels = tuple(
-        read_kernel(tree, node, constants, functions, arrays, macros, searched, inlining, by_name) for node in nodes
+        read_kernel(tree, node, constants, functions, arrays, macros, structures, searched, inlining, by_name)
+        for node in nodes
     )
     return CudaSource(source, kernels, launches, tuple(unread), measure_coverage(tree), by_name)

@@ -50,6 +50,8 @@ def _resolve_place(state: State, node: Node) -> Pointer | str | None:
             return place if isinstance(place, Pointer) else None
         case "field_expression" if inner is not None and node.children[1].type == "->":
             return _get_target(evaluate(state, inner))
+        case "field_expression" if isinstance(member := state.names.get(get_text(state.text, node)), Pointer):
+            return member
         case "field_expression":
             # From here on, only one part of a structure is known.
             name = get_text(state.text, inner)
@@ -102,6 +104,9 @@ def evaluate_field(state: State, node: Node) -> Value:
     owner = get_text(state.text, inner)
     if owner in INDEX_OBJECTS and owner not in state.names:
         return state.symbols.get_symbol(f"{owner}.{name}", ANYTHING)
+    member = state.names.get(text)
+    if isinstance(member, Pointer):
+        return state.record_access(node, member, Use.READ) if text in state.places else member
     sign = node.children[1].type
     if sign == "->":
         return state.record_access(node, _get_target(evaluate(state, inner)), Use.READ)

@@ -178,7 +178,8 @@ class Branch:
 
 @record
 class Loop:
-    """A loop. Steps refer to it by `number`. `count` is the number of iterations, if that is constant."""
+    """A loop. Steps refer to it by `number`. `count` is the number of iterations, if that is constant. A block behind
+    an unknown macro, which may be a loop, has a number but no event."""
 
     step: Step
     number: int

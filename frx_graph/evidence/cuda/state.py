@@ -10,8 +10,9 @@ from tree_sitter import Node
 from frx_graph.evidence.cuda.assignments import Change, Changes
 from frx_graph.evidence.cuda.banks import estimate_pitched_turns, simulate_bank_turns
 from frx_graph.evidence.cuda.constants import TYPE_BYTES
-from frx_graph.evidence.cuda.polynomial import Polynomial
+from frx_graph.evidence.cuda.polynomial import Polynomial, make_constant
 from frx_graph.evidence.cuda.source import Access, Array, Call, Condition, Event, Space, Step, Stride, StrideKind, Use
+from frx_graph.evidence.cuda.structures import Structure
 from frx_graph.evidence.cuda.syntax import get_line, get_text
 from frx_graph.evidence.cuda.values import ANYTHING, UNIFORM, Pointer, Symbols, Value, count_bank_turns
 
@@ -42,7 +43,7 @@ class Inlining:
 @dataclass(slots=True)
 class State:
     """Mutable state of the reader. `text` is the file, `functions` are its device functions by name, `constants` its
-    numbers, `macros` its macros with arguments."""
+    numbers, `macros` its macros with arguments, `structures` its structures and unions."""
 
     text: bytes
     constants: Mapping[str, int]
@@ -63,6 +64,7 @@ class State:
     """Threads of each block in x, if the launches of the file give them."""
     generic: frozenset[str] = frozenset()
     """The template's types."""
+    structures: Mapping[str, Structure] = field(default_factory=dict)
     pitches: dict[str, frozenset[str]] = field(default_factory=dict)
     """For shared arrays: the names in the sizes of their rows, which only the build knows."""
     names: dict[str, Value] = field(default_factory=dict)
@@ -134,7 +136,7 @@ class State:
             return value
         varies, stride = self.symbols.describe_offset(at.offset)
         size = TYPE_BYTES.get(at.element)
-        turns = self._estimate_bank_turns(at, size) if space is Space.SHARED else None
+        turns = self._estimate_bank_turns(node, at, size) if space is Space.SHARED else None
         if space is Space.UNKNOWN:
             stride = _NOT_KNOWN
         step, text = self.make_step(node), get_text(self.text, node)[:_TEXT]
@@ -147,14 +149,28 @@ class State:
             self.symbols.loaded[symbol] = step.order
         return value
 
-    def _estimate_bank_turns(self, at: Pointer, size: int | None) -> int | None:
+    def _estimate_bank_turns(self, node: Node, at: Pointer, size: int | None) -> int | None:
         """Return the turns of an access; for an unknown element type, the fewest over its possible sizes."""
+        if size is None and at.element in self.structures:
+            return self._count_field_turns(node, at)
         sizes: tuple[int | None, ...] = (size,)
         if size is None and at.element.isidentifier():
             sizes = (4, 8) if at.element in self.generic else (2, 4, 8, 16)
+            if at.element in self.generic and self.symbols.compute_stride(at.offset).elements is not None:
+                sizes = (2, *sizes)
         turns = [self._count_turns(at, one) for one in sizes]
         known = [one for one in turns if one is not None]
         return min(known) if len(known) == len(turns) else None
+
+    def _count_field_turns(self, node: Node, at: Pointer) -> int | None:
+        """Return the turns of an access to one field of structures; None for one to all of a structure."""
+        whole, name = self.structures[at.element].bytes, get_text(self.text, node.child_by_field_name("field"))
+        field = next((one for one in self.structures[at.element].fields if one.name == name), None)
+        size = None if field is None or field.pointer or field.sizes else TYPE_BYTES.get(field.element)
+        if size is None or whole is None or whole % size:
+            return None
+        pitch = make_constant(whole // size)
+        return self._count_turns(Pointer(at.base, at.offset * pitch, at.element), size)
 
     def _count_turns(self, at: Pointer, size: int | None) -> int | None:
         plane, width = self.plane, self.width

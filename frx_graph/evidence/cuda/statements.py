@@ -12,7 +12,8 @@ from frx_graph.evidence.cuda.assignments import Change, collect_identifiers, has
 from frx_graph.evidence.cuda.concrete import Test, TestGroup, iterate_tests
 from frx_graph.evidence.cuda.conditions import Decision, read_condition
 from frx_graph.evidence.cuda.constants import fold_constant
-from frx_graph.evidence.cuda.declarations import declare, declare_group, parse_declarator, read_element_type
+from frx_graph.evidence.cuda.declarations import declare, declare_group
+from frx_graph.evidence.cuda.declarators import parse_declarator, read_element_type
 from frx_graph.evidence.cuda.polynomial import ZERO, Polynomial, make_constant, make_symbol
 from frx_graph.evidence.cuda.source import Branch, Condition, Loop
 from frx_graph.evidence.cuda.state import DEEPEST, State, evaluate
@@ -96,9 +97,11 @@ def _dispatch_statement(state: State, node: Node) -> None:
             for child in node.named_children[:1]:
                 state.returned.append((evaluate(state, child), state.conditions))
         case "function_definition":
-            # A macro before a block, `FOR_EACH(i, n) { … }`, looks like one.
+            # A macro before a block, `FOR_EACH(i, n) { … }`, looks like one. It may be a loop, or not.
             state.add_call(node, get_text(state.text, node.child_by_field_name("declarator"))[:_TEXT])
+            loops, state.loops = state.loops, (*state.loops, state.take_number())
             run_statement(state, node.child_by_field_name("body"))
+            state.loops = loops
         case "preproc_if" | "preproc_ifdef" | "preproc_elif":
             _run_preprocessor_branches(state, node)
         case "attributed_statement" | "labeled_statement" | "else_clause":

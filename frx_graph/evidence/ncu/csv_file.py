@@ -245,6 +245,9 @@ class _LaunchReader:
             else:
                 self._note_value(name, read, instances[1], seen)
             return
+        if not read.is_possible(number * read.factor):
+            self._export.note_impossible(f"{name}: {text}", self._table.line)
+            return
         seen.values[read.name] = number * read.factor
         seen.names[read.name] = name
 

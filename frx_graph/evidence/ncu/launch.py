@@ -92,6 +92,8 @@ class NcuExport:
     """Used metrics with an unknown unit, and the first place of each."""
     unreadable: dict[str, int] = field(default_factory=dict)
     """Used metrics with values that are not numbers, and the first place of each."""
+    impossible: dict[str, int] = field(default_factory=dict)
+    """Shares of a peak below 0 or clearly above 100 %, which are left out, and the first place of each."""
 
     def note_unit(self, what: str, place: int) -> None:
         """Note a metric with an unknown unit."""
@@ -100,6 +102,10 @@ class NcuExport:
     def note_value(self, what: str, place: int) -> None:
         """Note a value that is not a number."""
         _note_first(self.unreadable, what, place)
+
+    def note_impossible(self, what: str, place: int) -> None:
+        """Note a share of a peak that cannot be."""
+        _note_first(self.impossible, what, place)
 
 
 def _note_first(noted: dict[str, int], what: str, place: int) -> None:

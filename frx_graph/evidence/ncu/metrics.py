@@ -41,10 +41,16 @@ class Metric:
     counters: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
     fold: Fold = Fold.MEAN
+    of_peak: bool = False
+    """A share of a peak, which cannot be below 0 or above 100 %."""
+
+
+_MOST_OF_PEAK_PCT = 110.0
+"""The counters of one figure are taken in several passes, so that a full peak may read a few percent more."""
 
 
 def _define_peak_share(name: str, *counters: str, labels: tuple[str, ...] = ()) -> Metric:
-    return Metric(name, PERCENT, counters, labels)
+    return Metric(name, PERCENT, counters, labels, of_peak=True)
 
 
 def _define_total(name: str, *counters: str, unit: str = COUNT) -> Metric:
@@ -108,6 +114,15 @@ METRICS: tuple[Metric, ...] = (
             ),
         )
         for what, op in (("load", "ld"), ("store", "st"))
+    ),
+    *(
+        metric
+        for what, op in (("load", "ld"), ("store", "st"))
+        for counter in (f"smsp__sass_average_data_bytes_per_sector_mem_global_op_{op}",)
+        for metric in (
+            Metric(f"{what}_bytes_per_sector", "byte/sector", (f"{counter}.ratio",)),
+            Metric(f"{what}_sector_use", PERCENT, (f"{counter}.pct",)),
+        )
     ),
     _define_total("load_sectors", "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"),
     _define_total("load_requests", "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum"),
@@ -224,6 +239,11 @@ class ScaledMetric:
 
     name: str
     factor: float
+    of_peak: bool = False
+
+    def is_possible(self, value: float) -> bool:
+        """Return False for a share of a peak, in percent, below 0 or clearly above 100."""
+        return not self.of_peak or 0 <= value <= _MOST_OF_PEAK_PCT
 
 
 def resolve_metric(name: str, unit: str) -> ScaledMetric | None:
@@ -235,7 +255,7 @@ def resolve_metric(name: str, unit: str) -> ScaledMetric | None:
     found = parse_unit(unit)
     for metric in wanted:
         if found is not None and (factor := _get_factor(found, metric.unit)) is not None:
-            return ScaledMetric(metric.name, factor)
+            return ScaledMetric(metric.name, factor, metric.of_peak)
     raise ValueError(f"{name} in {unit!r}")
 
 

@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, BinaryIO
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from frx_graph.errors import EvidenceError
 from frx_graph.evidence.ncu.launch import Dimensions, Form, KernelLaunch, NcuExport, NcuRule
@@ -35,7 +35,12 @@ _LINK = re.compile(r"@(section|url|source)?:([^@:]*):([^@]*)@")
 """References in messages to a section (`@section:Identifier:Name@`) or a page (`@url:Name:address@`)."""
 
 
-_Whole = Annotated[int, Field(ge=0)]
+def _take_whole(value: object) -> object:
+    """Return an integer that is stored as a floating-point number."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+_Whole = Annotated[int, BeforeValidator(_take_whole), Field(ge=0)]
 
 
 class _LaunchLine(BaseModel):
@@ -115,7 +120,9 @@ def _build_launch(found: _LaunchLine, export: NcuExport) -> KernelLaunch:
         except ValueError as error:
             export.note_unit(str(error), export.launches)
             continue
-        if read is not None and read.name not in values:
+        if read is not None and not read.is_possible(value * read.factor):
+            export.note_impossible(f"{name}: {value:g}", export.launches)
+        elif read is not None and read.name not in values:
             values[read.name] = value * read.factor
             names[read.name] = name
     major, minor = found.capability

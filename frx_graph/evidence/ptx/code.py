@@ -44,6 +44,9 @@ _NAMED = (_BRANCH_TARGETS, ".calltargets", ".callprototype")
 """Directives named by the label before them, which is not a branch target."""
 _MOST_JUMPS = 1_000_000
 """Limit on jumps: each `brx.idx` goes to all names in a table, and a hostile file may use long tables often."""
+_REDUCTION = "0d3BF921FB54442D19"
+"""Half of pi times 2^-64: the last factor of the slow path of `sinf`, `cosf` and `tanf`. Source: what `nvcc -ptx` makes
+of them."""
 _ENDS = frozenset({"ret", "exit", "trap"})
 
 
@@ -65,6 +68,8 @@ class Code:
     """Called names; for a call through a register, its name."""
     branches: int = 0
     """Number of instructions that depend on a predicate."""
+    reductions: int = 0
+    """Double-precision multiplications that reduce the argument of `sinf` and its like."""
 
 
 @dataclass(slots=True)
@@ -122,6 +127,8 @@ def _read_run(run: str, line: int, scope: _CodeScope, code: Code) -> None:
             elif name in ("bra", "brx") and (target := _TARGET.search(found["operands"])):
                 code.branches += guarded and name == "bra"
                 scope.waiting.append(_PendingJump(len(opcodes), target[1], guarded, by_table=name == "brx"))
+            elif name == "mul" and _REDUCTION in found["operands"]:
+                code.reductions += 1
             elif name == "call" and (called := _CALLED.match(found["operands"])):
                 code.calls.add(called[1])
             opcodes.append(opcode)

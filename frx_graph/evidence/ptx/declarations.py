@@ -14,7 +14,8 @@ _DECLARATION = re.compile(
     r"\.(reg|local|shared)\b(?:\s*\.align\s+\w+)?\s*(?:\.v([248])\s*)?\.(pred|[busf]+\d+(?:x2)?)\s*(?:\.align\s+\w+\s*)?"
     r"([^=;]*)"
 )
-_DECLARATOR = re.compile(r"[\w%$]+\s*(?:<\s*(\w+)\s*>|((?:\[[^\]]*\]\s*)*))")
+_DECLARATOR = re.compile(r"([\w%$]+)\s*(?:<\s*(\w+)\s*>|((?:\[[^\]]*\]\s*)*))")
+_LINKAGE = re.compile(r"\A\.(?:visible|extern|weak|common)\s*")
 _SIZE = re.compile(r"\[\s*([^\]]*?)\s*\]")
 _NUMBER = re.compile(r"(0[xX][0-9a-fA-F]+|0[bB][01]+|[0-9]+)U?")
 _BITS = re.compile(r"(\d+)(x2)?")
@@ -29,7 +30,7 @@ def count_virtual_registers(declarations: Iterable[str]) -> int:
     """
     return sum(
         max(1, bits // 32) * _check_count(count)
-        for space, bits, count, _ in _parse_declarations(declarations)
+        for space, _, bits, count, _ in _parse_declarations(declarations)
         if space == "reg" and bits > 1
     )
 
@@ -39,18 +40,28 @@ def count_declared_bytes(declarations: Iterable[str], wanted: str) -> int:
 
     An array without a size counts as none: the launch sizes it. Raises `ValueError` for a malformed size.
     """
-    total = 0
-    for space, bits, count, sizes in _parse_declarations(declarations):
-        if space != wanted:
+    return sum(size for space, _, size in _measure_variables(declarations) if space == wanted)
+
+
+def list_shared_variables(declarations: Iterable[str]) -> dict[str, int]:
+    """Return the bytes of each variable that a module declares in shared memory, by name. Raises `ValueError` for a
+    malformed size."""
+    inside = (_LINKAGE.sub("", declaration) for declaration in declarations)
+    return {name: size for space, name, size in _measure_variables(inside) if space == "shared"}
+
+
+def _measure_variables(declarations: Iterable[str]) -> Iterator[tuple[str, str, int]]:
+    """Yield the space, the name and the bytes of each variable; registers are left out."""
+    for space, name, bits, count, sizes in _parse_declarations(declarations):
+        if space == "reg":
             continue
         for size in _SIZE.findall(sizes):
             count = _check_count(count * (_parse_number(size) if size else 0))
-        total += count * max(1, bits // 8)
-    return total
+        yield space, name, count * max(1, bits // 8)
 
 
-def _parse_declarations(declarations: Iterable[str]) -> Iterator[tuple[str, int, int, str]]:
-    """Yield the space of each name, its bits, its count, and the sizes of an array as written."""
+def _parse_declarations(declarations: Iterable[str]) -> Iterator[tuple[str, str, int, int, str]]:
+    """Yield the space of each name, the name, its bits, its count, and the sizes of an array as written."""
     for declaration in declarations:
         found = _DECLARATION.match(declaration)
         if found is None:
@@ -59,7 +70,8 @@ def _parse_declarations(declarations: Iterable[str]) -> Iterator[tuple[str, int,
         bits = _BITS.search(kind)
         width = 1 if bits is None else int(bits[1]) * (2 if bits[2] else 1)
         for name in _DECLARATOR.finditer(names):
-            yield space, width, int(vector or 1) * (_parse_number(name[1]) if name[1] else 1), name[2] or ""
+            count = int(vector or 1) * (_parse_number(name[2]) if name[2] else 1)
+            yield space, name[1], width, count, name[3] or ""
 
 
 def _parse_number(text: str) -> int:

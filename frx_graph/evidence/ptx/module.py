@@ -25,7 +25,8 @@ class Function:
 
     `virtual_registers` are 32-bit ones, with 64-bit ones as two; the assembler usually gives a kernel far fewer.
     `local_bytes` is the function's declared local memory: arrays that the compiler could not keep in registers, not
-    spills, which only the assembler reports.
+    spills, which only the assembler reports. `shared_bytes` includes variables of the module that it uses, and for an
+    entry those of functions that it calls.
     """
 
     name: str
@@ -44,6 +45,8 @@ class Function:
     calls: frozenset[str]
     tuning: tuple[str, ...]
     """Directives such as `.maxntid 256`."""
+    reductions: int = 0
+    """Double-precision multiplications in `sinf` and its like, which reduce arguments above 105,615."""
 
     @property
     def instructions(self) -> int:

@@ -16,7 +16,7 @@ from lark.exceptions import UnexpectedCharacters, UnexpectedEOF, UnexpectedInput
 
 from frx_graph.errors import EvidenceError
 from frx_graph.evidence.ptx.code import DECLARATION, STATEMENTS, Code, read_code
-from frx_graph.evidence.ptx.declarations import count_declared_bytes, count_virtual_registers
+from frx_graph.evidence.ptx.declarations import count_declared_bytes, count_virtual_registers, list_shared_variables
 from frx_graph.evidence.ptx.instruction import Kind, Opcode
 from frx_graph.evidence.ptx.loops import find_loops
 from frx_graph.evidence.ptx.module import Function, Loop, PtxModule
@@ -24,6 +24,7 @@ from frx_graph.evidence.text_lines import read_whole_text
 
 EXPECTED = "PTX, as `nvcc -ptx` or `cuobjdump -ptx` writes it"
 MOST_CHARACTERS = 256 << 20
+_IDENTIFIER = re.compile(r"[A-Za-z_$%][\w$]*")
 _COMMENT_OR_STRING = re.compile(
     r'//[^\n]*|/\*.*?\*/|"(?:[^"\\\n]|\\[^\n])*"?|/\*|^[ \t]*#[^\n]*', re.DOTALL | re.MULTILINE
 )
@@ -45,7 +46,7 @@ def parse_ptx(text: str, source: str) -> PtxModule:
         _refuse(error, text, source)
     except ValueError as error:
         raise EvidenceError(f"{source}: {error}, expected {EXPECTED}") from None
-    return _build_module(items, source)
+    return _build_module(items, text, source)
 
 
 @functools.cache
@@ -113,6 +114,7 @@ def _build_function(items: Sequence[Any], *, entry: bool) -> Function | str:
         local_bytes=count_declared_bytes(code.declarations, "local"),
         shared_bytes=count_declared_bytes(code.declarations, "shared"),
         branches=code.branches,
+        reductions=code.reductions,
         loops=_summarize_loops(code),
         capabilities=frozenset().union(*(opcode.capabilities for opcode in opcodes)),
         calls=frozenset(code.calls),
@@ -143,9 +145,16 @@ def _summarize_loops(code: Code) -> tuple[Loop, ...]:
     return tuple(loop for _, loop in sorted(loops, key=lambda one: one[0]))
 
 
-def _build_module(items: Sequence[Any], source: str) -> PtxModule:
+def _build_module(items: Sequence[Any], text: str, source: str) -> PtxModule:
     tokens = {item.type: str(item) for item in reversed(items) if isinstance(item, Token)}
     functions = [item for item in items if isinstance(item, Function)]
+    declarations = [item for item in items if isinstance(item, Token) and item.type == "DECLARATION"]
+    if shared := list_shared_variables(declarations):
+        lines = text.split("\n")
+        for declaration in declarations:
+            # A line of the module may stand between two functions.
+            lines[(declaration.line or 1) - 1] = ""
+        functions = _add_module_shared_bytes(functions, shared, lines)
     # A function may be declared before it is defined.
     defined = {function.name for function in functions}
     declared = (item for item in items if isinstance(item, str) and not isinstance(item, Token))
@@ -158,6 +167,37 @@ def _build_module(items: Sequence[Any], source: str) -> PtxModule:
     )
 
 
+def _add_module_shared_bytes(
+    functions: Sequence[Function], shared: Mapping[str, int], lines: Sequence[str]
+) -> list[Function]:
+    """Add the module's shared variables that a function uses, and that the functions it calls use."""
+    named = {function.name: function for function in functions}
+    ends = [function.line - 1 for function in functions[1:]] + [len(lines)]
+    used = {
+        function.name: set(_IDENTIFIER.findall("\n".join(lines[function.line - 1 : end]))) & shared.keys()
+        for function, end in zip(functions, ends, strict=True)
+    }
+    return [
+        replace(
+            function,
+            shared_bytes=function.shared_bytes
+            + sum(shared[name] for name in set().union(*(used[one.name] for one in _list_called(function, named)))),
+        )
+        for function in functions
+    ]
+
+
+def _list_called(function: Function, named: Mapping[str, Function]) -> list[Function]:
+    """Return a function and all that it calls, directly or not."""
+    reached = {function.name: function}
+    waiting = [function]
+    while waiting:
+        called = [named[name] for name in waiting.pop().calls if name in named and name not in reached]
+        reached.update((one.name, one) for one in called)
+        waiting += called
+    return list(reached.values())
+
+
 def _add_called_capabilities(functions: Sequence[Function]) -> Iterator[Function]:
     """Add the capabilities of called functions to each entry: without optimisation, they hold the matrix products."""
     named = {function.name: function for function in functions}
@@ -165,14 +205,8 @@ def _add_called_capabilities(functions: Sequence[Function]) -> Iterator[Function
         if not function.entry or not function.calls:
             yield function
             continue
-        reached, waiting = {function.name}, [function]
-        capabilities = set(function.capabilities)
-        while waiting:
-            called = [named[name] for name in waiting.pop().calls if name in named and name not in reached]
-            reached.update(one.name for one in called)
-            capabilities.update(*(one.capabilities for one in called))
-            waiting += called
-        yield replace(function, capabilities=frozenset(capabilities))
+        capabilities = (one.capabilities for one in _list_called(function, named))
+        yield replace(function, capabilities=frozenset().union(*capabilities))
 
 
 _PART = re.compile(r"^Fatbin (?:elf|ptx) code:[ \t]*\r?$", re.MULTILINE)

@@ -23,6 +23,10 @@ _USED = re.compile(r"Used (\d+) registers")
 _FRAME = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 _SHARED = re.compile(r"(\d+) bytes smem")
 _TARGET = re.compile(r"\bsm_\d+[af]?\b")
+_PORTABLE_TARGET = re.compile(r"\bsm_(\d+)\b")
+_KNOWN_TARGET = re.compile(r"'sm_(\d+)'")
+_LAST_WORDS = "aborted due to errors"
+_TOO_NEW = "Unsupported .version"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,20 @@ def assemble(ptx: Path, target: str, *, program: str | None = None) -> Mapping[s
         return parse_report(_run(arguments, ptx))
 
 
+def find_oldest_target(target: str, *, program: str | None = None) -> str | None:
+    """Return the oldest architecture that the assembler knows and that runs PTX for `target`, if it has dropped that
+    one; None if it knows it, or none that is later. Raises `EvidenceError` if there is no assembler."""
+    program = program or find_ptxas()
+    if program is None:
+        raise EvidenceError("there is no ptxas", "install the CUDA toolkit, or set CUDA_HOME")
+    wanted = _PORTABLE_TARGET.search(target)
+    known = {int(number) for number in _KNOWN_TARGET.findall(_run([program, "--help"], Path(program)))}
+    if wanted is None or int(wanted[1]) in known:
+        return None
+    later = min((number for number in known if number > int(wanted[1])), default=None)
+    return None if later is None else f"sm_{later}"
+
+
 def parse_report(text: str) -> Mapping[str, Assembled]:
     """Parse the output of `ptxas -v` by entry."""
     found: dict[str, Assembled] = {}
@@ -88,6 +106,8 @@ def _run(arguments: list[str], ptx: Path) -> str:
         raise EvidenceError(f"{ptx}: ptxas took longer than {_LIMIT_SECONDS:.0f} s")
     text = (ran.errors + ran.output).decode(errors="replace")
     if ran.problem is not None:
-        first = next((line for line in text.splitlines() if "error" in line.lower()), text.strip()[:200])
-        raise EvidenceError(f"{ptx}: ptxas refuses it: {first.strip() or ran.problem}")
+        told = (line for line in text.splitlines() if "error" in line.lower() or "fatal" in line.lower())
+        first = next((line for line in told if _LAST_WORDS not in line), text.strip()[:200])
+        hint = "this ptxas is older than the file: install a newer CUDA toolkit" if _TOO_NEW in first else ""
+        raise EvidenceError(f"{ptx}: ptxas refuses it: {first.strip() or ran.problem}", hint)
     return text

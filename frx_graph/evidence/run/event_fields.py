@@ -16,6 +16,8 @@ from frx_graph.evidence.run.events import EventType, Number, RecordedTensor, Run
 
 WAITING = "next"
 """The loader stage in which the program waits for a batch."""
+BEGINNING = "begin"
+"""The loader stage in which it begins to iterate."""
 
 _EVENTS: dict[str, type[RunEvent]] = {
     EventType.STEP_START: events.StepStart,
@@ -83,16 +85,17 @@ def parse_event(value: object) -> RunEvent | None:
     `UnusableEventError`."""
     line = _validate_lenient(_EventLine, value)
     kind, payload = _EVENTS.get(line.event_type), line.payload or {}
-    if kind is events.LoaderWait:
-        match payload.get("stage"):
-            case "begin" | "end":  # It begins to iterate, or has no further batch.
-                kind = events.LoaderMark
-            case str(stage) if stage != WAITING:
-                return None
+    stage = payload.get("stage") if kind is events.LoaderWait else None
+    if stage in (BEGINNING, "end"):
+        kind = events.LoaderMark
+    elif isinstance(stage, str) and stage != WAITING:
+        return None
     if kind is None:
         return None
     found = {name: payload[key] for name, key in _PAYLOAD_KEYS[kind] if key in payload}
     found |= {"at_ns": line.timestamp_ns, "process": line.pid, "step": line.step_id, "duration_ns": line.duration_ns}
+    if kind is events.LoaderMark:
+        found["begins"] = stage == BEGINNING
     if kind is events.ShapeSnapshot:
         found["tensors"] = _build_tensors(_validate_lenient(_Tensors, payload))
     if kind is events.GpuSample:

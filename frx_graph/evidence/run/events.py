@@ -124,9 +124,11 @@ class LoaderWait(RunEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoaderMark(RunEvent):
-    """A loader has begun to iterate, or had no further batch: `stage` is `begin` or `end`. It is not a wait for a
-    batch."""
+    """A loader has begun to iterate (`begins`), or had no further batch. The program waits for that, too, as a loader
+    starts its workers when it begins."""
 
+    begins: bool = False
+    duration_ns: Whole | None = None
     workers: Whole | None = None
 
 

@@ -1,7 +1,9 @@
 """Read a Chrome-format trace, plain or gzipped, one event at a time, in memory that does not grow with the file.
 
-Only this module parses the file's JSON. Each fault of the file becomes an `EvidenceError` of one line that names the
-file, the place in it, and the expected text.
+Only this module parses the file's JSON. Damage that torch's profiler is known to write, and whose meaning is certain,
+is passed over and counted: numbers that JSON does not have (pytorch/kineto issues 1459 and 1508), backslashes that
+begin no escape (issues 105 and 336), and a file that ends too early. Any other fault becomes an `EvidenceError` of one
+line that names the file, the place in it, and the expected text.
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ _LONGEST_TOKEN = 16
 """Characters of the longest JSON token that the end of a chunk can cut: `-Infinity`, or an escaped surrogate pair."""
 _SPACE = re.compile(r"[ \t\r\n]*")
 _COMMA = re.compile(r"[ \t\r\n]*,[ \t\r\n]*")
+_NO_NUMBER = re.compile(r"[-+]?(?:inf(?:inity)?|nan)(?:\((?:ind|snan)\))?(?=\s*[,}\]])", re.IGNORECASE)
+"""Numbers as C++ streams write them where they are none."""
 _CUT_TOKEN = re.compile(r"\s*[-+.\w]*\Z")
 _OTHER_FORMATS = {**FOREIGN_FORMATS, b"\xff\xfe": "UTF-16 text", b"\xfe\xff": "UTF-16 text"}
 _EXPORT_HINT = "write one with torch.profiler's export_chrome_trace('trace.json.gz')"
@@ -44,8 +48,19 @@ class ReadLimits:
     value_characters: int = 32 << 20
 
 
+@dataclass(slots=True)
+class Damage:
+    """Faults of a file that were passed over. `numbers` and `backslashes` are counts; `torn` is True if the file ends
+    too early: its last, incomplete event is left out."""
+
+    numbers: int = 0
+    backslashes: int = 0
+    torn: bool = False
+
+
 class JsonFloat(NamedTuple):
-    """A number with a fraction or exponent, as written: a double holds today's microseconds to a quarter only."""
+    """A number with a fraction or exponent, as written: a double holds today's microseconds to a quarter only. Also
+    what stands for a number and is none."""
 
     text: str
 
@@ -54,10 +69,15 @@ class _RejectedValueError(ValueError):
     """A value that Python's decoder accepts, but this one does not."""
 
 
+class _TornFileError(EvidenceError):
+    """The file ends too early."""
+
+
 def read_chrome_trace(
     path: Path, on_event: Callable[[int, dict[str, Any]], None], limits: ReadLimits | None = None
-) -> Mapping[str, Any]:
-    """Call `on_event` with the number and the fields of each trace event; return the other top-level fields.
+) -> tuple[Mapping[str, Any], Damage]:
+    """Call `on_event` with the number and the fields of each trace event; return the other top-level fields, and the
+    damage that was passed over.
 
     Both forms of the format are read: an object with `traceEvents`, and a bare list of events. Raises `EvidenceError`.
     """
@@ -66,10 +86,17 @@ def read_chrome_trace(
         open_evidence(path, "a trace file", _EXPORT_HINT) as raw,
         contextlib.closing(_decode_chunks(path, raw, limits)) as chunks,
     ):
+        window = _TextWindow(path, chunks, limits)
+        metadata: dict[str, Any] = {}
         try:
-            return _parse_document(_TextWindow(path, chunks, limits), on_event)
+            _parse_document(window, on_event, metadata)
+        except _TornFileError:
+            if not window.events:
+                raise
+            window.damage.torn = True
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise EvidenceError(f"{path}: the gzip data is truncated or damaged: {error}", "export it again") from None
+        return metadata, window.damage
 
 
 def _decode_chunks(path: Path, raw: IO[bytes], limits: ReadLimits) -> Generator[str, None, None]:
@@ -97,22 +124,23 @@ def _decode_chunks(path: Path, raw: IO[bytes], limits: ReadLimits) -> Generator[
     yield decoder.decode(b"", final=True)
 
 
-def _parse_document(window: _TextWindow, on_event: Callable[[int, dict[str, Any]], None]) -> Mapping[str, Any]:
-    metadata: dict[str, Any] = {}
+def _parse_document(
+    window: _TextWindow, on_event: Callable[[int, dict[str, Any]], None], metadata: dict[str, Any]
+) -> None:
     opening = window.peek_character()
     if opening == "[":
         _parse_events(window, on_event)
     elif opening == "{":
-        metadata = _parse_object(window, on_event)
+        _parse_object(window, on_event, metadata)
     else:
         window.fail_at("the beginning", "expected '{' or '[' of a Chrome trace")
     if window.peek_character():
         window.fail_at("after the end of the trace", "expected nothing more")
-    return metadata
 
 
-def _parse_object(window: _TextWindow, on_event: Callable[[int, dict[str, Any]], None]) -> dict[str, Any]:
-    metadata: dict[str, Any] = {}
+def _parse_object(
+    window: _TextWindow, on_event: Callable[[int, dict[str, Any]], None], metadata: dict[str, Any]
+) -> None:
     found = False
     window.skip_character()
     closing = window.peek_character() == "}"
@@ -136,7 +164,6 @@ def _parse_object(window: _TextWindow, on_event: Callable[[int, dict[str, Any]],
     if not closing or not found:
         raise EvidenceError(f"{window.path}: JSON without 'traceEvents': not a Chrome trace", _EXPORT_HINT)
     window.skip_character()
-    return metadata
 
 
 def _parse_events(window: _TextWindow, on_event: Callable[[int, dict[str, Any]], None]) -> None:
@@ -150,24 +177,30 @@ def _parse_events(window: _TextWindow, on_event: Callable[[int, dict[str, Any]],
             window.fail_at(f"event {index}", "expected an object")
         on_event(index, event)
         index += 1
+        window.events = index
         closing = not member and window.take_separator(f"event {index}", "]")
     window.skip_character()
 
 
 class _TextWindow:
-    """The part of the text being parsed: values are taken from the front, chunks appended at the back."""
+    """The part of the text being parsed: values are taken from the front, chunks appended at the back. `events` counts
+    those that were read."""
 
     def __init__(self, path: Path, chunks: Iterator[str], limits: ReadLimits) -> None:
         self.path = path
+        self.damage = Damage()
+        self._constants = 0
+        self.events = 0
         self._chunks = chunks
         self._limit = limits.value_characters
         self._text = ""
         self._position = 0
-        self._dropped = 0
+        self._lines = 0
+        self._column = 0
         decoder = json.JSONDecoder(
             strict=False,
             parse_float=JsonFloat,
-            parse_constant=_reject_constant,
+            parse_constant=self._take_constant,
             object_pairs_hook=_reject_repeated_keys,
         )
         self._decode = decoder.raw_decode
@@ -199,6 +232,7 @@ class _TextWindow:
     def take_member(self) -> Any:
         """Take the next JSON value with the comma after it, if it is an object that is complete in this window.
         Otherwise return None and take nothing: `value` finds out if it is invalid or incomplete."""
+        self._constants = 0
         try:
             value, end = self._scan(self._text, self._position)
         except (StopIteration, ValueError, RecursionError):
@@ -207,15 +241,19 @@ class _TextWindow:
         if comma is None or not value or type(value) is not dict:
             return None
         self._position = comma.end()
+        self.damage.numbers += self._constants
         return value
 
     def take_value(self, where: str) -> Any:
         """Take the next JSON value."""
         self.peek_character()
         while True:
+            self._constants = 0
             try:
                 value, end = self._decode(self._text, self._position)
             except json.JSONDecodeError as error:
+                if self._repair(error):
+                    continue
                 # An unterminated string is reported at its beginning, anything else that is cut near the cut.
                 unterminated = error.msg.startswith("Unterminated")
                 if (unterminated or error.pos >= len(self._text) - _LONGEST_TOKEN) and self._extend():
@@ -232,26 +270,57 @@ class _TextWindow:
             # A number at the end of a chunk may go on in the next one.
             if end < len(self._text) or not self._extend():
                 self._position = end
+                self.damage.numbers += self._constants
                 return value
+
+    def _take_constant(self, name: str) -> JsonFloat:
+        """Take NaN or an infinity as a number that is unknown."""
+        self._constants += 1
+        return JsonFloat(name)
+
+    def _repair(self, error: json.JSONDecodeError) -> bool:
+        """Correct the text at a fault whose meaning is certain; return False at any other."""
+        number = _NO_NUMBER.match(self._text, error.pos)
+        if number is not None and error.msg == "Expecting value":
+            self._text = f"{self._text[: error.pos]}NaN{self._text[number.end() :]}"
+            return True
+        if error.msg.startswith("Invalid \\"):
+            # An escape at the end of a chunk may go on in the next one.
+            if error.pos >= len(self._text) - _LONGEST_TOKEN and self._extend():
+                return True
+            at = self._text.rfind("\\", self._position, error.pos + 1)
+            if at >= 0:
+                self.damage.backslashes += 1
+                self._text = f"{self._text[:at]}\\{self._text[at:]}"
+                return True
+        return False
 
     def fail_at(self, where: str, problem: str) -> NoReturn:
         """Raise for the place reached."""
-        at = self._dropped + self._position
         if self._position >= len(self._text) and not self._extend():
-            raise EvidenceError(f"{self.path}: ends in the middle of {where}: the file is truncated", "export it again")
-        raise EvidenceError(f"{self.path}: {where}, at character {at}: {problem}", "not valid trace JSON")
+            what = f"{self.path}: ends in the middle of {where}: the file is truncated"
+            raise _TornFileError(what, "export it again")
+        line, column = self._locate(self._position)
+        raise EvidenceError(f"{self.path}: {where}, line {line}, column {column}: {problem}", "not valid trace JSON")
+
+    def _locate(self, position: int) -> tuple[int, int]:
+        """Return line and column of a position in the text, from 1 on."""
+        lines = self._text.count("\n", 0, position)
+        if not lines:
+            return self._lines + 1, self._column + position + 1
+        return self._lines + lines + 1, position - self._text.rfind("\n", 0, position)
 
     def _extend(self) -> bool:
         """Append the next chunk, and return False at the end of the file."""
         if len(self._text) - self._position > self._limit:
-            raise EvidenceError(
-                f"{self.path}: at character {self._dropped + self._position}: one value longer than {self._limit:,} "
-                "characters, expected an event"
-            )
+            line, _ = self._locate(self._position)
+            what = f"one value longer than {self._limit:,} characters, expected an event"
+            raise EvidenceError(f"{self.path}: line {line}: {what}")
         chunk = next(self._chunks, None)
         if chunk is None:
             return False
-        self._dropped += self._position
+        line, column = self._locate(self._position)
+        self._lines, self._column = line - 1, column - 1
         self._text = self._text[self._position :] + chunk
         self._position = 0
         return True
@@ -264,10 +333,6 @@ def _reject_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
         raise _RejectedValueError(f"{_quote_text(twice)} appears twice")
     return fields
-
-
-def _reject_constant(name: str) -> NoReturn:
-    raise _RejectedValueError(f"{name} is not a JSON number")
 
 
 def _quote_text(text: str) -> str:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
 from frx_graph.errors import EvidenceError
-from frx_graph.evidence.trace.chrome_trace import ReadLimits, read_chrome_trace
-from frx_graph.evidence.trace.events import DeviceActivity, Operator, PythonFrame, RuntimeCall
+from frx_graph.evidence.trace.chrome_trace import Damage, ReadLimits, read_chrome_trace
+from frx_graph.evidence.trace.events import DeviceActivity, Operator, PythonFrame, RuntimeCall, Span
+from frx_graph.evidence.trace.impossible_times import ImpossibleEvent, find_impossible, find_unset
 from frx_graph.evidence.trace.parsing import EventParser, clean_text
 from frx_graph.support.garbage_collection import pause_gc
 
 _Value = TypeVar("_Value", str, int)
+_Event = TypeVar("_Event", bound=Span)
 
 
 @dataclass(frozen=True)
@@ -22,7 +25,9 @@ class TorchTrace:
     the runtime, or mark an event, in less than 10 us.
 
     `device_names` is by device number. `rank` is the rank of the process in a distributed program of `world_size`; both
-    are None if the trace lacks them. `unfinished` counts events without a usable duration, which were left out.
+    are None if the trace lacks them. `unfinished` counts events without a usable duration, which were left out, and
+    `impossible` lists those that were left out because their times cannot be right. `damage` are faults of the file
+    that were passed over.
     `peak_allocated` is the peak of tensors' bytes on each device, if torch 1.10 or later profiled memory;
     `device_bytes` is the size of each device's memory.
     """
@@ -34,6 +39,8 @@ class TorchTrace:
     frames: tuple[PythonFrame, ...]
     device_names: Mapping[int, str]
     unfinished: int = 0
+    impossible: tuple[ImpossibleEvent, ...] = ()
+    damage: Damage = field(default_factory=Damage)
     rank: int | None = None
     world_size: int | None = None
     device_bytes: Mapping[int, int] = field(default_factory=dict)
@@ -44,24 +51,35 @@ def read_torch_trace(path: Path, limits: ReadLimits | None = None) -> TorchTrace
     """Read a trace that torch.profiler wrote, `.json` or `.json.gz` by content. Raises `EvidenceError`."""
     parser = EventParser(path)
     with pause_gc():
-        metadata = read_chrome_trace(path, parser.add, limits)
+        metadata, damage = read_chrome_trace(path, parser.add, limits)
     if not any(not operator.annotation for operator in parser.operators) and not parser.activities:
         raise EvidenceError(
             f"{path}: a Chrome trace without any operator or kernel", "expected a trace that torch.profiler wrote"
         )
+    unset = find_unset(chain(parser.operators, parser.calls, parser.frames, parser.activities))
+    operators, calls = _leave_out(parser.operators, unset), _leave_out(parser.calls, unset)
+    frames, activities = _leave_out(parser.frames, unset), _leave_out(parser.activities, unset)
+    impossible = find_impossible(activities, (operators, calls, frames))
     return TorchTrace(
         path=path,
-        operators=tuple(parser.operators),
-        calls=tuple(parser.calls),
-        activities=tuple(parser.activities),
-        frames=tuple(parser.frames),
+        operators=operators,
+        calls=calls,
+        activities=_leave_out(activities, impossible),
+        frames=frames,
         device_names={number: clean_text(name) for number, name in _iterate_devices(metadata, "name", str)},
         device_bytes={number: size for number, size in _iterate_devices(metadata, "totalGlobalMem", int) if size > 0},
         peak_allocated=parser.peak_allocated,
         unfinished=parser.unfinished,
+        impossible=(*unset, *impossible),
+        damage=damage,
         rank=_read_distributed(metadata, "rank"),
         world_size=_read_distributed(metadata, "world_size"),
     )
+
+
+def _leave_out(events: Sequence[_Event], impossible: Sequence[ImpossibleEvent]) -> tuple[_Event, ...]:
+    wrong = {id(one.event) for one in impossible}
+    return tuple(event for event in events if id(event) not in wrong) if wrong else tuple(events)
 
 
 def _read_distributed(metadata: Mapping[str, Any], field: str) -> int | None:

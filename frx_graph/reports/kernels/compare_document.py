@@ -196,6 +196,20 @@ class TimePart(Part):
     gpus_b: _Names
 
 
+class CostPart(Part):
+    """Cycles of a warp for each result, at least and at most: they order versions, and forecast no time."""
+
+    least: float
+    most: float
+
+
+class PredictedPart(Part):
+    """The predicted costs of both sources."""
+
+    a: CostPart
+    b: CostPart
+
+
 class VerdictPart(Part):
     """The winner."""
 
@@ -206,6 +220,9 @@ class VerdictPart(Part):
     score_b: float | None
     dimensions: dict[DimensionName, Winner]
     time: TimePart | None = Field(description="null: times were not measured on both sides")
+    predicted: PredictedPart | None = Field(
+        default=None, description="cost of memory accesses and barriers by the sources; null: not known for both"
+    )
 
 
 class TradeoffPart(Part):

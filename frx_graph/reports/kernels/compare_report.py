@@ -98,6 +98,12 @@ def _yield_reasons(verdict: VerdictPart) -> Iterator[str]:
         times = f"{format_seconds(one.seconds_a)} -> {format_seconds(one.seconds_b)}"
         fast = "" if one.speedup_x is None else f", B is {one.speedup_x:.3g}x as fast"
         yield f"{one.of}: {times}{fast}"
+    if verdict.predicted is not None and verdict.time is None:
+        a, b = verdict.predicted.a, verdict.predicted.b
+        yield (
+            f"predicted by the sources, in cycles of a warp for each result: A {a.least:.3g} to {a.most:.3g}, "
+            f"B {b.least:.3g} to {b.most:.3g}"
+        )
     if verdict.score_a is not None and verdict.score_b is not None:
         yield f"weighted scores: A {verdict.score_a:.2f}, B {verdict.score_b:.2f}"
 

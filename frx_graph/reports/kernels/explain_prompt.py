@@ -36,6 +36,8 @@ _RUN_TASKS = {
     "launch_bound": "Look at code that launches many small kernels: loops over tensors or parameters, unfused "
     "elementwise operators, an optimizer without foreach or fused; torch.compile and CUDA graphs where shapes "
     "stay the same.",
+    "host_bound": "Look at what the host does in a step besides launching work: Python loops, logging, metrics, CPU "
+    "tensors, .item(), preprocessing; torch.compile, so that a step takes fewer calls.",
     "layout_churn": "Look at code that changes layouts: permute, contiguous, operators between channels-last ones that "
     "need the plain order.",
     "memory_pressure": "Look at the memory in use at the peak: activations, precision, optimizer state, fragments.",

@@ -100,6 +100,9 @@ class KernelPart(WrittenPart):
     grid: tuple[int, int, int] | None = read_from("summary.grid", "null: unknown, or not the same in all launches")
     block: tuple[int, int, int] | None = read_from("summary.block")
     bound: Literal["memory", "compute", "balanced", "latency", "unknown"] = read_from("light.bound")
+    bound_by_rule: bool = read_from(
+        "light.by_rule", "true: the verdict is that of Nsight Compute's rule in the file", default=False
+    )
     compute_pct: float | None = read_from("light.compute_pct")
     memory_pct: float | None = read_from("light.memory_pct")
     memory_part: str | None = read_from("light.part")
@@ -163,7 +166,9 @@ def build_ncu_document(export: NcuExport, analysis: KernelAnalysis) -> NcuDocume
             ),
             kernels=tuple(
                 KernelPart.from_record(
-                    one, light=judge_speed_of_light(one.summary.values), stalls=compute_warp_stalls(one.summary.values)
+                    one,
+                    light=judge_speed_of_light(one.summary.values, one.summary.rules),
+                    stalls=compute_warp_stalls(one.summary.values),
                 )
                 for one in analysis.kernels
             ),
@@ -171,6 +176,7 @@ def build_ncu_document(export: NcuExport, analysis: KernelAnalysis) -> NcuDocume
             unread=(
                 *(f"{place} {number}: unknown unit: {what}" for what, number in export.unknown_units.items()),
                 *(f"{place} {number}: not a number: {what}" for what, number in export.unreadable.items()),
+                *(f"{place} {number}: impossible: {what}" for what, number in export.impossible.items()),
             ),
         )
     )

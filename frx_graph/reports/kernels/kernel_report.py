@@ -94,7 +94,8 @@ def _print_verdict(console: Console, result: NcuResult) -> None:
         print_wrapped(console, f"Secondary: {', '.join(result.secondary_bottlenecks)}")
     if result.kernels:
         kernel = result.kernels[0]
-        print_wrapped(console, f"{_cut_name(kernel.kernel_name)}: {kernel.bound}, {_BOUNDS[kernel.bound]}")
+        by = ", by Nsight Compute's rule" if kernel.bound_by_rule else ""
+        print_wrapped(console, f"{_cut_name(kernel.kernel_name)}: {kernel.bound}{by}, {_BOUNDS[kernel.bound]}")
     if not result.kernel_attribution.has_runtime_share:
         print_wrapped(console, "Some kernels have no durations, so scores count launches, not time.")
 

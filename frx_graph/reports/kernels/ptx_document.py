@@ -88,6 +88,9 @@ class PtxResult(Part):
     gpu: PtxGpuPart | None = Field(description="null: the target is not listed")
     assembled: bool = Field(description="true: ptxas assembled the kernels")
     not_assembled_because: str | None
+    assembled_for: str | None = Field(
+        default=None, description="the architecture that ptxas took because it has dropped the file's; null: the file's"
+    )
     kernel_count: int
     kernels: tuple[PtxKernelPart, ...]
     primary_bottleneck: str | None

@@ -26,6 +26,12 @@ def render_ptx(result: PtxResult, *, top: int, width: int, color: bool) -> str:
     print_wrapped(console, f"{kernels}, PTX {result.version} for {result.target}")
     if result.not_assembled_because is not None:
         print_wrapped(console, f"Virtual registers only, low confidence: {result.not_assembled_because}")
+    if result.assembled_for is not None:
+        print_wrapped(
+            console,
+            f"This ptxas has dropped {clean_line(result.target, 40)}: registers and spills are those of "
+            f"{result.assembled_for}, the oldest architecture that it knows",
+        )
     _print_gpu(console, result)
     print_wrapped(console, f"Primary risk: {result.primary_bottleneck or 'none'}")
     for risk in result.bottlenecks:

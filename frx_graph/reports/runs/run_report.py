@@ -107,7 +107,7 @@ def _yield_figures(summary: SummaryPart) -> Iterator[tuple[str, str]]:
     yield "GPU memory, most", format_share(summary.peak_memory_share)
     yield "Step time", f"{format_ms(summary.step_ms)} from batch to batch; {spread}"
     yield "Throughput", f"{rate}{' of each process' if len(summary.processes) > 1 else ''}"
-    yield "Dominant stall", summary.dominant_stall or NOTHING
+    yield "Longest wait", _describe_longest_wait(summary)
     if summary.failed_steps:
         yield "Failed", format_count(summary.failed_steps, "step")
     if summary.incomplete_steps:
@@ -116,6 +116,19 @@ def _yield_figures(summary: SummaryPart) -> Iterator[tuple[str, str]]:
         lost = format_count(summary.losses_not_finite, "loss", "losses")
         last = UNKNOWN if summary.last_loss is None else f"{summary.last_loss:.4g}"
         yield "Last loss", f"{last}{f', {lost} not finite' if summary.losses_not_finite else ''}"
+
+
+def _describe_longest_wait(summary: SummaryPart) -> str:
+    """Return the longest of waiting, copying and synchronising as a part of the steps, which is no verdict."""
+    parts = {
+        "input_bound": ("waiting for input", summary.loader_wait_share),
+        "copy_bound": ("copies to the device", summary.h2d_share),
+        "sync_bound": ("waiting for devices", summary.sync_share),
+    }
+    if summary.dominant_stall is None:
+        return NOTHING
+    part, share = parts[summary.dominant_stall]
+    return f"{part}, {format_share(share)} of the step time"
 
 
 def _print_parts(console: Console, summary: SummaryPart) -> None:

@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field, ValidationInfo
 
 from frx_graph.analyzers.timeline.analysis import RunAnalysis, Timeline
 from frx_graph.analyzers.timeline.device_time import TransferTotal
+from frx_graph.analyzers.timeline.host_idle import HostWork
 from frx_graph.analyzers.timeline.host_time import Part
 from frx_graph.analyzers.timeline.kernel_table import KernelTotal
 from frx_graph.analyzers.timeline.labels import Answer
@@ -157,6 +158,10 @@ class LaunchPart(FinitePart):
     median_cuda_kernel_duration_us: Microseconds = read_from("median_ns")
     small_kernel_fraction: float = Field(description="0..1: kernels that take less than 10 us")
     small_kernel_ms: Milliseconds = read_from("small_ns")
+    small_kernels_by_part: dict[Part, int] = read_from("small_parts", "the most frequent first", default_factory=dict)
+    small_kernels_by_operator: dict[str, int] = read_from(
+        "small_operators", "by the outermost operator, the most frequent first", default_factory=dict
+    )
     starved_kernel_fraction: float | None = Field(
         description="0..1: kernels whose stream had run dry before they were launched; null: no launch was recorded"
     )
@@ -196,6 +201,11 @@ class HostPart(FinitePart):
     idle_while_loading_share: float | None = Field(description="0..1 of span_ms, with an idle device")
     host_bound_idle_share: float | None = read_from(
         "host_bound_share", "0..1 of span_ms, with an idle device and no wait for input"
+    )
+    idle_host_work_ms: dict[HostWork, Milliseconds] = read_from(
+        "host_idle",
+        "idle time of all devices without waits for input, by what the host does; the longest first",
+        default_factory=dict,
     )
     sync_wait_ms: Milliseconds | None = read_from("host.waiting_ns", "null: no runtime calls in the trace")
     sync_wait_share: float | None = read_from("waiting_share")

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from rich.console import Console
 from rich.text import Text
 
+from frx_graph.analyzers.timeline.host_idle import HOST_WORK_TEXTS
 from frx_graph.analyzers.timeline.host_time import Part
-from frx_graph.analyzers.timeline.labels import Answer
+from frx_graph.analyzers.timeline.labels import INSUFFICIENT, Answer
 from frx_graph.evidence.kernel_name import normalize_kernel_name
 from frx_graph.reports.render.quantities import (
     format_byte_count,
@@ -70,6 +71,7 @@ def render_trace(result: TraceResult, *, top: int, width: int, color: bool) -> s
         _print_operators(console, result)
     if result.launches is not None:
         print_section(console, "LAUNCHES", _yield_launch_lines(result.launches))
+    print_section(console, "IDLE DEVICES: the host meanwhile", _yield_idle_lines(result))
     _print_waits(console, result)
     if result.layout_findings:
         print_title(console, "LAYOUT CHANGES")
@@ -97,11 +99,17 @@ def _print_verdict(console: Console, result: TraceResult) -> None:
         print_wrapped(console, f"No steps are marked: all {format_ms(window.span_ms)} of the trace count")
     for step in window.left_out:
         print_wrapped(console, f"Left out as warm-up: ProfilerStep#{step.number}, {format_ms(step.ms)}")
-    print_wrapped(console, f"Primary bottleneck: {result.primary_bottleneck or 'none that this trace shows'}")
+    print_wrapped(console, f"Primary bottleneck: {result.primary_bottleneck or _explain_none(result)}")
     if result.secondary_bottlenecks:
         print_wrapped(console, f"Secondary: {', '.join(result.secondary_bottlenecks)}")
     if result.symptom is not None and result.symptom != result.primary_bottleneck:
         print_wrapped(console, f"Symptom: {result.symptom}")
+
+
+def _explain_none(result: TraceResult) -> str:
+    """Return why no bottleneck is named."""
+    little = next((one for one in result.labels if one.label == INSUFFICIENT and one.answer is Answer.PRESENT), None)
+    return "none that this trace shows" if little is None else f"unknown, since {little.evidence}"
 
 
 def _print_devices(console: Console, result: TraceResult) -> None:
@@ -204,6 +212,13 @@ def _yield_launch_lines(found: LaunchPart) -> Iterator[str]:
     if found.median_gap_us is not None:
         gaps = f"{format_count(found.gaps, 'gap')} between work: {format_ms(found.gap_ms)}"
         yield f"{gaps}, median {format_ms(found.median_gap_us / 1e3)}"
+
+
+def _yield_idle_lines(result: TraceResult) -> Iterator[str]:
+    """Yield what the host does while devices are idle, apart from waits for input."""
+    works = result.host.idle_host_work_ms
+    for work, time_ms in works.items():
+        yield f"{format_ms(time_ms)} {format_share(time_ms / sum(works.values()))}: {HOST_WORK_TEXTS[work]}"
 
 
 def _print_waits(console: Console, result: TraceResult) -> None:

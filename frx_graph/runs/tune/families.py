@@ -212,9 +212,12 @@ def _refuse_graphs(_candidate: Configuration, facts: WorkloadFacts) -> str | Non
 DATALOADER = Family("dataloader", frozenset({"input_bound", "copy_bound"}), _propose_loading)
 ALLOCATOR = Family("allocator", frozenset({"memory_pressure"}), _propose_allocators, _refuse_allocator)
 HOST_ALLOCATOR = Family(
-    "host allocator", frozenset({"input_bound", "launch_bound"}), _propose_host_allocators, _refuse_host_allocator
+    "host allocator",
+    frozenset({"input_bound", "launch_bound", "host_bound"}),
+    _propose_host_allocators,
+    _refuse_host_allocator,
 )
-_IDLE_GPU = frozenset({"underutilized_gpu", "launch_bound"})
+_IDLE_GPU = frozenset({"underutilized_gpu", "launch_bound", "host_bound"})
 BATCH_SIZE = Family("batch size", _IDLE_GPU, _propose_batch_sizes, _refuse_batch_size)
 _SLOW_GPU = frozenset({"memory_pressure", "underutilized_gpu"})
 PRECISION = Family("precision", _SLOW_GPU, _propose_precisions, _refuse_precision)

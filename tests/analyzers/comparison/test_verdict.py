@@ -135,7 +135,7 @@ def test_registers_are_measured_by_what_fits_on_the_gpu(names: tuple[str, ...], 
 def test_virtual_registers_score_nothing() -> None:
     found = compare(Layers(ptx=ptx(function(virtual=900))), Layers(ptx=ptx(function(virtual=20))))
     assert not found.scorecard[0].available
-    assert found.verdict.winner is Winner.TIE
+    assert found.verdict.winner is Winner.UNKNOWN
 
 
 def test_full_occupancy_depends_on_the_gpu() -> None:
@@ -243,5 +243,18 @@ def test_hit_rates_above_a_hundred_and_zero_times_harm_nothing() -> None:
 @pytest.mark.parametrize(("us", "known"), [(5.0, True), (50.0, False)])
 def test_a_metric_of_few_kernels_is_not_that_of_the_side(us: float, known: bool) -> None:
     """A kernel that reads nothing has no rate of hits; if it takes little of the time, that does not matter."""
-    side = measured(launch("f", us=100, l2_hit_rate=80.0), launch("g", us=us))
-    assert [one.name for one in compare(side, side).scorecard[1].components] == (["l2_hit_rate"] if known else [])
+    side = measured(launch("f", us=100, dram_throughput=80.0), launch("g", us=us))
+    assert [one.name for one in compare(side, side).scorecard[1].components] == (["dram_throughput"] if known else [])
+
+
+def test_hit_rates_compare_only_where_memory_is_accessed_alike() -> None:
+    """Scattered sectors are hit by the other threads of the warp, so whole ones lower the rate of hits."""
+    scattered = launch(us=None, sectors_per_load=32.0, l1_hit_rate=90.0)
+    whole, hit = (launch(us=None, sectors_per_load=4.0, l1_hit_rate=rate) for rate in (10.0, 60.0))
+    found = compare(measured(scattered), measured(whole))
+    assert [one.name for one in found.scorecard[1].components] == ["coalescing"]
+    assert found.verdict.winner is Winner.B
+    alike = compare(measured(whole), measured(hit))
+    assert [one.name for one in alike.scorecard[1].components] == ["l1_hit_rate", "coalescing"]
+    unknown = launch(us=None, l1_hit_rate=90.0)
+    assert compare(measured(unknown), measured(unknown)).scorecard[1].components == ()

@@ -587,3 +587,101 @@ def test_an_array_of_a_type_that_is_not_known_begins_where_it_began_before() -> 
     )
     assert "shared_memory_without_barrier" in rules(text.replace("BETWEEN", ""))
     assert "shared_memory_without_barrier" not in rules(text.replace("BETWEEN", "__syncthreads();"))
+
+
+TILE_LOOP = """
+    __shared__ float x[64];
+    float sum = 0;
+    for (int base = 0; base < n; base += 64) {
+        x[threadIdx.x] = a[base + threadIdx.x];
+        __syncthreads();
+        for (int j = 0; j < 64; ++j) sum += x[j];
+        BETWEEN
+    }
+    a[threadIdx.x] = sum;
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (TILE_LOOP.replace("BETWEEN", ""), True),
+        (TILE_LOOP.replace("BETWEEN", "__syncthreads();"), False),
+        (TILE_LOOP.replace("BETWEEN", "wait_for_all();"), False),
+        # What a thread overwrites was its own.
+        (TILE_LOOP.replace("BETWEEN", "").replace("sum += x[j]", "sum += x[threadIdx.x]"), False),
+        # Two halves in turn.
+        (
+            TILE_LOOP.replace("BETWEEN", "")
+            .replace("x[64]", "x[2][64]")
+            .replace("x[threadIdx.x]", "x[(base / 64) % 2][threadIdx.x]")
+            .replace("x[j]", "x[(base / 64) % 2][j]"),
+            False,
+        ),
+        # One variable for all.
+        (
+            "__shared__ int s; for (int t = 0; t < n; ++t) { if (threadIdx.x == 0) s = t; __syncthreads(); a[t] = s; }",
+            True,
+        ),
+        (
+            "__shared__ int s; for (int t = 0; t < n; ++t) { if (threadIdx.x == 0) s = t; __syncthreads(); a[t] = s; "
+            "__syncthreads(); }",
+            False,
+        ),
+        # Without a loop.
+        (
+            "__shared__ float x[65]; x[threadIdx.x] = a[0]; __syncthreads(); float next = x[threadIdx.x + 1]; "
+            "x[threadIdx.x] = next; __syncthreads(); a[0] = x[5];",
+            True,
+        ),
+        (
+            "__shared__ float x[65]; x[threadIdx.x] = a[0]; __syncthreads(); float next = x[threadIdx.x + 1]; "
+            "__syncthreads(); x[threadIdx.x] = next; __syncthreads(); a[0] = x[5];",
+            False,
+        ),
+        # A sum by halves reads what no thread of the turn writes.
+        (
+            "__shared__ float x[64]; x[threadIdx.x] = a[threadIdx.x]; __syncthreads(); for (int s = 32; s > 0; s /= 2) "
+            "{ if (threadIdx.x < s) x[threadIdx.x] += x[threadIdx.x + s]; __syncthreads(); } a[0] = x[0];",
+            False,
+        ),
+    ],
+)
+def test_writes_that_come_before_others_have_read(text: str, found: bool) -> None:
+    kernel = f"__global__ void k(float* a, int n) {{ {text} }}\nvoid run(float* a, int n) {{ k<<<4, 64>>>(a, n); }}"
+    assert ("shared_memory_without_barrier" in rules(kernel)) is found
+
+
+def test_a_block_behind_an_unknown_macro_may_be_a_loop() -> None:
+    body = "{ s[threadIdx.x] = a[0]; __syncthreads(); a[1] = s[127 - threadIdx.x]; __syncthreads(); }"
+    kernel = "__global__ void k(float* a, int n) {{ __shared__ float s[128]; {} {} }}"
+    assert "unnecessary_syncthreads" in rules(kernel.format("if (n)", body))
+    assert "unnecessary_syncthreads" not in rules(kernel.format("FOR_EACH_BLOCK(b, n)", body))
+
+
+@pytest.mark.parametrize(
+    ("words", "found"), [("int", True), ("static constexpr int", False), ("constexpr int", False), ("const int", True)]
+)
+def test_a_table_that_all_threads_share_takes_no_registers(words: str, found: bool) -> None:
+    body = f"{words} table[320] = {{1, 2}}; b[threadIdx.x] = table[a[threadIdx.x]];"
+    text = f"__global__ void k(const int* a, int* b) {{ {body} }}"
+    assert ("high_register_pressure" in rules(text)) is found
+
+
+def test_an_unknown_function_that_whole_warps_call_may_be_a_barrier_of_the_warp() -> None:
+    text = (
+        "__global__ void k(const float* v, float* o, int n) { __shared__ float s[4]; "
+        "int lane = threadIdx.x & 31, w = threadIdx.x >> 5; "
+        "for (int r = w; r < n; r += 4) { if (lane == 0) s[w] = v[r]; BETWEEN o[r * 32 + lane] = s[w]; BETWEEN } }"
+    )
+    assert "shared_memory_without_barrier" not in rules(text.replace("BETWEEN", "utils::sync_warp();"))
+    assert "shared_memory_without_barrier" in rules(text.replace("BETWEEN", ""))
+
+
+@pytest.mark.parametrize(("index", "found"), [("2 * i", False), ("4 * i", True), ("32 * i", True), ("i", False)])
+def test_elements_of_a_template_may_have_two_bytes(index: str, found: bool) -> None:
+    text = (
+        "template <typename T> __global__ void k(const T* v, T* o) { __shared__ T s[2048]; int i = threadIdx.x; "
+        f"s[{index}] = v[i]; __syncthreads(); o[i] = s[2047 - i]; }}"
+    )
+    assert ("possible_shared_memory_bank_conflict" in rules(text)) is found

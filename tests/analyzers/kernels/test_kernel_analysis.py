@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from frx_graph.analyzers.kernels.analysis import analyze_kernels, bound_speedup
@@ -55,7 +57,7 @@ def test_advice_shows_measured_values(kernel) -> None:
     found = {one.card.id: one for one in analyze_kernels([kernel(**values)]).recommendations}
     coalesce = found["rec_coalesce_global_loads"]
     current = {check.step.value: check.current for check in coalesce.checks}
-    assert current == {"sectors_per_load": 32.0, "dram_throughput": 90.0}
+    assert current == {"sectors_per_load": 32.0, "sectors_per_store": None, "dram_throughput": 90.0}
     assert coalesce.triggered_by == ("uncoalesced_access",)
     assert found["rec_reduce_dram_traffic"].checks[1].current == 1e-3
 
@@ -65,7 +67,7 @@ def test_advice_shows_measured_values(kernel) -> None:
     [
         # Compute takes over at 20 of 90 percent.
         ("memory_bandwidth_bound", STREAM, 350.0),
-        ("uncoalesced_access", STREAM | {"sectors_per_load": 6.0}, 50.0),
+        ("uncoalesced_access", STREAM | {"load_bytes_per_sector": 20.0}, 60.0),
         ("uncoalesced_access", STREAM | {"sectors_per_load": 32.0}, 350.0),
         ("low_issue_efficiency", WAITING, 400.0),
         ("low_issue_efficiency", {"compute_throughput": 0.02, "memory_throughput": 0.5}, None),
@@ -73,8 +75,20 @@ def test_advice_shows_measured_values(kernel) -> None:
         ("tensor_core_underutilized", STREAM, None),
     ],
 )
-def test_bounds_come_from_counters(label: str, values: dict[str, float], most: float | None) -> None:
-    assert bound_speedup(label, values) == (None if most is None else pytest.approx(most))
+def test_bounds_come_from_counters(kernel, label: str, values: dict[str, float], most: float | None) -> None:
+    named = kernel("k(const float *)", **values)
+    assert bound_speedup(label, named) == (None if most is None else pytest.approx(most))
+
+
+def test_a_grid_of_many_waves_is_not_too_small(kernel) -> None:
+    """Of an architecture without a product, the largest one counts."""
+    values = {"compute_throughput": 6.4, "achieved_occupancy": 41.24}
+    small = kernel("transpose(const float *, float *)", **values)
+    assert analyze_kernels([small]).primary.label == "occupancy_limited"
+    large = replace(small, grid=(64, 64, 1), block=(32, 32, 1))
+    found = analyze_kernels([large])
+    assert found.kernels[0].gpu.least_waves > 10
+    assert found.primary is None
 
 
 def test_utilisation_is_of_the_peak_that_was_measured() -> None:
@@ -106,6 +120,6 @@ def test_derived_metric_is_current_and_not_missing(kernel) -> None:
         "compute_throughput": 20.0,
         "memory_throughput": 90.0,
     }
-    found = analyze_kernels([kernel(**counts)])
+    found = analyze_kernels([kernel("k(const float *)", **counts)])
     (card,) = (one for one in found.recommendations if one.card.id == "rec_coalesce_global_loads")
     assert card.checks[0].current == pytest.approx(14.4)

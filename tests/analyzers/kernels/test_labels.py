@@ -38,14 +38,31 @@ GEMM = "cutlass_80_tensorop_gemm"
         # A stream: neither cache has seen it before.
         (
             "l1_cache_thrashing",
-            MEMORY_BOUND | {"l1_hit_rate": 0.0, "l2_hit_rate": 80.0},
-            MEMORY_BOUND | {"l1_hit_rate": 0.0, "l2_hit_rate": 2.0},
+            MEMORY_BOUND | {"l1_hit_rate": 5.0, "l2_hit_rate": 80.0},
+            MEMORY_BOUND | {"l1_hit_rate": 5.0, "l2_hit_rate": 2.0},
+        ),
+        # Its stores hit L2, and so do its loads of what another kernel left there.
+        (
+            "l1_cache_thrashing",
+            MEMORY_BOUND | {"l1_hit_rate": 1.0, "l2_hit_rate": 80.0},
+            MEMORY_BOUND | {"l1_hit_rate": 0.9, "l2_hit_rate": 80.0},
+        ),
+        (
+            "l1_cache_thrashing",
+            MEMORY_BOUND | {"l1_hit_rate": 20.0, "l2_hit_rate": 60.0, "dram_throughput": 40.0},
+            MEMORY_BOUND | {"l1_hit_rate": 20.0, "l2_hit_rate": 60.0, "dram_throughput": 85.0},
+        ),
+        # Nothing says that memory matters.
+        (
+            "l1_cache_thrashing",
+            MEMORY_BOUND | {"l1_hit_rate": 20.0, "l2_hit_rate": 60.0},
+            {"l1_hit_rate": 20.0, "l2_hit_rate": 60.0},
         ),
         # Tiles go to shared memory past L1.
         (
             "l1_cache_thrashing",
-            LATENCY_BOUND | {"l1_hit_rate": 0.5, "l2_hit_rate": 80.0} | WAITS,
-            LATENCY_BOUND | {"l1_hit_rate": 0.5, "l2_hit_rate": 80.0},
+            LATENCY_BOUND | {"l1_hit_rate": 1.5, "l2_hit_rate": 80.0} | WAITS,
+            LATENCY_BOUND | {"l1_hit_rate": 1.5, "l2_hit_rate": 80.0},
         ),
         (
             "l2_cache_thrashing",
@@ -53,8 +70,28 @@ GEMM = "cutlass_80_tensorop_gemm"
             MEMORY_BOUND | {"l1_hit_rate": 60.0, "l2_hit_rate": 50.0},
         ),
         ("uncoalesced_access", MEMORY_BOUND | {"sectors_per_load": 32.0}, MEMORY_BOUND | {"sectors_per_load": 4.0}),
-        # Loads of 16 bytes a thread.
-        ("uncoalesced_access", MEMORY_BOUND | {"sectors_per_load": 12.0}, MEMORY_BOUND | {"sectors_per_load": 16.0}),
+        ("uncoalesced_access", MEMORY_BOUND | {"sectors_per_store": 32.0}, MEMORY_BOUND | {"sectors_per_store": 4.0}),
+        # Without types, loads may be of up to 16 bytes a thread.
+        ("uncoalesced_access", MEMORY_BOUND | {"sectors_per_load": 20.0}, MEMORY_BOUND | {"sectors_per_load": 16.0}),
+        ("uncoalesced_access", MEMORY_BOUND | {"sectors_per_load": 20.0}, MEMORY_BOUND | {"sectors_per_load": 12.0}),
+        # A stride of three floats, and a stencil of doubles.
+        (
+            "uncoalesced_access",
+            MEMORY_BOUND | {"load_sector_use": 33.33},
+            MEMORY_BOUND | {"load_bytes_per_sector": 28.44},
+        ),
+        # All threads read one word.
+        (
+            "uncoalesced_access",
+            MEMORY_BOUND | {"load_sector_use": 12.5, "sectors_per_load": 32.0},
+            MEMORY_BOUND | {"load_sector_use": 12.5, "sectors_per_load": 1.0},
+        ),
+        # Of two measures the milder one counts.
+        (
+            "uncoalesced_access",
+            MEMORY_BOUND | {"store_bytes_per_sector": 4.0, "sectors_per_store": 32.0},
+            MEMORY_BOUND | {"store_bytes_per_sector": 32.0, "sectors_per_store": 32.0},
+        ),
         (
             "uncoalesced_access",
             MEMORY_BOUND | {"load_sectors": 3200.0, "load_requests": 100.0},
@@ -64,6 +101,12 @@ GEMM = "cutlass_80_tensorop_gemm"
             "occupancy_limited",
             LATENCY_BOUND | {"achieved_occupancy": 8.3, "theoretical_occupancy": 100.0},
             LATENCY_BOUND | {"achieved_occupancy": 50.0, "theoretical_occupancy": 100.0},
+        ),
+        # A grid that fills the device twice is not too small.
+        (
+            "occupancy_limited",
+            LATENCY_BOUND | {"achieved_occupancy": 8.3, "theoretical_occupancy": 100.0, "waves": 1.9},
+            LATENCY_BOUND | {"achieved_occupancy": 8.3, "theoretical_occupancy": 100.0, "waves": 2.0},
         ),
         (
             "occupancy_limited_by_registers",
@@ -164,3 +207,31 @@ def test_occupancy_is_estimated_from_limits_without_a_counter(kernel) -> None:
     assert enough == ()
     counted = kernel(**LATENCY_BOUND, achieved_occupancy=40.0, theoretical_occupancy=100.0)
     assert [one.label for one in label_kernel(counted, by_registers)] == ["occupancy_limited"]
+
+
+@pytest.mark.parametrize(
+    ("name", "sectors", "scattered"),
+    [
+        ("k(const float *, float *, int)", 12.0, True),
+        ("k(const float *, float *, int)", 8.0, False),
+        ("void k<float>(T1 *)", 12.0, False),
+        ("void stencil<double>(const T1 *, T1 *)", 8.97, False),
+        ("void stencil<double>(const T1 *, T1 *)", 12.0, True),
+        ("k(const float4 *, float4 *)", 17.0, False),
+        ("k(const float4 *, float4 *)", 32.0, True),
+        ("k(const __half *, __half *)", 5.0, True),
+        ("k(const __half *, __half *)", 4.5, False),
+    ],
+)
+def test_sectors_are_judged_by_the_size_of_words(kernel, name: str, sectors: float, scattered: bool) -> None:
+    for use in ("load", "store"):
+        found = label_kernel(kernel(name, **MEMORY_BOUND, **{f"sectors_per_{use}": sectors}))
+        assert ("uncoalesced_access" in [one.label for one in found]) is scattered
+
+
+def test_a_library_chooses_the_launch_of_its_kernels(kernel) -> None:
+    limited = LATENCY_BOUND | {"achieved_occupancy": 12.0, "theoretical_occupancy": 12.5, "block_limit_registers": 1.0}
+    for name in ("ampere_sgemm_128x64_nn", "void cutlass::Kernel2<x>(int)", "nvjet_hsh_128x64_64x8_1x2_h_bz_TNT"):
+        assert label_kernel(kernel(name, **limited, waves=1.0)) == ()
+        assert label_kernel(kernel(name, **limited, waves=0.5)) != ()
+    assert label_kernel(kernel("my_kernel", **limited, waves=1.0)) != ()

@@ -11,6 +11,7 @@ from frx_graph.analyzers.kernels.speed_of_light import (
     compute_warp_stalls,
     judge_speed_of_light,
 )
+from frx_graph.evidence.ncu.launch import NcuRule
 
 
 @pytest.mark.parametrize(
@@ -50,6 +51,37 @@ def test_memory_is_that_of_its_parts_where_only_these_were_measured() -> None:
     assert (found.bound, found.memory_pct, found.part) == (Bound.MEMORY, 70.0, "DRAM")
     # DRAM alone, or L1 of its active cycles, says nothing of the whole.
     assert judge_speed_of_light({"compute_throughput": 10.0, "dram_throughput": 30.0}).bound is Bound.UNKNOWN
+
+
+def rule(text: str, name: str = "SOLBottleneck") -> NcuRule:
+    return NcuRule(name, "OPT", text, None)
+
+
+MEMORY_RULE = rule("Memory is more heavily utilized than Compute: Look at the Memory Workload Analysis section.")
+COMPUTE_RULE = rule("Compute is more heavily utilized than Memory: Look at the Compute Workload Analysis section.")
+LOW_RULE = rule("This kernel exhibits low compute throughput and memory bandwidth utilization relative to the peak.")
+
+
+@pytest.mark.parametrize(
+    ("rules", "bound"),
+    [
+        ((MEMORY_RULE,), Bound.MEMORY),
+        ((COMPUTE_RULE,), Bound.COMPUTE),
+        ((rule("Compute and Memory are well-balanced: To reduce runtime, both must be reduced."),), Bound.BALANCED),
+        ((LOW_RULE,), Bound.LATENCY),
+        ((MEMORY_RULE, COMPUTE_RULE), Bound.UNKNOWN),
+        ((rule(MEMORY_RULE.text, "HighPipeUtilization"),), Bound.UNKNOWN),
+        ((), Bound.UNKNOWN),
+    ],
+)
+def test_without_figures_the_rule_in_the_file_decides(rules: tuple[NcuRule, ...], bound: Bound) -> None:
+    found = judge_speed_of_light({"compute_throughput": 6.8, "dram_throughput": 15.5}, rules)
+    assert (found.bound, found.by_rule) == (bound, bound is not Bound.UNKNOWN)
+
+
+def test_figures_come_before_the_rule() -> None:
+    found = judge_speed_of_light({"compute_throughput": 90.0, "memory_throughput": 20.0}, (MEMORY_RULE,))
+    assert (found.bound, found.by_rule) == (Bound.COMPUTE, False)
 
 
 def test_shares_are_taken_as_they_are() -> None:

@@ -34,7 +34,7 @@ def test_source_alone_wants_the_counter(program) -> None:
         "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed,"
         "l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_ld.ratio,"
         "l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_st.ratio "
-        "--kernel-name transpose --csv --page raw ./your_app > missing_memory.csv"
+        "--kernel-name transpose --csv --page raw ./your_app > missing_memory_transpose.csv"
     )
     assert one.fallback == "ncu --set full --csv --page raw ./your_app > full.csv"
 
@@ -112,7 +112,9 @@ def test_any_name_survives_a_shell_and_is_a_filter(name: str) -> None:
     words = shlex.split(build_ncu_command(MEMORY, name))
     at = words.index("--kernel-name")
     assert words[at + 1] == escape_kernel_name(name)
-    assert words[at + 2 :] == ["--csv", "--page", "raw", "./your_app", ">", "missing_memory.csv"]
+    *command, file = words[at + 2 :]
+    assert command == ["--csv", "--page", "raw", "./your_app", ">"]
+    assert re.fullmatch(r"missing_memory_\w{0,60}\.csv", file, re.ASCII)
     if words[at + 1].startswith("regex:"):
         assert re.match(words[at + 1].removeprefix("regex:"), name, re.DOTALL)
     assert words[at + 1].isprintable()
@@ -124,4 +126,10 @@ def test_any_name_survives_a_shell_and_is_a_filter(name: str) -> None:
 def test_no_name_is_run(name: str, tmp_path) -> None:
     command = build_ncu_command(MEMORY, name).replace("ncu ", "printf '%s\\n' ", 1)
     subprocess.run(["bash", "-c", command], cwd=tmp_path, check=True)
-    assert [path.name for path in tmp_path.iterdir()] == ["missing_memory.csv"]
+    (path,) = tmp_path.iterdir()
+    assert re.fullmatch(r"missing_memory_\w+\.csv", path.name, re.ASCII)
+
+
+def test_each_kernel_is_measured_into_a_file_of_its_own() -> None:
+    commands = {build_ncu_command(MEMORY, name).rpartition("> ")[2] for name in ("copy", "copy2", "ns::copy")}
+    assert commands == {"missing_memory_copy.csv", "missing_memory_copy2.csv", "missing_memory_ns_copy.csv"}

@@ -110,8 +110,32 @@ def test_nothing_is_recorded_is_not_nothing_is_there(run: Any) -> None:
     for name in ("input_bound", "copy_bound", "sync_bound", "shape_instability", "memory_pressure", "launch_bound"):
         assert labels[name].answer is UNDECIDABLE, name
         assert (labels[name].score, labels[name].confidence) == (0, 0)
-    assert labels["insufficient_telemetry"].answer is ABSENT
-    assert run.analyse().run.diagnosis.user_facing is None
+    found = run.analyse().run.diagnosis
+    assert found.user_facing.label == "insufficient_telemetry"
+    assert "100.0% of the step time is in no recorded activity" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("forward", "busy", "answer"),
+    [(80, None, PRESENT), (81, None, ABSENT), (10, 81, ABSENT), (80, 50, ABSENT)],
+    ids=["a fifth", "less", "busy devices", "another label"],
+)
+def test_steps_that_the_record_does_not_explain(run: Any, forward: float, busy: float | None, answer: Answer) -> None:
+    for _ in range(5):
+        run.step(100, forward=forward)
+        if busy is not None:
+            run.sample(busy)
+    assert run.labels()["insufficient_telemetry"].answer is answer
+
+
+@pytest.mark.parametrize(("busy", "expected"), [(80, ABSENT), (79, PRESENT), (None, UNDECIDABLE)])
+def test_a_device_that_waits_for_the_host_by_samples(run: Any, busy: float | None, expected: Answer) -> None:
+    for _ in range(5):
+        run.step(100, forward=90, wait=1)
+        run.sample(busy)
+    found = run.labels()["host_bound"]
+    assert found.answer is expected
+    assert (found.confidence == confidence.ASSUMED) is (expected is PRESENT)
 
 
 def test_no_steps_and_no_samples_are_too_little(run: Any) -> None:
@@ -131,7 +155,7 @@ def test_unrecorded_time_between_steps_is_reported(run: Any, between: float, tol
         run.now += between
         run.step(100 - between)
     found = run.analyse().steady_state.diagnosis
-    assert found.user_facing is None
+    assert found.user_facing.label == "insufficient_telemetry"
     assert ("20.0% of the time passes between steps" in found.reason) is told
     assert run.labels()["input_bound"].answer is UNDECIDABLE
 
@@ -213,14 +237,14 @@ def test_symptom_is_shown_as_its_cause(run: Any) -> None:
     assert {one.label for one in found.why_not} == set(run.labels()) - {"input_bound"}
 
 
-def test_symptom_alone_has_less_confidence(run: Any) -> None:
+def test_an_idle_device_without_a_recorded_wait_has_less_confidence(run: Any) -> None:
     for _ in range(10):
         run.step(100, wait=1)
         run.sample(10)
     found = run.analyse().run.diagnosis
-    assert found.primary.label == found.user_facing.label == "underutilized_gpu"
+    assert found.primary.label == found.user_facing.label == "host_bound"
     assert found.confidence == confidence.ASSUMED
-    assert "a symptom whose cause" in found.reason
+    assert "no recorded wait explains it" in found.evidence[0]
 
 
 def test_causes_that_are_close_make_each_other_less_sure(run: Any) -> None:

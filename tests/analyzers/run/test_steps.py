@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from frx_graph.analyzers.run.analysis import analyze_record
 from frx_graph.analyzers.run.steps import Activity, Scope, Selector, measure_within
-from frx_graph.evidence.run.events import LoaderWait, PhaseSpan, RunWarning, StepEnd, StepStart
+from frx_graph.evidence.run.events import LoaderMark, LoaderWait, PhaseSpan, RunWarning, StepEnd, StepStart
 
 MS = 1_000_000
 
@@ -198,7 +198,7 @@ def test_the_steady_state_is_chosen_in_each_process(run: Any) -> None:
 
 def test_scopes_that_differ(run: Any) -> None:
     for number in range(20):
-        run.step(*((1000,) if number < 4 else (100,)), wait=900 if number < 4 else 1)
+        run.step(*((1000,) if number < 4 else (100,)), wait=900 if number < 4 else 1, forward=98)
     record = run.analyse()
     assert record.run.diagnosis.user_facing is not None
     assert record.run.diagnosis.user_facing.label == "input_bound"
@@ -270,3 +270,26 @@ def test_a_step_whose_end_is_missing_is_not_called_unfinished(run: Any) -> None:
     run.step(100)
     run.add(StepStart, run.now, step=3)
     assert run.analyse().unfinished == 1
+
+
+def test_the_start_of_a_loader_is_a_wait_for_input(run: Any) -> None:
+    """A loader that takes longer to begin than to give batches, in each epoch."""
+    for _ in range(3):
+        for number in range(5):
+            if number == 0:
+                run.add(LoaderMark, run.now + 300, begins=True, duration_ns=300 * MS)
+                run.now += 300
+            run.step(20, wait=0)
+    found = run.analyse().run
+    assert found.figures.means[Activity.LOADER] == pytest.approx(0.75)
+    assert found.figures.restarts == pytest.approx(1.0)
+    assert found.diagnosis.user_facing.label == "input_bound"
+    assert [one.card.id for one in found.diagnosis.recommendations] == ["rec_keep_the_workers"]
+
+
+def test_waits_for_batches_are_no_restarts(run: Any) -> None:
+    for _ in range(5):
+        run.step(100, wait=60)
+    found = run.analyse().run
+    assert found.figures.restarts == 0
+    assert [one.card.id for one in found.diagnosis.recommendations] == ["rec_feed_the_device"]

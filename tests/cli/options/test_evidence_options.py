@@ -45,7 +45,7 @@ def test_analyze(bundle: Path, kind: str, capsys: pytest.CaptureFixture[str]) ->
 def test_codes(tmp_path: Path, bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
     fine = WrittenRun()
     for _ in range(10):
-        fine.step(100, wait=1)
+        fine.step(100, wait=1, forward=90)
     assert run(["analyze", str(fine.write(tmp_path / "fine"))]) == 0
     assert run(["analyze", str(bundle), "--exit-zero"]) == 0
     (tmp_path / "little").mkdir()

@@ -162,6 +162,43 @@ def test_non_ptx_is_refused(text: str, said: str) -> None:
     assert len(str(refused.value).splitlines()) == 1
 
 
+MODULE_SHARED = (
+    HEADER
+    + """
+.shared .align 4 .b8 tile[4096];
+.visible .shared .b32 one, two[2];
+.extern .shared .b8 sized_by_launch[];
+.func helper() { .reg .b32 %r<2>; mov.u32 %r1, two; ret; }
+.entry uses(.param .u64 p) { .shared .b32 own[4]; .reg .b32 %r<2>; mov.u32 %r1, tile; ret; }
+.shared .b8 later[64];
+.entry calls() { call helper; mov.u32 %r1, one; ret; }
+.entry neither() { .reg .b32 %tiles<2>; mov.u32 %tiles1, sized_by_launch; ret; }
+"""
+)
+
+
+def test_shared_memory_of_the_module_belongs_to_what_uses_it() -> None:
+    found = {one.name: one.shared_bytes for one in parse_ptx(MODULE_SHARED, "k.ptx").functions}
+    assert found == {"helper": 8, "uses": 4096 + 16, "calls": 4 + 8, "neither": 0}
+
+
+def test_prototypes_without_a_semicolon_as_nvopencc_wrote_them() -> None:
+    prototype = "\t.visible .func (.param .s32 r) _Z1fi (.param .s32 a)\n"
+    module = parse_ptx(f".version 2.1\n.target sm_20\n{prototype}\n{prototype}.entry k() {{ exit; }}\n", "k.ptx")
+    assert [one.name for one in module.kernels] == ["k"]
+    assert set(module.declared) == {"_Z1fi"}
+    with pytest.raises(EvidenceError):
+        parse_ptx(f"{HEADER}.entry k()\n.entry l() {{ exit; }}", "k.ptx")
+
+
+def test_the_slow_path_of_sinf_is_told_from_other_double_precision() -> None:
+    reduced = "cvt.rn.f64.s64 %fd1, %rd1;\n mul.f64 %fd2, %fd1, 0d3BF921FB54442D19;\n"
+    (found,) = kernel(reduced).kernels
+    assert (found.mix[Kind.FP64], found.reductions) == (1, 1)
+    (found,) = kernel(f"{reduced} mul.f64 %fd3, %fd2, 0d3FE0000000000000;").kernels
+    assert (found.mix[Kind.FP64], found.reductions) == (2, 1)
+
+
 VALID = HEADER + ".visible .entry k(.param .u64 p)\n{\n .reg .b32 %r<3>;\n$L:\n @%p1 bra $L;\n ret;\n}\n"
 PIECES = st.sampled_from(
     ["{", "}", ";", "/*", "//", '"', ".entry", ".reg", ":", "(", ")", "\0", "\n", "@", "é", "<99999999>"]

@@ -9,7 +9,7 @@ import pytest
 
 from frx_graph.errors import EvidenceError
 from frx_graph.evidence.ptx import ptxas
-from frx_graph.evidence.ptx.ptxas import Assembled, assemble, find_ptxas, parse_report
+from frx_graph.evidence.ptx.ptxas import Assembled, assemble, find_oldest_target, find_ptxas, parse_report
 
 KERNELS = Path(__file__).parent.parent.parent / "data" / "ptx" / "kernels_sm80.ptx"
 REPORT = """ptxas info    : 0 bytes gmem
@@ -59,11 +59,28 @@ def test_what_it_is_given(tmp_path: Path) -> None:
             "ptxas refuses it: .*Unknown symbol",
         ),
         ("exit 0", "debug", "names no architecture"),
+        (
+            "echo 'ptxas k.ptx, line 1; fatal   : Unsupported .version 9.9; current version is 9.0' >&2;"
+            "echo 'ptxas fatal   : Ptx assembly aborted due to errors' >&2; exit 255",
+            "sm_80",
+            "line 1; fatal .*Unsupported .version 9.9.*older than the file",
+        ),
     ],
 )
 def test_assembler_errors_are_reported(tmp_path: Path, script: str, target: str, said: str) -> None:
     with pytest.raises(EvidenceError, match=said):
         assemble(KERNELS, target, program=program(tmp_path, script))
+
+
+HELP = "echo \"Allowed values for this option: 'compute_75','sm_100','sm_100a','sm_75','sm_80','sm_90a'\""
+
+
+@pytest.mark.parametrize(
+    ("target", "oldest"),
+    [("sm_52", "sm_75"), ("sm_75", None), ("sm_78", "sm_80"), ("sm_101", None), ("sm_90a", None), ("debug", None)],
+)
+def test_the_oldest_architecture_for_a_target_that_was_dropped(tmp_path: Path, target: str, oldest: str | None) -> None:
+    assert find_oldest_target(target, program=program(tmp_path, HELP)) == oldest
 
 
 def test_an_assembler_that_cannot_be_started_or_does_not_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -152,10 +152,11 @@ def test_other_kinds_and_stages_are_passed_over(tmp_path: Path) -> None:
     assert (len(found.events), found.foreign, found.unreadable) == (1, 2, 0)
 
 
-def test_where_a_loader_begins_and_ends_is_known_and_no_wait(tmp_path: Path) -> None:
+def test_where_a_loader_begins_and_ends_is_known(tmp_path: Path) -> None:
     begun = line("dataloader_span", 5, stage="begin", num_workers=4)
     found = read(tmp_path, begun, line("dataloader_span", 0, stage="end"))
-    assert found.events == (LoaderMark(**ONE, workers=4), LoaderMark(**ONE))
+    begins, ends = LoaderMark(**ONE, begins=True, duration_ns=5, workers=4), LoaderMark(**ONE, duration_ns=0)
+    assert found.events == (begins, ends)
     assert found.foreign == 0
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from frx_graph.errors import EvidenceError
 from frx_graph.evidence.trace import chrome_trace
-from frx_graph.evidence.trace.chrome_trace import JsonFloat, ReadLimits, read_chrome_trace
+from frx_graph.evidence.trace.chrome_trace import Damage, JsonFloat, ReadLimits, read_chrome_trace
 
 EVENTS = [{"ph": "X", "name": "aten::add", "ts": 1.5}, {"ph": "X", "name": "[red]\x1b[0m<b>=1+1", "ts": 2}, {}]
 DOCUMENT = {"schemaVersion": 1, "deviceProperties": [{"id": 0}], "traceEvents": EVENTS, "traceName": "x"}
@@ -21,8 +21,15 @@ DOCUMENT = {"schemaVersion": 1, "deviceProperties": [{"id": 0}], "traceEvents": 
 def read(path: Path, content: bytes | str, limits: ReadLimits | None = None) -> tuple[list[dict[str, Any]], Any]:
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     events: list[dict[str, Any]] = []
-    metadata = read_chrome_trace(path, lambda _, event: events.append(event), limits)
+    metadata, _ = read_chrome_trace(path, lambda _, event: events.append(event), limits)
     return events, metadata
+
+
+def read_damaged(path: Path, content: bytes | str) -> tuple[list[dict[str, Any]], Damage]:
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    events: list[dict[str, Any]] = []
+    _, damage = read_chrome_trace(path, lambda _, event: events.append(event))
+    return events, damage
 
 
 def refused(path: Path, content: bytes | str, limits: ReadLimits | None = None) -> str:
@@ -96,22 +103,20 @@ def test_a_fifo_is_refused_without_waiting_for_its_writer(tmp_path: Path) -> Non
         (b"PK\x03\x04rest", "is a zip archive"),
         (b"\xff\xfe{\x00", "is UTF-16 text"),
         (b"SQLite format 3\x00", "Nsight Systems"),
-        (b"PROF", "the beginning, at character 0: expected '{' or '['"),
+        (b"PROF", "the beginning, line 1, column 1: expected '{' or '['"),
         ("{}", "without 'traceEvents'"),
         ('{"a": 1}', "without 'traceEvents'"),
         ('"text"', "expected '{' or '['"),
-        ('{"traceEvents": 3}', "traceEvents, at character 16: expected a list of events"),
-        ('{"traceEvents": [3]}', "event 0, at character 18: expected an object"),
-        ('{"traceEvents": [{} {}]}', "event 1, at character 20: expected ',' or ']'"),
+        ('{"traceEvents": 3}', "traceEvents, line 1, column 17: expected a list of events"),
+        ('{"traceEvents": [3]}', "event 0, line 1, column 19: expected an object"),
+        ('{"traceEvents":\n [{}\n {}]}', "event 1, line 3, column 2: expected ',' or ']'"),
         ('{"traceEvents": []} x', "after the end of the trace"),
-        ('{"traceEvents": [{"ts": NaN}]}', "event 0, at character 17: NaN is not a JSON number"),
-        ('{"traceEvents": [{"ts": -Infinity}]}', "-Infinity is not a JSON number"),
         ('{"traceEvents": [{"ts": 1, "ts": 2}]}', "'ts' appears twice"),
         ('{"traceEvents": [], "traceEvents": []}', "'traceEvents' appears twice"),
         ('{"a": 1, "a": 1, "traceEvents": []}', "'a' appears twice"),
-        ('{"traceEvents": [{"a": ' + "9" * 5000 + "}]}", "event 0, at character 17: a number that cannot be read"),
-        ('{"traceEvents": [{"a": nan}]}', "event 0, at character 23: expecting value"),
-        ('{1: 2, "traceEvents": []}', "the top level, at character 2: expected a name in quotes"),
+        ('{"traceEvents": [{"a": ' + "9" * 5000 + "}]}", "event 0, line 1, column 18: a number that cannot be read"),
+        ('{"traceEvents": [{"a": nano}]}', "event 0, line 1, column 24: expecting value"),
+        ('{1: 2, "traceEvents": []}', "the top level, line 1, column 3: expected a name in quotes"),
         ('{"a" 2, "traceEvents": []}', "expected ':' after 'a'"),
     ],
 )
@@ -125,10 +130,47 @@ def test_deep_nesting_is_refused(path: Path, opening: str) -> None:
     assert "nested too deeply" in message
 
 
-def test_a_file_cut_anywhere_is_truncated(path: Path) -> None:
+def test_a_file_cut_before_its_first_event_ends_is_refused(path: Path) -> None:
     text = json.dumps(DOCUMENT)
-    for length in range(1, len(text)):
+    for length in range(1, text.index("}, {", text.index("traceEvents"))):
         assert "truncated" in refused(path, text[:length])
+
+
+def test_a_file_cut_later_keeps_its_whole_events(path: Path) -> None:
+    text = json.dumps(DOCUMENT)
+    first = text.index("}, {", text.index("traceEvents")) + 1
+    for length in range(first, len(text)):
+        events, damage = read_damaged(path, text[:length])
+        assert damage.torn
+        assert events == read(path, text)[0][: len(events)]
+        assert len(events) >= 1
+    assert read_damaged(path, text)[1] == Damage()
+
+
+@pytest.mark.parametrize("number", ["inf", "-inf", "nan", "-nan", "NaN", "Infinity", "-Infinity", "-nan(ind)"])
+def test_what_is_no_number_is_taken_as_unknown(path: Path, number: str) -> None:
+    text = f'{{"traceEvents": [{{"a": {number}, "b": [{number}]}}, {{"name": "inf, nan"}}, {{"c": {number}}}]}}'
+    for chunk in (1, 7, 1 << 20):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(chrome_trace, "_CHUNK_BYTES", chunk)
+            events, damage = read_damaged(path, text)
+        assert damage == Damage(numbers=3)
+        assert events[1] == {"name": "inf, nan"}
+        assert all(isinstance(value, JsonFloat) for value in (events[0]["a"], events[0]["b"][0], events[2]["c"]))
+
+
+@pytest.mark.parametrize(
+    ("written", "meant", "stray"),
+    [(r"C:\Work\k", r"C:\Work\k", 2), (r"a\\b", r"a\b", 0), (r"\u12", r"\u12", 1)],
+)
+def test_a_backslash_that_begins_no_escape_is_itself(path: Path, written: str, meant: str, stray: int) -> None:
+    text = f'[{{"name": "{written}"}}, {{}}, {{"ts": 1, "name": "some more text, which is not cut"}}]'
+    for chunk in (1, 7, 1 << 20):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(chrome_trace, "_CHUNK_BYTES", chunk)
+            events, damage = read_damaged(path, text)
+        assert events[0] == {"name": meant}
+        assert damage == Damage(backslashes=stray)
 
 
 def test_gzip_data_cut_anywhere_is_refused(path: Path) -> None:

@@ -63,7 +63,7 @@ def test_unknown_figures_are_shown_as_unknown(tmp_path: Path) -> None:
     run.step(100)
     found = text(run.write(tmp_path / "run"))
     for line in (
-        "Primary bottleneck  : none recorded",
+        "Primary bottleneck  : insufficient_telemetry",
         "GPU busy            : unknown",
         "GPU memory, most    : unknown",
         "waiting for input     unknown\n",
@@ -76,7 +76,7 @@ def test_unknown_figures_are_shown_as_unknown(tmp_path: Path) -> None:
 def test_scopes(tmp_path: Path) -> None:
     run = WrittenRun()
     for number in range(20):
-        run.step(1000 if number < 4 else 100, wait=900 if number < 4 else 1)
+        run.step(1000 if number < 4 else 100, wait=900 if number < 4 else 1, forward=90)
     folder = run.write(tmp_path / "run")
     whole, steady = text(folder, Scope.RUN), text(folder, Scope.STEADY_STATE)
     assert "Scope: run (20 steps)" in whole
