@@ -1,5 +1,6 @@
 """Expand macros with arguments that are one expression, so that the parser sees their effect on an element: `#define
-AT(i, j) tile[(i) * 32 + (j)]`.
+AT(i, j) tile[(i) * 32 + (j)]`. Expand other names of plain types, `typedef float real;`, so that it knows their size,
+and a conversion from a call.
 
 Lines keep their numbers. A macro stays unexpanded if it is more than an expression, has two different definitions, or
 might make threads wait. It then counts as a call of an unknown function.
@@ -10,6 +11,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+
+from frx_graph.evidence.cuda.constants import TYPE_BYTES
 
 _DEFINITION = re.compile(
     r"^[ \t]*+#[ \t]*+define[ \t]++(\w++)\(([\w\s,]*+)\)((?:[^\n\\]++|\\\r?\n|\\)*+)$", re.MULTILINE
@@ -28,6 +31,32 @@ _COMMENT = re.compile(r"//.*|/\*.*?\*/")
 _WORD = re.compile(r"\w+")
 _PASSED = r"//[^\n]*+|/\*(?:[^*]++|\*(?!/))*+(?:\*/)?|\"(?:[^\"\\\n]++|\\.)*+\"|^[ \t]*+#(?:[^\n\\]++|\\\r?\n|\\)*+"
 """Comments, strings and directives, which are not expanded."""
+
+
+_ALIAS = re.compile(
+    r"\btypedef[ \t]+([\w \t]{1,40}?)[ \t]+(\w{1,60})[ \t]*;"
+    r"|\busing[ \t]+(\w{1,60})[ \t]*=[ \t]*([\w \t]{1,40}?)[ \t]*;"
+)
+_DEFINES = r"\b(?:typedef|using)\b[^;{]{1,200};"
+_OTHER_TYPE = r"\b(?:typename|class|struct|union|enum)\s+(?:{})\b|#[ \t]*define[ \t]+(?:{})\b"
+
+
+def expand_aliases(text: str) -> str:
+    """Return the file with each other name of a plain type replaced by that type. A name with two meanings stays."""
+    found: dict[str, set[str]] = {}
+    for one in _ALIAS.finditer(text) if "typedef" in text or "using" in text else ():
+        name, meant = (one[2], one[1]) if one[2] else (one[3], one[4])
+        found.setdefault(name, set()).add(" ".join(meant.split()))
+    plain = {name: meant.pop() for name, meant in found.items() if len(meant) == 1 and meant <= TYPE_BYTES.keys()}
+    if not plain:
+        return text
+    names = "|".join(sorted(plain, key=len, reverse=True))
+    taken = {word for one in re.finditer(_OTHER_TYPE.format(names, names), text) for word in _WORD.findall(one[0])}
+    names = "|".join(sorted(plain.keys() - taken - TYPE_BYTES.keys(), key=len, reverse=True))
+    if not names:
+        return text
+    uses = re.compile(rf"{_PASSED}|{_DEFINES}|\b({names})\b", re.MULTILINE)
+    return uses.sub(lambda one: plain[one[1]] if one[1] else one[0], text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -685,3 +685,63 @@ def test_elements_of_a_template_may_have_two_bytes(index: str, found: bool) -> N
         f"s[{index}] = v[i]; __syncthreads(); o[i] = s[2047 - i]; }}"
     )
     assert ("possible_shared_memory_bank_conflict" in rules(text)) is found
+
+
+LOOPS = (
+    ("for (int base = 0; base < n; base += 64) {", ""),
+    ("int base = 0; while (base < n) {", "base += 64;"),
+)
+FILLS = (
+    "x[threadIdx.x] = a[base + threadIdx.x];",
+    "x[threadIdx.x] = base + threadIdx.x < n ? a[base + threadIdx.x] : T(0);",
+    "for (int k = threadIdx.x; k < 64; k += blockDim.x) x[k] = a[base + k];",
+)
+READS = (
+    "for (int j = 0; j < 64; ++j) s += x[j];",
+    "s += x[63 - threadIdx.x];",
+    "s += x[threadIdx.x ^ 1];",
+    "const int here = min(64, n - base);\nfor (int j = 0; j < here; ++j) s += x[j];",
+)
+
+
+@pytest.mark.parametrize("alias", ["typedef float T;", "using T = float;"])
+@pytest.mark.parametrize("loop", LOOPS, ids=["for", "while"])
+@pytest.mark.parametrize("fill", FILLS, ids=["plain", "bounded", "looped"])
+@pytest.mark.parametrize("read", READS, ids=["all", "mirrored", "swapped", "part"])
+def test_tiles_that_are_filled_while_others_still_read(alias: str, loop: tuple[str, str], fill: str, read: str) -> None:
+    head, tail = loop
+    kernel = (
+        f"{alias}\n__global__ void k(const T* a, T* o, int n) {{ __shared__ T x[64]; T s = 0;\n{head}\n{fill}\n"
+        f"__syncthreads();\n{read}\n{tail} BARRIER }}\no[threadIdx.x] = s; }}\n"
+        "void run(const float* a, float* o, int n) { k<<<4, 64>>>(a, o, n); }"
+    )
+    assert "shared_memory_without_barrier" in rules(kernel.replace("BARRIER", ""))
+    assert "shared_memory_without_barrier" not in rules(kernel.replace("BARRIER", "__syncthreads();"))
+
+
+def test_an_alias_of_two_meanings_stays() -> None:
+    text = "{} struct T {{ float x; }}; template <typename T> __global__ void k(T* a) {{ a[threadIdx.x] = T(0); }}"
+    (kernel,) = parse_cuda(text.format("typedef float T;"), "k.cu").kernels
+    assert kernel.parameters[0].type == "T"
+
+
+@pytest.mark.parametrize(("members", "found"), [("float x, y, z, w; float q[4];", True), ("float x[5];", False)])
+def test_one_field_of_neighbouring_structures(members: str, found: bool) -> None:
+    """Elements of 32 bytes are eight banks apart, those of 20 are five."""
+    field = "x[0]" if "[5]" in members else "x"
+    text = (
+        f"struct P {{ {members} }};\n__global__ void k(float* o) {{ __shared__ P s[64]; s[threadIdx.x].{field} = 1;"
+        f" __syncthreads(); o[threadIdx.x] = s[threadIdx.x].{field}; }}"
+    )
+    assert ("possible_shared_memory_bank_conflict" in rules(text)) is found
+
+
+@pytest.mark.parametrize("kind", ["union", "struct"])
+def test_a_tile_within_a_structure(kind: str) -> None:
+    text = (
+        f"__global__ void k(const float* g, float* o) {{ __shared__ {kind} {{ float t[32][33]; float s[1024]; }} m;"
+        " m.t[threadIdx.x][threadIdx.y] = g[threadIdx.y * 32 + threadIdx.x]; BETWEEN"
+        " o[threadIdx.y * 32 + threadIdx.x] = m.t[threadIdx.y][threadIdx.x]; }"
+    )
+    assert "shared_memory_without_barrier" in rules(text.replace("BETWEEN", ""))
+    assert "shared_memory_without_barrier" not in rules(text.replace("BETWEEN", "__syncthreads();"))
