@@ -12,8 +12,8 @@ from frx_graph.rules.card_file import Prose, StrictModel, load_cards
 
 
 class CommunicationCard(StrictModel):
-    """One library. `functions` are regular expressions, of which one is found in the qualified name of each of its
-    kernels; `names` are kernels as traces name them."""
+    """One library. One of the regular expressions in `functions` is found in the qualified name of each kernel. `names`
+    are kernels as traces name them."""
 
     id: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
     title: Prose
@@ -28,7 +28,7 @@ class CommunicationCard(StrictModel):
             try:
                 re.compile(pattern)
             except re.error as error:
-                raise ValueError(f"{pattern!r} is no regular expression: {error}") from error
+                raise ValueError(f"{pattern!r} cannot be compiled: {error}") from error
         return functions
 
 

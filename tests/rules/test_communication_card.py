@@ -60,5 +60,5 @@ def test_generated_loops_are_what_they_are_not_what_they_fused(name: str, family
 
 def test_a_pattern_that_is_none_is_refused() -> None:
     card = 'id: x\ntitle: X\nfunctions: ["("]\nsource: here\nnames: [a]\n'
-    with pytest.raises(ContractError, match="no regular expression"):
+    with pytest.raises(ContractError, match="cannot be compiled"):
         parse_card(card, "x.yaml", CommunicationCard, "id")

@@ -2,7 +2,7 @@
 
 The figures are clock cycles of one multiprocessor for a warp, in round numbers that hold for data-centre GPUs since
 Volta: DRAM delivers about 16 bytes a cycle to each, shared memory serves one turn of 32 words. They order two versions
-of one kernel; they are no forecast. What the source does not show, such as the stride of an access that data choose,
+of one kernel, and forecast no time. What the source does not show, such as the stride of an access that data choose,
 has a lowest and a highest cost.
 
 Sizes that only the launch knows count as 1,024, the same on both sides. The result is an element that a thread stores,

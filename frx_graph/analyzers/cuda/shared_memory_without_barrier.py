@@ -133,7 +133,7 @@ def _find_races_between(
             write, read = (event, one) if overwrites else (one, event)
             if write.volatile is not volatile or write.base in done:
                 continue
-            # What a thread overwrites of its own, no other reads.
+            # A thread may overwrite the element that it reads itself.
             pair = write, read, [event] if overwrites else earlier, loop, threads, overwrites
             if _reads_others(*pair) or _is_race_when_tried(*pair):
                 done.add(write.base)

@@ -24,7 +24,7 @@ _VECTOR_SECTORS = (8.0, 16.0)
 SECTORS_WITHIN = 0.02
 """Ratio up to which counts of sectors are equal."""
 LEAST_EXCESS = 1.25
-"""One sector more than four, as of a row that does not begin at a sector. Nsight Compute's rule has no line of its own;
+"""One sector more than four, as of a row that does not begin at a sector. Nsight Compute's rule gives no line;
 neighbouring rows of a stencil take about 1.1."""
 _MOST_EXCESS = 8.0
 """32 sectors instead of four."""
@@ -88,7 +88,7 @@ def _measure_excess(kernel: str, sectors: float | None, used: float | None) -> I
 
 
 def find_needed_sectors(kernel: str, sectors: float) -> float | None:
-    """Return the sectors that a warp's words need, given those that it took; None if that cannot be told."""
+    """Return the sectors that a warp's words need, given those that it took; None if unknown."""
     word = parse_wide_word(kernel)
     if word is not None:
         return float(word)

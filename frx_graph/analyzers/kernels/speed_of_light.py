@@ -108,7 +108,7 @@ _RULE_TEXTS = {
     "compute and memory are well-balanced": Bound.BALANCED,
     "low compute throughput and memory bandwidth utilization": Bound.LATENCY,
 }
-"""What the rule says, in lower case. Source: `sections/SpeedOfLight.py` of Nsight Compute."""
+"""Verdicts by the rule's text, in lower case. Source: `sections/SpeedOfLight.py` of Nsight Compute."""
 
 
 def _find_rule_verdict(rules: Sequence[NcuRule]) -> Bound | None:

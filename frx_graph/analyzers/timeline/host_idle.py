@@ -18,7 +18,7 @@ _READS = re.compile(r"aten::(?:item|_local_scalar_dense|is_nonzero|nonzero|equal
 
 
 class HostWork(enum.StrEnum):
-    """What the host does. If threads do several things at once, the first of them counts."""
+    """Activities of the host. If threads do several at once, the first of them counts."""
 
     READING = "reading"
     WAITING = "waiting"

@@ -51,7 +51,7 @@ UNPRICED = LAYOUT / 2
 HOST_BOUND = 0.20
 """As for input: the device has no work, because the host has not launched any."""
 _TOLD_WORK = 0.05
-"""Share of idle time from which it is told what the host does meanwhile."""
+"""Least share of the idle time for an activity of the host to be named."""
 LONG_CALLS = 0.1
 """Share of the steps in one runtime function, as for waiting."""
 _CALL = re.compile(r"(?:cu|cuda|hip)[A-Z]\w{,60}")

@@ -26,7 +26,7 @@ _ALIGNED = {**dict.fromkeys(("float3", "int3", "uint3"), 4), **dict.fromkeys(("c
 
 @record
 class Field:
-    """One field. `sizes` are those of an array; an entry is None unless it is a number."""
+    """One field. `sizes` has the sizes of an array; an entry is None unless it is a number."""
 
     name: str
     element: str

@@ -1,9 +1,9 @@
 """Read a Chrome-format trace, plain or gzipped, one event at a time, in memory that does not grow with the file.
 
-Only this module parses the file's JSON. Damage that torch's profiler is known to write, and whose meaning is certain,
-is passed over and counted: numbers that JSON does not have (pytorch/kineto issues 1459 and 1508), backslashes that
-begin no escape (issues 105 and 336), and a file that ends too early. Any other fault becomes an `EvidenceError` of one
-line that names the file, the place in it, and the expected text.
+Only this module parses the file's JSON. Damage whose meaning is certain is passed over and counted. These are numbers
+that JSON does not have (pytorch/kineto issues 1459 and 1508), backslashes that begin no escape (issues 105 and 336),
+and a file that ends too early. Any other fault becomes an `EvidenceError` of one line that names the file, the place in
+it, and the expected text.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from frx_graph.evidence.trace.events import DeviceActivity, Span
 
 _FAR = 10
-"""An event is out of line if it takes more than this many times as long as the median of the others of its name."""
+"""An event is out of line if it takes more than this many times as long as the median of others with the same name."""
 _HOUR_NS = 3_600_000_000_000
 """No profile is that long."""
 _COVERED = 2
@@ -67,8 +67,8 @@ def find_impossible(
 
 
 def _find_outliers(activities: Sequence[DeviceActivity]) -> Mapping[int, DeviceActivity]:
-    """Return activities, by identity, that take far longer than the others of their name. One that is alone with its
-    name is compared with the longest other one of its stream."""
+    """Return activities, by identity, that take far longer than others with the same name. One that is alone with its
+    name is compared with the longest other activity on the stream."""
     by_name: dict[str, list[DeviceActivity]] = defaultdict(list)
     longest: dict[tuple[int | None, str], list[int]] = defaultdict(list)
     for one in activities:
@@ -111,4 +111,4 @@ def _find_overlapping(
                     break
                 covered += later.end_ns <= one.end_ns
             if covered >= _COVERED:
-                yield ImpossibleEvent(one, f"overlaps {covered} later ones of its stream")
+                yield ImpossibleEvent(one, f"overlaps {covered} later events on the same stream")

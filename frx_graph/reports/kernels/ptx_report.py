@@ -29,7 +29,7 @@ def render_ptx(result: PtxResult, *, top: int, width: int, color: bool) -> str:
     if result.assembled_for is not None:
         print_wrapped(
             console,
-            f"This ptxas has dropped {clean_line(result.target, 40)}: registers and spills are those of "
+            f"This ptxas has dropped {clean_line(result.target, 40)}. Registers and spills are for "
             f"{result.assembled_for}, the oldest architecture that it knows",
         )
     _print_gpu(console, result)

@@ -119,7 +119,7 @@ def _yield_figures(summary: SummaryPart) -> Iterator[tuple[str, str]]:
 
 
 def _describe_longest_wait(summary: SummaryPart) -> str:
-    """Return the longest of waiting, copying and synchronising as a part of the steps, which is no verdict."""
+    """Return the longest of waiting, copying and synchronising, with its part of the step time."""
     parts = {
         "input_bound": ("waiting for input", summary.loader_wait_share),
         "copy_bound": ("copies to the device", summary.h2d_share),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from itertools import combinations
 
 import pytest
@@ -122,11 +123,13 @@ SEQUENCES: dict[str, tuple[str, ...]] = {
 PAIRS = [(name, *pair) for name, versions in SEQUENCES.items() for pair in combinations(range(len(versions)), 2)]
 
 
+@functools.cache
 def read(text: str) -> Layers:
     source = parse_cuda(text, "k.cu")
     return Layers(source=SourceLayer(source, detect_cuda_defects(source)))
 
 
+@functools.cache
 def compare(name: str, slow: int, fast: int) -> Winner:
     versions = SEQUENCES[name]
     found = compare_layers(read(versions[slow]), read(versions[fast]), "a", "b").verdict.winner

@@ -121,6 +121,19 @@ def test_unmeasured_metric_is_not_zero(read: Read) -> None:
     assert not export.unreadable
 
 
+@pytest.mark.parametrize(("value", "known"), [("104.00", True), ("110.1", False), ("-0.1", False), ("0", True)])
+def test_a_share_of_a_peak_that_cannot_be_is_named(read: Read, value: str, known: bool) -> None:
+    export, (launch,) = read(
+        long_export(
+            metric(ONE, SOL, "DRAM Throughput", "%", value), metric(ONE, MEMORY, "L1/TEX Hit Rate", "%", "120.5")
+        )
+    )
+    assert ("dram_throughput" in launch.values) is known
+    # A rate of hits is no share of a peak.
+    assert launch.values["l1_hit_rate"] == 120.5
+    assert export.impossible == ({} if known else {f"DRAM Throughput: {value}": 2})
+
+
 def test_a_metric_in_a_unit_that_is_not_known_is_named(read: Read) -> None:
     export, (launch,) = read(
         long_export(metric(ONE, SOL, "Duration", "fortnight", "2"), metric(ONE, SOL, "X", "?", "1"))

@@ -180,3 +180,21 @@ def test_ranges_are_those_of_the_export(path: Path, tmp_path: Path) -> None:
     read_ncu_csv(exported, expected.append)
     assert inside.ranges == (*expected[0].ranges, "epoch 1")
     assert outside.ranges == ()
+
+
+@needs_reader
+def test_whole_numbers_may_be_stored_as_floating_point_ones(path: Path) -> None:
+    """As in most public reports, NVIDIA's own samples among them."""
+    doubles = {name: float(size) for name, size in A40.items() if "_dim_" in name or "capability" in name}
+    _, (launch,) = read(path, report(replace(STENCIL, values={**STENCIL.values, **doubles})))
+    assert (launch.grid, launch.block, launch.compute_capability) == ((512, 512, 1), (16, 16, 1), "8.6")
+    with pytest.raises(EvidenceError, match="grid"):
+        read(path, report(replace(STENCIL, values={**STENCIL.values, "launch__grid_dim_x": 512.5})))
+
+
+@needs_reader
+def test_a_share_of_a_peak_that_cannot_be_is_left_out(path: Path) -> None:
+    name = "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed"
+    export, (launch,) = read(path, report(replace(STENCIL, values={**STENCIL.values, name: 250.0})))
+    assert "dram_throughput" not in launch.values
+    assert export.impossible == {f"{name}: 250": 1}

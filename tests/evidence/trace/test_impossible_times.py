@@ -37,7 +37,7 @@ def test_a_kernel_that_outlasts_later_ones_of_its_stream(place: int) -> None:
     trace[place] = kernel("add", trace[place].start_ns / 1e3, 300_000)
     ((name, reason),) = names(find_impossible(trace, ()))
     assert name == "add"
-    assert reason == f"overlaps {len(trace) - place - 1} later ones of its stream"
+    assert reason == f"overlaps {len(trace) - place - 1} later events on the same stream"
 
 
 def test_a_last_kernel_that_ends_long_after_everything_else() -> None:
@@ -50,7 +50,7 @@ def test_a_last_kernel_that_ends_long_after_everything_else() -> None:
 
 def test_a_kernel_that_is_alone_with_its_name_is_compared_with_its_stream() -> None:
     trace = [kernel("gemm", 0, 990), kernel("add", 1000, 3e6), kernel("gemm", 1010, 990), kernel("gemm", 2001, 990)]
-    assert names(find_impossible(trace, ())) == [("add", "overlaps 2 later ones of its stream")]
+    assert names(find_impossible(trace, ())) == [("add", "overlaps 2 later events on the same stream")]
 
 
 def test_kernels_that_overlap_without_being_out_of_line_stay() -> None:
