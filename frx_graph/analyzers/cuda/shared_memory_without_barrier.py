@@ -131,7 +131,7 @@ def _find_races_between(
         earlier = pending[event.base]
         for one in earlier if late and event.use in seconds else ():
             write, read = (event, one) if overwrites else (one, event)
-            if write.volatile is not volatile or write.base in done:
+            if write.volatile is not volatile or write.base in done or (overwrites and read.volatile):
                 continue
             # A thread may overwrite the element that it reads itself.
             pair = write, read, [event] if overwrites else earlier, loop, threads, overwrites
@@ -195,7 +195,7 @@ def _reads_others(
         chosen = "data" in read.varies and all(name and all("#" in one for one in name) for name in read.offset.terms)
         return own and chosen and not read.step.single and _is_by_place(write.offset)
     apart = read.offset - write.offset
-    if apart.constant == 0 and _depends_on_data(write) and not _depends_on_data(read):
+    if apart.constant == 0 and _depends_on_data(write) and not (overwrites or _depends_on_data(read)):
         ways = set(read.step.conditions)
         written_too = any(one.offset == read.offset and ways.issuperset(one.step.conditions) for one in written)
         return not written_too and write.stride.kind is read.stride.kind is StrideKind.BROADCAST

@@ -745,3 +745,17 @@ def test_a_tile_within_a_structure(kind: str) -> None:
     )
     assert "shared_memory_without_barrier" in rules(text.replace("BETWEEN", ""))
     assert "shared_memory_without_barrier" not in rules(text.replace("BETWEEN", "__syncthreads();"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        # A warp in step, through a volatile pointer.
+        "volatile int* v = x; int t = v[i + 32] = n; v[i + 32] = t += v[i + 31]; x[i] = t;",
+        # Each thread has read and writes what data choose, and all of them the same place.
+        "for (int j = 0; j < n; ++j) { x[j] = a[j]; if (a[j] > 0) out[j] = x[j]; }",
+    ],
+)
+def test_writes_that_are_no_races(text: str) -> None:
+    kernel = f"__global__ void k(int* out, const int* a, int n) {{ __shared__ int x[64]; int i = threadIdx.x; {text} }}"
+    assert "shared_memory_without_barrier" not in rules(kernel)
