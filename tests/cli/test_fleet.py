@@ -24,7 +24,7 @@ def runs(tmp_path: Path) -> Path:
     waiting_run(10).write(folder / "run-1")
     fine = WrittenRun()
     for _ in range(10):
-        fine.step(100, wait=1)
+        fine.step(100, wait=1, forward=90)
     fine.write(folder / "run-2")
     (folder / "broken.zip").write_text("PK")
     return folder

@@ -52,9 +52,8 @@ def find_impossible(
     if not far:
         return ()
     found = list(_find_overlapping(activities, far))
-    left = sorted(
-        (one for one in activities if not any(one is known.event for known in found)), key=lambda one: one.end_ns
-    )
+    known = {id(one.event) for one in found}
+    left = sorted((one for one in activities if id(one) not in known), key=lambda one: one.end_ns)
     moments = [(event.start_ns, event.end_ns) for events in host for event in events]
     while len(left) > 1 and id(left[-1]) in far:
         last = left.pop()
@@ -77,17 +76,14 @@ def _find_outliers(activities: Sequence[DeviceActivity]) -> Mapping[int, DeviceA
         two[:] = sorted([*two, one.duration_ns])[-2:]
     far: dict[int, DeviceActivity] = {}
     for same in by_name.values():
-        times = sorted(one.duration_ns for one in same)
-        for one in same:
-            if len(same) > 1:
-                # The median of the others: they are all before it if it is the longest, as an outlier is.
-                usual = statistics.median_low(times[:-1])
-            elif len(two := longest[one.device, one.stream]) > 1:
-                usual = two[0]
-            else:
-                continue
-            if one.duration_ns > _FAR * usual:
-                far[id(one)] = one
+        if len(same) > 1:
+            # The median of the others: they are all before it if it is the longest, as an outlier is.
+            usual = statistics.median_low(sorted(one.duration_ns for one in same)[:-1])
+        elif len(two := longest[same[0].device, same[0].stream]) > 1:
+            usual = two[0]
+        else:
+            continue
+        far.update((id(one), one) for one in same if one.duration_ns > _FAR * usual)
     return far
 
 
