@@ -32,7 +32,9 @@ from pathlib import Path
 
 from tabulate import tabulate
 
-from frx_graph.analyze.layers import analyze_cuda, analyze_ncu, analyze_run
+from frx_graph.analyze.cuda_source import analyze_cuda
+from frx_graph.analyze.nsight_compute import analyze_ncu
+from frx_graph.analyze.trace import analyze_run
 from frx_graph.analyzers.kernels.ptx_analysis import analyze_ptx_module, resolve_target_gpu
 from frx_graph.errors import EvidenceError
 from frx_graph.evidence.file_kind import FileKind, detect_file_kind

@@ -13,7 +13,9 @@ from fuzzed_runs import event_streams, events_report, samples_of_devices, sample
 from ncu_exports import MEMORY, OCCUPANCY, RAW, SOL, Launch, long_export, metric, wide_export
 from run_traces import RunTrace
 
-from frx_graph.analyze.layers import analyze_cuda, analyze_ncu, analyze_run
+from frx_graph.analyze.cuda_source import analyze_cuda
+from frx_graph.analyze.nsight_compute import analyze_ncu
+from frx_graph.analyze.trace import analyze_run
 from frx_graph.analyzers.kernels.ptx_analysis import analyze_ptx_module
 from frx_graph.analyzers.observations.log_observations import observe_generated_code, observe_onednn_log
 from frx_graph.analyzers.observations.observation import RunFile

@@ -22,7 +22,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from frx_graph.analyze.layers import analyze_run
+from frx_graph.analyze.trace import analyze_run
 from frx_graph.reports.runs.trace_document import TraceResult, build_trace_document
 
 Span = tuple[int, int]

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from frx_graph.analyze.layers import analyze_parsed_trace
+from frx_graph.analyze.trace import analyze_parsed_trace
 from frx_graph.evidence.trace.torch_trace import read_torch_trace
 
 LEAST_MB_PER_S = 20.0

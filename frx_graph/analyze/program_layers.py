@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from frx_graph.analyze.layers import analyze_ncu, analyze_ptx
+from frx_graph.analyze.nsight_compute import analyze_ncu
+from frx_graph.analyze.ptx import analyze_ptx
 from frx_graph.analyzers.kernels.analysis import KernelAnalysis
 from frx_graph.analyzers.layers import NcuLayer, PtxLayer
 from frx_graph.errors import EvidenceError, FrxError, OptionError

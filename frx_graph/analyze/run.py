@@ -11,8 +11,8 @@ from collections.abc import Set
 from dataclasses import dataclass
 from pathlib import Path
 
-from frx_graph.analyze.layers import TraceEvidence, analyze_run
 from frx_graph.analyze.run_summary import Role, describe_source, find_raw_files, load_summary
+from frx_graph.analyze.trace import TraceEvidence, analyze_run
 from frx_graph.analyzers.run.analysis import RunRecord, analyze_record
 from frx_graph.analyzers.run.steps import Activity
 from frx_graph.errors import EvidenceError

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from frx_graph.analyzers.cuda.analysis import CudaAnalysis
-from frx_graph.analyzers.kernels.analysis import KernelAnalysis
-from frx_graph.analyzers.kernels.ptx_analysis import PtxAnalysis
-from frx_graph.analyzers.timeline.analysis import RunAnalysis
-from frx_graph.analyzers.trace.analysis import TraceAnalysis
-from frx_graph.evidence.cuda.source import CudaSource
-from frx_graph.evidence.ncu.launch import NcuExport
-from frx_graph.evidence.ptx.module import PtxModule
+if TYPE_CHECKING:
+    from frx_graph.analyzers.cuda.analysis import CudaAnalysis
+    from frx_graph.analyzers.kernels.analysis import KernelAnalysis
+    from frx_graph.analyzers.kernels.ptx_analysis import PtxAnalysis
+    from frx_graph.analyzers.timeline.analysis import RunAnalysis
+    from frx_graph.analyzers.trace.analysis import TraceAnalysis
+    from frx_graph.evidence.cuda.source import CudaSource
+    from frx_graph.evidence.ncu.launch import NcuExport
+    from frx_graph.evidence.ptx.module import PtxModule
 
 
 @dataclass(frozen=True, slots=True)

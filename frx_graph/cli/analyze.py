@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 import typer
 from pydantic import BaseModel
 
-from frx_graph.analyze.layers import analyze_cuda, analyze_ncu, analyze_ptx, analyze_run
-from frx_graph.analyze.run import analyze_bundle
-from frx_graph.analyze.trace_advice import analyze_trace
 from frx_graph.analyzers.run.steps import Scope
 from frx_graph.cli import before_after
 from frx_graph.cli.options.evidence_options import (
@@ -29,16 +26,6 @@ from frx_graph.errors import OptionError
 from frx_graph.evidence.file_kind import FileKind, detect_file_kind
 from frx_graph.reports.advice.render import DEFAULT_TOP
 from frx_graph.reports.advice.terminal import Format
-from frx_graph.reports.kernels.cuda_document import build_cuda_document
-from frx_graph.reports.kernels.cuda_report import render_cuda
-from frx_graph.reports.kernels.kernel_document import build_ncu_document
-from frx_graph.reports.kernels.kernel_report import render_kernels
-from frx_graph.reports.kernels.ptx_document import build_ptx_document
-from frx_graph.reports.kernels.ptx_report import render_ptx
-from frx_graph.reports.render.source_path import find_checkout_root
-from frx_graph.reports.runs.run_report import render_run
-from frx_graph.reports.runs.trace_document import build_trace_document
-from frx_graph.reports.runs.trace_report import render_trace
 from frx_graph.rules.gpu_profile import GpuProfile, require_cuda_gpu
 
 _NO_GPU_MODEL = "--gpu-model is for kernels; runs and traces name their own device"
@@ -129,6 +116,8 @@ def analyze(
         raise OptionError(_NO_GPU_MODEL, "leave it out")
     if scope is not None:
         raise OptionError(_NO_SCOPE, "frx analyze RUN --scope steady_state")
+    from frx_graph.analyze.trace_advice import analyze_trace
+
     with show_stages() as progress:
         progress(f"reading {given}")
         advice = analyze_trace(given, model)
@@ -137,6 +126,9 @@ def analyze(
 
 def _analyze_run(path: Path, options: ReportOptions, scope: Scope) -> int:
     """Report on a run's bundle, and return the same exit code as for other evidence."""
+    from frx_graph.analyze.run import analyze_bundle
+    from frx_graph.reports.runs.run_report import render_run
+
     _check_format(options, "leave them out")
     with show_stages() as progress:
         progress(f"reading {path}")
@@ -168,24 +160,60 @@ def _check_format(options: ReportOptions, hint: str) -> None:
         raise OptionError("--select and --ignore are only for layout findings", hint)
 
 
-def _read_evidence(kind: FileKind, path: Path, gpu: GpuProfile | None) -> tuple[BaseModel, Callable[..., str], int]:
-    """Return the document of a file, the function that renders it as text, and the exit code."""
+_Report: TypeAlias = tuple[BaseModel, Callable[..., str], int]
+"""The document of a file, the function that renders it as text, and the exit code."""
+
+
+def _read_evidence(kind: FileKind, path: Path, gpu: GpuProfile | None) -> _Report:
+    """Report on a file. Each kind imports its own readers only: a small file is read before all are imported."""
     match kind:
         case FileKind.TRACE:
-            evidence = analyze_run(path)
-            root = find_checkout_root(Path.cwd())
-            trace = build_trace_document(evidence.trace, evidence.run, evidence.findings, root)
-            return trace, partial(render_trace, trace.result), get_trace_exit_code(evidence.run)
+            return _report_trace(path)
         case FileKind.PTX:
-            ptx = build_ptx_document(*analyze_ptx(path, gpu))
-            return ptx, partial(render_ptx, ptx.result), int(bool(ptx.result.bottlenecks))
+            return _report_ptx(path, gpu)
         case FileKind.CUDA:
-            cuda = build_cuda_document(*analyze_cuda(path, gpu))
-            return cuda, partial(render_cuda, cuda.result), int(bool(cuda.result.findings))
+            return _report_cuda(path, gpu)
         case FileKind.NCU_CSV | FileKind.NCU_REPORT:
-            export, analysis = analyze_ncu(path, gpu, kind)
-            ncu = build_ncu_document(export, analysis)
-            return ncu, partial(render_kernels, ncu.result), get_kernels_exit_code(analysis)
+            return _report_kernels(path, gpu, kind)
+
+
+def _report_trace(path: Path) -> _Report:
+    from frx_graph.analyze.trace import analyze_run
+    from frx_graph.reports.render.source_path import find_checkout_root
+    from frx_graph.reports.runs.trace_document import build_trace_document
+    from frx_graph.reports.runs.trace_report import render_trace
+
+    found = analyze_run(path)
+    document = build_trace_document(found.trace, found.run, found.findings, find_checkout_root(Path.cwd()))
+    return document, partial(render_trace, document.result), get_trace_exit_code(found.run)
+
+
+def _report_ptx(path: Path, gpu: GpuProfile | None) -> _Report:
+    from frx_graph.analyze.ptx import analyze_ptx
+    from frx_graph.reports.kernels.ptx_document import build_ptx_document
+    from frx_graph.reports.kernels.ptx_report import render_ptx
+
+    document = build_ptx_document(*analyze_ptx(path, gpu))
+    return document, partial(render_ptx, document.result), int(bool(document.result.bottlenecks))
+
+
+def _report_cuda(path: Path, gpu: GpuProfile | None) -> _Report:
+    from frx_graph.analyze.cuda_source import analyze_cuda
+    from frx_graph.reports.kernels.cuda_document import build_cuda_document
+    from frx_graph.reports.kernels.cuda_report import render_cuda
+
+    document = build_cuda_document(*analyze_cuda(path, gpu))
+    return document, partial(render_cuda, document.result), int(bool(document.result.findings))
+
+
+def _report_kernels(path: Path, gpu: GpuProfile | None, kind: FileKind) -> _Report:
+    from frx_graph.analyze.nsight_compute import analyze_ncu
+    from frx_graph.reports.kernels.kernel_document import build_ncu_document
+    from frx_graph.reports.kernels.kernel_report import render_kernels
+
+    export, analysis = analyze_ncu(path, gpu, kind)
+    document = build_ncu_document(export, analysis)
+    return document, partial(render_kernels, document.result), get_kernels_exit_code(analysis)
 
 
 def _write(document: BaseModel, render: Callable[..., str], code: int, options: ReportOptions) -> int:

@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from frx_graph.analyze.layers import read_layers
-from frx_graph.analyzers.comparison.comparison import compare_layers
-from frx_graph.analyzers.layers import Layers
-from frx_graph.cli.compare import show_comparison
 from frx_graph.cli.printing.output import print_notice, show_stages
 from frx_graph.errors import OptionError
 from frx_graph.evidence.file_kind import FileKind, detect_file_kind
-from frx_graph.reports.kernels.compare_text import NextCommand
 from frx_graph.rules.gpu_profile import GpuProfile
+
+if TYPE_CHECKING:
+    from frx_graph.analyzers.layers import Layers
 
 Before = Annotated[Path | None, typer.Option("--before", help="Compare this file, of any kind, ...")]
 After = Annotated[Path | None, typer.Option("--after", help="... with this one.")]
@@ -71,6 +69,8 @@ class SideFiles:
 
     def read_layers(self, gpu: GpuProfile | None) -> Layers:
         """Read the files. Raises `OptionError` for a trace, and for a file of another kind than its option names."""
+        from frx_graph.analyze.layers import read_layers
+
         for kind, expected in _KINDS.items():
             path = getattr(self, kind)
             if path is not None and (told := detect_file_kind(path)) not in expected:
@@ -111,6 +111,10 @@ def analyze_sides(
     output: Path | None,
 ) -> int:
     """Compare two sides, write the report, and return the exit code. Raises `OptionError` if one side has no file."""
+    from frx_graph.analyzers.comparison.comparison import compare_layers
+    from frx_graph.cli.compare import show_comparison
+    from frx_graph.reports.kernels.compare_text import NextCommand
+
     for side, other in ((before, after), (after, before)):
         if not side.paths:
             raise OptionError(f"--{other.word} has nothing to be compared with", f"--{side.word} FILE")

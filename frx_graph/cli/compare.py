@@ -11,7 +11,8 @@ from typing import Annotated
 
 import typer
 
-from frx_graph.analyze.layers import analyze_cuda, read_layers
+from frx_graph.analyze.cuda_source import analyze_cuda
+from frx_graph.analyze.layers import read_layers
 from frx_graph.analyze.program_layers import Build, compile_program, compile_ptx_layer, measure_program
 from frx_graph.analyzers.comparison.comparison import Comparison, compare_layers
 from frx_graph.analyzers.comparison.matching import Winner

@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from frx_graph.analyze.layers import analyze_cuda, read_layers
+from frx_graph.analyze.cuda_source import analyze_cuda
+from frx_graph.analyze.layers import read_layers
 from frx_graph.analyze.run import analyze_bundle
 from frx_graph.analyzers.layers import Layers, SourceLayer
 from frx_graph.analyzers.reconcile.reconciliation import reconcile

@@ -13,8 +13,9 @@ from typing import Annotated
 import typer
 from pydantic import BaseModel
 
-from frx_graph.analyze.layers import analyze_ncu, analyze_ptx
+from frx_graph.analyze.nsight_compute import analyze_ncu
 from frx_graph.analyze.program_layers import Filters, measure_kernels
+from frx_graph.analyze.ptx import analyze_ptx
 from frx_graph.analyzers.kernels.analysis import KernelAnalysis
 from frx_graph.cli.options.evidence_options import GpuModel, get_kernels_exit_code
 from frx_graph.cli.printing.explanation_files import ExplanationFiles

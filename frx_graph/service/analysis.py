@@ -9,8 +9,12 @@ from typing import TypeAlias
 from pydantic import BaseModel
 
 from frx_graph.advice import Advice
-from frx_graph.analyze.layers import analyze_cuda, analyze_ncu, analyze_ptx, analyze_run, read_layers
+from frx_graph.analyze.cuda_source import analyze_cuda
+from frx_graph.analyze.layers import read_layers
+from frx_graph.analyze.nsight_compute import analyze_ncu
+from frx_graph.analyze.ptx import analyze_ptx
 from frx_graph.analyze.run import analyze_bundle
+from frx_graph.analyze.trace import analyze_run
 from frx_graph.analyzers.comparison.comparison import compare_layers
 from frx_graph.analyzers.layers import Layers
 from frx_graph.analyzers.reconcile.reconciliation import reconcile

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from written_runs import WrittenRun, waiting_run
 
-from frx_graph.analyze.layers import analyze_run
 from frx_graph.analyze.run import analyze_bundle, analyze_files
+from frx_graph.analyze.trace import analyze_run
 from frx_graph.analyzers.run.steps import Scope
 from frx_graph.errors import EvidenceError
 from frx_graph.evidence.run.bundle import open_bundle

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from frx_graph.analyzers.kernels.analysis import KernelAnalysis
 from frx_graph.analyzers.run.steps import Scope
-from frx_graph.analyzers.timeline.analysis import RunAnalysis
-from frx_graph.analyzers.timeline.labels import INSUFFICIENT
 from frx_graph.errors import EvidenceError, OptionError
 from frx_graph.evidence.ncu.profiler import find_ncu
 from frx_graph.measure.nvcc import find_nvcc
-from frx_graph.reports.runs.run_document import RunResult
+
+if TYPE_CHECKING:
+    from frx_graph.analyzers.kernels.analysis import KernelAnalysis
+    from frx_graph.analyzers.timeline.analysis import RunAnalysis
+    from frx_graph.reports.runs.run_document import RunResult
 
 _ZIP_MAGICS = (b"PK\x03\x04", b"PK\x05\x06")
 RunScope = Annotated[Scope | None, typer.Option("--scope", help="Steps of a run: all, the steady state, or auto.")]
@@ -36,6 +37,8 @@ def is_bundle(path: Path) -> bool:
 
 def get_run_exit_code(result: RunResult, scope: Scope) -> int:
     """Return the exit code of a scope: 0 for nothing found, 1 for findings, 2 if the record is inconclusive."""
+    from frx_graph.analyzers.timeline.labels import INSUFFICIENT
+
     found = result.get_scope(scope)
     if found.diagnosis.user_facing_bottleneck == INSUFFICIENT:
         return 2
@@ -44,6 +47,8 @@ def get_run_exit_code(result: RunResult, scope: Scope) -> int:
 
 def get_trace_exit_code(run: RunAnalysis) -> int:
     """Return the exit code of a trace: 0 for nothing found, 1 for a bottleneck, 2 if it shows too little to tell."""
+    from frx_graph.analyzers.timeline.labels import INSUFFICIENT
+
     if run.primary is not None:
         return 1
     return 2 if any(label.label == INSUFFICIENT for label in run.present) else 0

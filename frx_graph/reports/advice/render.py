@@ -12,7 +12,6 @@ from frx_graph.errors import OptionError
 from frx_graph.records import Finding, Refusal
 from frx_graph.reports.advice.advice_file import render_json
 from frx_graph.reports.advice.github import render_github
-from frx_graph.reports.advice.html import render_fragment, render_html
 from frx_graph.reports.advice.markdown import render_markdown
 from frx_graph.reports.advice.sarif import render_sarif
 from frx_graph.reports.advice.terminal import PIPED_WIDTH, Format, detect_terminal
@@ -53,6 +52,9 @@ def render(
         case Format.SARIF:
             return render_sarif(advice, root=find_checkout_root(folder), cards=load_cards() if cards is None else cards)
         case Format.HTML:
+            # Jinja takes longer to import than a small report takes to make.
+            from frx_graph.reports.advice.html import render_html
+
             return render_html(advice, root=folder, cards=load_cards() if cards is None else cards)
 
 
@@ -105,6 +107,8 @@ class AdviceReport:
         return self.render(Format.TEXT).rstrip("\n")
 
     def _repr_html_(self) -> str:
+        from frx_graph.reports.advice.html import render_fragment
+
         return render_fragment(self.advice, root=Path.cwd(), cards=load_cards())
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from frx_graph.analyze.layers import analyze_cuda
+from frx_graph.analyze.cuda_source import analyze_cuda
 from frx_graph.analyzers.cuda import DEVICE_DETECTORS, SOURCE_DETECTORS
 from frx_graph.analyzers.cuda.analysis import detect_cuda_defects
 from frx_graph.evidence.cuda.parsing import parse_cuda

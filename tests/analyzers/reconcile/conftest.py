@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from frx_graph.analyze.layers import analyze_run
+from frx_graph.analyze.trace import analyze_run
 from frx_graph.analyzers.cuda.analysis import detect_cuda_defects
 from frx_graph.analyzers.kernels.analysis import analyze_kernels
 from frx_graph.analyzers.kernels.kernel_totals import KernelTotals

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from frx_graph.analyze.layers import TraceEvidence, analyze_run
+from frx_graph.analyze.trace import TraceEvidence, analyze_run
 
 MAIN = {"pid": 1, "tid": 1}
 ENGINE = {"pid": 1, "tid": 2}

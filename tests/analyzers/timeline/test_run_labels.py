@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from frx_graph.analyze.layers import TraceEvidence
+from frx_graph.analyze.trace import TraceEvidence
 from frx_graph.analyzers.timeline.labels import UNPRICED, Answer, RunLabel
 from frx_graph.rules.recommendation_card import index_cards_by_label
 

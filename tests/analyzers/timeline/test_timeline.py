@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis_profiles import FEW_EXAMPLES
 
-from frx_graph.analyze.layers import analyze_run
+from frx_graph.analyze.trace import analyze_run
 from frx_graph.analyzers.timeline.host_time import Part
 from frx_graph.analyzers.timeline.kernel_table import Launcher
 from frx_graph.analyzers.trace.kernel_names import KernelFamily, classify_kernel_family, is_on_tensor_cores

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from frx_graph.analyze.layers import analyze_ptx
+from frx_graph.analyze.ptx import analyze_ptx
 from frx_graph.errors import EvidenceError
 from frx_graph.evidence.file_kind import FileKind, detect_file_kind
 from frx_graph.evidence.ptx.parsing import parse_ptx

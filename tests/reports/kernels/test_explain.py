@@ -14,7 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from ncu_exports import MEMORY, OCCUPANCY, RAW, SOL, Launch, long_export, metric
 
-from frx_graph.analyze.layers import analyze_cuda, analyze_ncu
+from frx_graph.analyze.cuda_source import analyze_cuda
+from frx_graph.analyze.nsight_compute import analyze_ncu
 from frx_graph.analyzers.kernels.ptx_analysis import analyze_ptx_module
 from frx_graph.analyzers.layers import Layers, NcuLayer, SourceLayer
 from frx_graph.analyzers.reconcile.reconciliation import reconcile

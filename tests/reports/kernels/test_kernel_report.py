@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 from ncu_exports import MEMORY, OCCUPANCY, RAW, SOL, Launch, long_export, metric
 
-from frx_graph.analyze.layers import analyze_ncu
+from frx_graph.analyze.nsight_compute import analyze_ncu
 from frx_graph.reports.kernels.kernel_document import NcuDocument, build_ncu_document
 from frx_graph.reports.kernels.kernel_report import render_kernels
 from frx_graph.reports.render.document import to_json

@@ -9,7 +9,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from frx_graph.analyze.layers import analyze_run
+from frx_graph.analyze.trace import analyze_run
 from frx_graph.analyze.trace_advice import analyze_trace
 from frx_graph.reports.advice.fingerprint import compute_fingerprints
 from frx_graph.reports.render.document import to_json
