@@ -18,8 +18,7 @@ from frx_graph.cli.printing.report_output import ReportOptions, emit_report
 from frx_graph.config import read_advise_config
 from frx_graph.errors import TargetError
 from frx_graph.measure.console_capture import STDERR, STDOUT, redirect_output
-from frx_graph.reports.advice.render import DEFAULT_TOP
-from frx_graph.reports.advice.terminal import Format
+from frx_graph.reports.advice.terminal import DEFAULT_TOP, Format
 
 
 def advise(

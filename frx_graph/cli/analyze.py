@@ -24,8 +24,7 @@ from frx_graph.cli.printing.output import QuietOption, is_json, print_result, sh
 from frx_graph.cli.printing.report_output import ReportOptions, emit_report
 from frx_graph.errors import OptionError
 from frx_graph.evidence.file_kind import FileKind, detect_file_kind
-from frx_graph.reports.advice.render import DEFAULT_TOP
-from frx_graph.reports.advice.terminal import Format
+from frx_graph.reports.advice.terminal import DEFAULT_TOP, Format
 from frx_graph.rules.gpu_profile import GpuProfile, require_cuda_gpu
 
 _NO_GPU_MODEL = "--gpu-model is for kernels; runs and traces name their own device"

@@ -12,7 +12,7 @@ import typer
 
 from frx_graph.analyzers.run.steps import Scope
 from frx_graph.cli.printing.output import QuietOption, print_document, print_notice, print_report, print_text
-from frx_graph.reports.advice.render import DEFAULT_TOP
+from frx_graph.reports.advice.terminal import DEFAULT_TOP
 from frx_graph.reports.render.document import to_json
 from frx_graph.reports.runs.collect_report import CollectDocument, render_collected
 from frx_graph.reports.runs.run_report import render_run

@@ -23,7 +23,7 @@ from frx_graph.errors import EvidenceError, OptionError
 from frx_graph.evidence.file_kind import FileKind, detect_file_kind
 from frx_graph.measure.machine.device_state import list_gpu_names
 from frx_graph.measure.nvcc import Nvcc
-from frx_graph.reports.advice.render import DEFAULT_TOP
+from frx_graph.reports.advice.terminal import DEFAULT_TOP
 from frx_graph.reports.kernels.compare_document import build_compare_document
 from frx_graph.reports.kernels.compare_report import render_comparison
 from frx_graph.reports.kernels.compare_text import NextCommand

@@ -25,7 +25,7 @@ from frx_graph.evidence.file_kind import FileKind, detect_file_kind
 from frx_graph.evidence.ncu.launch import NcuExport
 from frx_graph.evidence.ncu.presets import Preset, format_shell_line, get_preset
 from frx_graph.evidence.ncu.profiler import find_ncu
-from frx_graph.reports.advice.render import DEFAULT_TOP
+from frx_graph.reports.advice.terminal import DEFAULT_TOP
 from frx_graph.reports.kernels import kernel_document, ptx_document
 from frx_graph.reports.kernels.explain_document import ExplainDocument, explain_ncu, explain_ptx
 from frx_graph.reports.kernels.kernel_report import render_kernels

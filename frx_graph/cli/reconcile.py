@@ -13,7 +13,7 @@ from frx_graph.analyzers.reconcile.reconciliation import reconcile as reconciled
 from frx_graph.cli.options.evidence_options import GpuModel
 from frx_graph.cli.printing.output import QuietOption, print_result, show_stages
 from frx_graph.errors import OptionError
-from frx_graph.reports.advice.render import DEFAULT_TOP
+from frx_graph.reports.advice.terminal import DEFAULT_TOP
 from frx_graph.reports.kernels.reconcile_document import build_reconcile_document
 from frx_graph.reports.kernels.reconcile_report import render_reconciliation
 from frx_graph.rules.gpu_profile import require_cuda_gpu

@@ -38,6 +38,18 @@ def test_a_trial_starts_what_imports_torch_for_its_arms_before_it_imports_torch(
     subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
 
 
+def test_a_reader_imports_only_what_its_file_needs() -> None:
+    source = Path(__file__).parent.parent / "data" / "cuda" / "uncoalesced_access_bad.cu"
+    program = (
+        f"import sys; from frx_graph.cli.main import run; run(['analyze', {str(source)!r}]);"
+        "others = {'torch', 'numpy', 'jinja2', 'frx_graph.analyze.trace', 'frx_graph.analyze.nsight_compute'};"
+        "sys.exit(sorted(others & sys.modules.keys()) or 0)"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert "SOURCE VERDICT" in ran.stdout
+
+
 def test_patching_needs_no_torch(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("for x in loader:\n    model(x).backward()\n")

@@ -72,6 +72,7 @@ ADDED_LATER = {
     "frx_trial_v1": _OF_TRIALS,
     "frx_trial_matrix_v1": _OF_TRIALS,
     "frx_collect_v1": _OF_TRACES,
+    "frx_cuda_v1": frozenset({"not_examined"}),
     "frx_compare_v1": frozenset({"predicted", "bound_by_rule", "assembled_for"}) | _OF_TRACES,
     "frx_ncu_v1": frozenset({"arithmetic_roof_pct", "dram_roof_pct", "bound_by_rule"}),
     "frx_ptx_v1": frozenset({"assembled_for"}),

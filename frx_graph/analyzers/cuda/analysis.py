@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from frx_graph.analyzers.cuda import DEVICE_DETECTORS, SOURCE_DETECTORS
 from frx_graph.analyzers.cuda.launch_advice import LaunchAdvice, advise_on_launches
+from frx_graph.analyzers.cuda.not_examined import NotExamined, list_not_examined
 from frx_graph.evidence.cuda.source import Access, CudaSource
 from frx_graph.rules.cuda_card import CudaCard, Severity, load_cuda_cards
 from frx_graph.rules.gpu_profile import GpuProfile
@@ -26,11 +27,12 @@ class CudaFinding:
 
 @dataclass(frozen=True, slots=True)
 class CudaAnalysis:
-    """Findings and launches of one file; `gpu` is the named GPU."""
+    """Findings and launches of one file, and what the findings do not cover; `gpu` is the named GPU."""
 
     findings: tuple[CudaFinding, ...]
     launches: tuple[LaunchAdvice, ...]
     gpu: GpuProfile | None
+    not_examined: tuple[NotExamined, ...]
 
 
 def detect_cuda_defects(source: CudaSource, gpu: GpuProfile | None = None) -> CudaAnalysis:
@@ -44,4 +46,4 @@ def detect_cuda_defects(source: CudaSource, gpu: GpuProfile | None = None) -> Cu
         for one in occurrences
     ]
     found.sort(key=lambda one: (_ORDER[one.card.severity], one.line, one.card.id))
-    return CudaAnalysis(tuple(found), advise_on_launches(source, gpu), gpu)
+    return CudaAnalysis(tuple(found), advise_on_launches(source, gpu), gpu, list_not_examined(source))

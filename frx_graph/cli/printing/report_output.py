@@ -13,7 +13,6 @@ import typer
 from frx_graph.advice import Advice
 from frx_graph.cli.printing.output import check_folder, print_report, write_output
 from frx_graph.reports.advice.baseline import build_baseline, filter_new, read_baseline, write_baseline
-from frx_graph.reports.advice.render import render
 from frx_graph.reports.advice.selection import apply_selection, parse_selection
 from frx_graph.reports.advice.suppressions import apply_suppressions
 from frx_graph.reports.advice.terminal import Format, detect_terminal
@@ -46,6 +45,9 @@ class ReportOptions:
 
 def emit_report(advice: Advice, options: ReportOptions) -> int:
     """Write the report, and return the exit code: 0 clean, 1 findings, 2 if nothing could be analysed."""
+    # The renderers of all formats take longer to import than most other commands' reports take to make.
+    from frx_graph.reports.advice.render import render
+
     root = find_checkout_root(Path.cwd())
     selection = parse_selection(options.select, options.ignore, _list_known_rules())
     shown = apply_suppressions(apply_selection(advice, selection))

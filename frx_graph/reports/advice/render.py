@@ -14,13 +14,11 @@ from frx_graph.reports.advice.advice_file import render_json
 from frx_graph.reports.advice.github import render_github
 from frx_graph.reports.advice.markdown import render_markdown
 from frx_graph.reports.advice.sarif import render_sarif
-from frx_graph.reports.advice.terminal import PIPED_WIDTH, Format, detect_terminal
+from frx_graph.reports.advice.terminal import DEFAULT_TOP, PIPED_WIDTH, Format, detect_terminal
 from frx_graph.reports.advice.text import render_text
 from frx_graph.reports.advice.wording import Cards, load_cards
 from frx_graph.reports.render.source_path import find_checkout_root
 from frx_graph.support.atomic_file import write_atomically
-
-DEFAULT_TOP = 10
 
 
 def render(

@@ -21,6 +21,8 @@ class Format(enum.StrEnum):
 
 
 PIPED_WIDTH = 80
+DEFAULT_TOP = 10
+"""Findings that are explained in full."""
 _NARROWEST, _WIDEST = 60, 120
 """Beyond 120 columns lines of prose are hard to follow."""
 

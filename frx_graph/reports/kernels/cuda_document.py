@@ -154,6 +154,15 @@ class RulePart(Part):
     findings: int
 
 
+class NotExaminedPart(Part):
+    """Code of one kind that no finding covers."""
+
+    kind: str
+    count: int
+    consequence: str
+    examples: tuple[str, ...] = Field(description="names or texts of the first ones")
+
+
 class CudaResult(Part):
     """Findings in one file."""
 
@@ -170,6 +179,7 @@ class CudaResult(Part):
     launches: tuple[LaunchPart, ...]
     findings: tuple[FindingPart, ...]
     rules: tuple[RulePart, ...]
+    not_examined: tuple[NotExaminedPart, ...] = Field(default=(), description="what the findings do not cover")
 
 
 class CudaDocument(Part):
@@ -198,6 +208,7 @@ def build_cuda_document(source: CudaSource, analysis: CudaAnalysis) -> CudaDocum
                 for one in analysis.findings
             ),
             rules=tuple(RulePart.from_record(card, findings=counts[card.id]) for card in cards.values()),
+            not_examined=tuple(map(NotExaminedPart.from_record, analysis.not_examined)),
         )
     )
 

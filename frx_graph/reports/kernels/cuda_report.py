@@ -13,6 +13,7 @@ from frx_graph.reports.kernels.cuda_document import (
     CudaResult,
     KernelPart,
     LaunchPart,
+    NotExaminedPart,
     ResidencyPart,
     RulePart,
 )
@@ -44,9 +45,6 @@ def render_cuda(result: CudaResult, *, top: int, width: int, color: bool) -> str
         said += f", judged for {result.gpu_model}"
     understood = f"{result.parse_coverage:.1%} of {result.bytes:,} bytes understood"
     print_wrapped(console, f"{said}; {understood}")
-    if result.unread_kernels:
-        names = ", ".join(clean_line(name, 60) for name in result.unread_kernels[:_KERNELS])
-        print_wrapped(console, f"Not understood, and not analysed: {names}")
     by_severity = {level: [one for one in result.findings if one.severity is level] for level in Severity}
     counts = ", ".join(f"{len(found)} {severity.value}" for severity, found in by_severity.items())
     print_wrapped(console, f"Findings: {counts}. Read from the source alone, nothing was measured")
@@ -66,6 +64,7 @@ def render_cuda(result: CudaResult, *, top: int, width: int, color: bool) -> str
     launches = sorted(result.launches, key=lambda one: (one.suggestion is None, not one.residency, one.line))
     print_section(console, "LAUNCHES", map(_format_launch, launches[:_LAUNCHES]))
     print_more(console, len(launches), _LAUNCHES, "launches")
+    print_section(console, "NOT EXAMINED", map(_format_not_examined, result.not_examined))
     if result.rules:
         print_title(console, "WHAT TO DO")
         for number, rule in enumerate(result.rules[:top], start=1):
@@ -102,6 +101,12 @@ def _format_launch(launch: LaunchPart) -> str:
     if launch.residency:
         said += f", occupancy at most {_format_occupancy(launch.residency)}"
     return f"{said}; {launch.suggestion}" if launch.suggestion else said
+
+
+def _format_not_examined(part: NotExaminedPart) -> str:
+    examples = ", ".join(clean_line(text, 60) for text in part.examples)
+    more = ", ..." if part.count > len(part.examples) else ""
+    return f"{part.kind}, {part.count:,}: {part.consequence} ({examples}{more})"
 
 
 def _format_occupancy(residency: Sequence[ResidencyPart]) -> str:

@@ -297,6 +297,8 @@ def add_source(
         if kernel.source is not None:
             # A template represents all instances.
             named[kernel.source.name] = (*named.get(kernel.source.name, ()), *_list_measured_names(kernel))
+    if not any(named.values()):
+        missing += (MissingPart(layer="source", reason="the report covers other kernels"),)
     against = _find_contradicted(found)
     own = tuple(_build_static_finding(one, named.get(one.kernel, ()), against) for one in findings)
     update = {

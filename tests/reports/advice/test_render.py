@@ -6,8 +6,8 @@ import json
 import pytest
 
 from frx_graph.errors import OptionError
-from frx_graph.reports.advice.render import DEFAULT_TOP, AdviceReport, render
-from frx_graph.reports.advice.terminal import Format
+from frx_graph.reports.advice.render import AdviceReport, render
+from frx_graph.reports.advice.terminal import DEFAULT_TOP, Format
 from frx_graph.reports.advice.wording import load_cards
 
 

@@ -71,6 +71,13 @@ def test_a_launch_is_advised_on() -> None:
     assert "take 128 threads: the last warp has 4 of 32 at work" in text
 
 
+def test_the_report_names_what_it_does_not_examine() -> None:
+    found = document("__global__ void k(float* a) { other(a); }")
+    text = " ".join(render_cuda(found.result, top=2, width=80, color=False).split())
+    assert "NOT EXAMINED Called functions that the file does not contain, 1: their accesses and barriers" in text
+    assert "Kernels that the file does not launch, 1: their block sizes are unknown (k)" in text
+
+
 def test_empty_result_reports_what_was_read() -> None:
     text = render_cuda(document("__global__ void k() {}").result, top=2, width=80, color=False)
     assert "1 kernel, 0 launches; 100.0% of 22 bytes understood" in " ".join(text.split())

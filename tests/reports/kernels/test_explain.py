@@ -283,6 +283,19 @@ def test_findings_are_described_without_quoting_the_source(with_findings: Explai
     assert max(map(len, summary.splitlines())) <= 80
 
 
+def test_source_of_other_kernels_is_marked_as_such(tmp_path: Path) -> None:
+    path, kernel = tmp_path / "report.csv", tmp_path / "kernel.cu"
+    path.write_text(EXPORT)
+    kernel.write_text("__global__ void other(float* a) { a[2 * threadIdx.x] = 0; }")
+    export, analysis = analyze_ncu(path)
+    source = SourceLayer(*analyze_cuda(kernel))
+    document = explain_ncu(build_ncu_document(export, analysis).result)
+    found = reconcile(Layers(source=source, ncu=NcuLayer(export, analysis)))
+    with_source = add_source(document, quote_source(kernel), source.analysis.findings, found)
+    assert "source: the report covers other kernels" in render_summary(with_source)
+    assert not any(one.contradicted for one in with_source.static_findings)
+
+
 def test_non_cuda_source_is_quoted_and_marked_as_such(explained: ExplainDocument) -> None:
     found = to_json(explained)
     assert (found["layers_available"], found["static_findings"]) == (["ncu"], [])
