@@ -1,9 +1,9 @@
 """Predict the time that a kernel's memory accesses and barriers take for each result, from its source alone.
 
-The figures are clock cycles of one multiprocessor for a warp, in round numbers that hold for data-centre GPUs since
-Volta: DRAM delivers about 16 bytes a cycle to each, shared memory serves one turn of 32 words. They order two versions
-of one kernel, and forecast no time. What the source does not show, such as the stride of an access that data choose,
-has a lowest and a highest cost.
+The figures are clock cycles of one multiprocessor for a warp. They are round assumptions, not measurements: global
+memory delivers 16 bytes a cycle, and shared memory serves one turn of 32 words. They order two versions of one kernel,
+and forecast no time. What the source does not show, such as the stride of an access that data choose, has a lowest and
+a highest cost.
 
 Sizes that only the launch knows count as 1,024, the same on both sides. The result is an element that a thread stores,
 or, where only single threads store, an element that it reads.
@@ -43,14 +43,12 @@ _SECTOR_CYCLES = 2.0
 _REQUEST_CYCLES = 1.0
 _TURN_CYCLES = 1.0
 _BARRIER_CYCLES = 20.0
-"""Measured for blocks of 256 threads on V100 and A100: https://arxiv.org/abs/1804.06826, section 4.5."""
+"""Assumed for a block of a few warps that arrive together."""
 _ATOMIC_CYCLES = 4.0
 """Each further address, or each further thread at one address."""
 _WORD = 4
 _PART = 0.5
 """Share of the warps that are at work below a condition on the thread, as in the steps of a sum by halves."""
-
-
 CLEARLY = 1.25
 """Ratio from which a prediction decides: the figures are round."""
 
@@ -150,7 +148,6 @@ def _price_event(event: Event) -> tuple[float, float]:
         return _REQUEST_CYCLES, _REQUEST_CYCLES
     if not isinstance(event, Access):
         return 0.0, 0.0
-    low = high = 0.0
     if event.space is Space.SHARED:
         low, high = (_TURN_CYCLES * turns for turns in _count_bank_turns(event))
     elif event.space in (Space.GLOBAL, Space.UNKNOWN):
