@@ -64,14 +64,14 @@ class Condition(StrictModel):
 
 
 class RecommendationCard(StrictModel):
-    """One card, for people. `tier` is 0 for a setting, such as a launch's, 1 for code, 2 for the algorithm. `when` is a
-    condition besides the label that calls for it."""
+    """One card, for people. `tier` is 0 for a setting, such as a launch's, 1 for code, 2 for the algorithm. A card is
+    recommended for a label of `triggered_by` if all of `when` hold."""
 
     id: Annotated[str, StringConstraints(pattern=r"^rec_[a-z0-9_]+$")]
     title: Annotated[Prose, StringConstraints(max_length=80)]
     category: Identifier
     triggered_by: Annotated[tuple[Identifier, ...], Field(min_length=1)]
-    when: Condition | None = None
+    when: tuple[Condition, ...] = ()
     why: Prose
     actions: Annotated[tuple[Prose, ...], Field(min_length=1)]
     validation: Annotated[tuple[Step, ...], Field(min_length=1)]

@@ -98,9 +98,8 @@ def recommend_cards(bottlenecks: Sequence[Bottleneck]) -> tuple[Recommendation, 
     calls: dict[str, tuple[RecommendationCard, list[Bottleneck]]] = {}
     for bottleneck in bottlenecks:
         for card in index_cards_by_label().get(bottleneck.label, ()):
-            if card.when is not None and not card.when.holds(bottleneck.values):
-                continue
-            calls.setdefault(card.id, (card, []))[1].append(bottleneck)
+            if all(condition.holds(bottleneck.values) for condition in card.when):
+                calls.setdefault(card.id, (card, []))[1].append(bottleneck)
     found = [_recommend_card(card, callers) for card, callers in calls.values()]
     return tuple(sorted(found, key=lambda one: (-(one.score - _PREFERRED * one.card.tier), one.card.id)))
 

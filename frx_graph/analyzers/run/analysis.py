@@ -14,6 +14,7 @@ from frx_graph.analyzers.run.batch_layouts import (
 )
 from frx_graph.analyzers.run.diagnosis import Diagnosis, determine_diagnosis
 from frx_graph.analyzers.run.figures import ScopeFigures, measure_devices
+from frx_graph.analyzers.run.hand_over import estimate_hand_over
 from frx_graph.analyzers.run.labels import label_run
 from frx_graph.analyzers.run.steps import (
     RunStep,
@@ -109,7 +110,14 @@ def analyze_record(events: Sequence[RunEvent], samples: Sequence[GpuSample], tra
         begin = min(step.begin_ns for step in chosen) if bounded else None
         end = max(step.end_ns for step in chosen) if bounded else None
         devices = measure_devices(sampled, begin, end)
-        figures = ScopeFigures(tuple(chosen), devices, count_shape_changes(known, chosen), kernels, timeline)
+        figures = ScopeFigures(
+            steps=tuple(chosen),
+            devices=devices,
+            shapes=count_shape_changes(known, chosen),
+            kernels=kernels,
+            trace=timeline,
+            hand_over_ns=estimate_hand_over(known, chosen, events),
+        )
         labels = label_run(figures, () if trace is None else trace.labels)
         return ScopeAnalysis(
             scope=name,

@@ -75,14 +75,15 @@ _FEW = 0.5
 @dataclass(frozen=True)
 class ScopeFigures:
     """The steps of a scope and their devices. `kernels` is the last window of a profiler that has figures, `trace` a
-    profiler's record of a part of the run. Times and shares cover complete steps that did not fail; None: not recorded.
-    """
+    profiler's record of a part of the run, `hand_over_ns` the estimated time a step to take in a batch from workers.
+    Times and shares cover complete steps that did not fail; None: not recorded."""
 
     steps: tuple[RunStep, ...]
     devices: tuple[DeviceUse, ...]
     shapes: ShapeChanges | None
     kernels: ProfilerWindow | None
     trace: Timeline | None
+    hand_over_ns: float | None = None
 
     @cached_property
     def timed(self) -> tuple[RunStep, ...]:
@@ -136,8 +137,18 @@ class ScopeFigures:
     @property
     def restarts(self) -> float | None:
         """Return the share of the waits for a batch in which a loader began to iterate; None without waits."""
-        waited = sum(step.times.get(Activity.LOADER, 0) for step in self.timed)
-        return sum(step.restart_ns for step in self.timed) / waited if waited else None
+        return sum(step.restart_ns for step in self.timed) / self._waited_ns if self._waited_ns else None
+
+    @property
+    def handing_over(self) -> float | None:
+        """Return the share of the waits for a batch that taking it in from workers explains, by an estimate."""
+        if self.hand_over_ns is None or not self._waited_ns:
+            return None
+        return min(1.0, self.hand_over_ns * len(self.timed) / self._waited_ns)
+
+    @property
+    def _waited_ns(self) -> int:
+        return sum(step.times.get(Activity.LOADER, 0) for step in self.timed)
 
     @property
     def unexplained(self) -> float | None:
@@ -196,6 +207,7 @@ class ScopeFigures:
         shares = {
             "dataloader_wait_pct": self.means.get(Activity.LOADER),
             "loader_restart_pct": self.restarts,
+            "hand_over_pct": self.handing_over,
             "h2d_pct": self.means.get(Activity.H2D),
             "sync_wait_pct": self.means.get(Activity.SYNC),
             "gpu_busy_pct": self.busy,

@@ -153,12 +153,14 @@ class ShapeSnapshot(RunEvent):
 
     The payload has `shapes`, `strides` and `dtypes`, objects by the tensor's name. It is written after a change.
     `layout` numbers the layouts of batches in order of appearance; a repeated one is not written again, and steps refer
-    to it. Parameters appear only if they changed, except in the first snapshot.
+    to it. Parameters appear only if they changed, except in the first snapshot. Of a batch with many tensors only the
+    first are listed; `tensor_count` counts all.
     """
 
     of: SnapshotOf = SnapshotOf.BATCH
     tensors: tuple[RecordedTensor, ...]
     layout: Number | None = None
+    tensor_count: Whole | None = None
     batch_size: Whole | None = None
     training: bool | None = None
     model: str | None = None

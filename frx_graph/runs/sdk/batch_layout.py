@@ -10,10 +10,12 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import Any, TypeAlias
 
 MOST_TENSORS = 64
 MOST_THINGS = 256
+MOST_COUNTED = 16_384
 DEEPEST = 8
 _LONGEST_NAME = 200
 _LONG = 16
@@ -35,6 +37,22 @@ def read_layout(batch: object) -> Layout:
     found: list[TensorLayout] = []
     _gather(batch, "", 0, MOST_THINGS, found)
     return tuple(found)
+
+
+def count_tensors(batch: object) -> int:
+    """Return how many tensors the batch has, beyond `MOST_TENSORS` too, of the first `MOST_COUNTED` things in it."""
+    waiting: list[tuple[Any, int]] = [(batch, 0)]
+    looked = found = 0
+    while waiting and looked < MOST_COUNTED:
+        thing, depth = waiting.pop()
+        looked += 1
+        kind = _KINDS[type(thing)]
+        if kind == _TENSOR:
+            found += 1
+        elif kind != _OTHER and depth < DEEPEST:
+            members = thing if kind == _SEQUENCE else (value for _, value in _iterate_members(thing, kind))
+            waiting += [(value, depth + 1) for value in islice(members, MOST_COUNTED - looked)]
+    return found
 
 
 def describe(name: str, tensor: Any) -> TensorLayout | None:

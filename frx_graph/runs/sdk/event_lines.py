@@ -95,8 +95,9 @@ def format_sync(process: str, event: Event) -> str:
 
 def format_shapes(process: str, event: Event) -> str:
     """A batch's layout, or the parameters that have changed. Takes `SnapshotOf`, a `Layout`, its number, the model's
-    training mode and its name; the last three may be None."""
-    _, _, _, of, tensors, layout, training, model = event
+    training mode and its name, and how many tensors the batch has, of which the layout may be a part; the last four may
+    be None."""
+    _, _, _, of, tensors, layout, training, model, count = event
     short = _LONGEST_TEXT
     sizes = {shape[0] for _, shape, _, _ in tensors if shape}
     payload = {
@@ -105,6 +106,7 @@ def format_shapes(process: str, event: Event) -> str:
         "shapes": {name[:short]: list(shape) for name, shape, _, _ in tensors},
         "strides": {name[:short]: list(strides) for name, _, strides, _ in tensors if strides is not None},
         "dtypes": {name[:short]: str(dtype).removeprefix("torch.") for name, _, _, dtype in tensors},
+        "tensor_count": count,
         "batch_size": sizes.pop() if of is SnapshotOf.BATCH and len(sizes) == 1 else None,
         "is_training": training,
         "model_name": model,

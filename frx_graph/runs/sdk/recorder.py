@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from frx_graph.errors import summarize_error
 from frx_graph.evidence.run.bundle_layout import EVENTS
 from frx_graph.evidence.run.events import SnapshotOf
-from frx_graph.runs.sdk.batch_layout import Layout, read_layout
+from frx_graph.runs.sdk.batch_layout import MOST_TENSORS, Layout, count_tensors, read_layout
 from frx_graph.runs.sdk.event_lines import Event, format_shapes, format_system_info, format_warning
 from frx_graph.runs.sdk.event_writer import EventWriter
 from frx_graph.runs.sdk.parameter_layout import WatchedModels
@@ -76,22 +76,21 @@ class Recorder:
                 tensors = read_layout(batch)
                 layout = self._layouts.get(tensors)
                 if layout is None and tensors:
-                    layout = self._number_layout(step, tensors, model)
+                    layout = self._number_layout(step, tensors, batch, model)
             if (
                 model is not None
                 and (watch := self._models.get_due_watch(model)) is not None
                 and (changed := watch.find_changed())
             ):
                 of = SnapshotOf.PARAMETERS
-                self.put(
-                    (format_shapes, self.get_time_ns(), step, of, changed, None, _get_training_mode(model), watch.name)
-                )
+                training = _get_training_mode(model)
+                self.put((format_shapes, self.get_time_ns(), step, of, changed, None, training, watch.name, None))
             return layout
         except Exception as error:  # noqa: BLE001 - the program's batches and models may raise anything
             warn_once(f"layouts of some steps are not recorded: {summarize_error(error)}")
             return None
 
-    def _number_layout(self, step: int | None, tensors: Layout, model: Any) -> int | None:
+    def _number_layout(self, step: int | None, tensors: Layout, batch: Any, model: Any) -> int | None:
         with self._numbering:
             if (known := self._layouts.get(tensors)) is not None:
                 return known
@@ -103,8 +102,9 @@ class Recorder:
                 return None
             layout = self._layouts[tensors] = len(self._layouts)
         name = None if model is None else type(model).__name__
-        of = SnapshotOf.BATCH
-        self.put((format_shapes, self.get_time_ns(), step, of, tensors, layout, _get_training_mode(model), name))
+        count = len(tensors) if len(tensors) < MOST_TENSORS else count_tensors(batch)
+        of, training = SnapshotOf.BATCH, _get_training_mode(model)
+        self.put((format_shapes, self.get_time_ns(), step, of, tensors, layout, training, name, count))
         return layout
 
     def _make_opening_events(self) -> tuple[Event, ...] | None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import frx_graph
-from frx_graph.runs.sdk.batch_layout import DEEPEST, MOST_TENSORS, Layout, read_layout
+from frx_graph.runs.sdk.batch_layout import DEEPEST, MOST_TENSORS, Layout, count_tensors, read_layout
 from frx_graph.runs.sdk.recorder import MOST_LAYOUTS
 
 Recorded = Callable[..., list[dict[str, Any]]]
@@ -100,6 +100,7 @@ def test_any_nesting_gives_its_tensors_in_their_order(batch: Any) -> None:
     assert [(tuple(shape), strides, dtype) for _, shape, strides, dtype in read_layout(batch)] == expected
     assert read_layout(batch) == read_layout(batch)
     hash(read_layout(batch))
+    assert count_tensors(batch) == len(read_layout(batch))
 
 
 def test_a_batch_is_looked_at_only_so_far() -> None:
@@ -117,7 +118,18 @@ def test_a_batch_is_looked_at_only_so_far() -> None:
             while True:
                 yield "x", 1
 
-    assert read_layout(Endless()) == ()
+    assert (read_layout(Endless()), count_tensors(Endless())) == ((), 0)
+    assert count_tensors(cyclic) <= DEEPEST + 1
+
+
+def test_all_tensors_of_a_large_batch_are_counted(recorded: Recorded) -> None:
+    targets = [{"boxes": torch.zeros(3, 4), "labels": torch.zeros(3)} for _ in range(100)]
+    with frx_graph.step_context(0, (torch.zeros(2), targets)):
+        pass
+    with frx_graph.step_context(1, {"x": torch.zeros(2)}):
+        pass
+    payloads = [event["payload"] for event in recorded("shape_snapshot")]
+    assert [(len(payload["shapes"]), payload["tensor_count"]) for payload in payloads] == [(MOST_TENSORS, 201), (1, 1)]
 
 
 def test_tensors_without_strides_or_shape() -> None:

@@ -30,7 +30,9 @@ PAYLOAD_KEYS = {
     },
     "memcpy_span": {"copy_kind"},
     "sync_wait": set(),
-    "shape_snapshot": {*("of", "layout", "shapes", "strides", "dtypes", "batch_size", "is_training", "model_name")},
+    "shape_snapshot": {
+        *("of", "layout", "shapes", "strides", "dtypes", "tensor_count", "batch_size", "is_training", "model_name")
+    },
     "system_info": {"torch", "python", "device_name", "job_name", "rank", "local_rank"},
 }
 
