@@ -4,7 +4,7 @@ data.
 Certain if the condition, or a loop's iteration count, depends on `threadIdx` by arithmetic alone. Code after a
 `continue` or `break` depends on its condition too. Silent after an early `return`: a barrier does not wait for threads
 that have ended. Silent if loaded data decides, since it may be the same for all threads. Silent if the other arm has a
-barrier too, or the launched blocks are no wider than the limit.
+barrier too, or all threads of the launched blocks meet the condition alike.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from frx_graph.analyzers.cuda.finding import Occurrence, find_launches
-from frx_graph.evidence.cuda.source import BarrierKind, Condition, CudaSource, Kernel
+from frx_graph.evidence.cuda.concrete import Test
+from frx_graph.evidence.cuda.polynomial import make_symbol
+from frx_graph.evidence.cuda.source import BarrierKind, Condition, CudaSource, Kernel, Launch
 
 
 def detect(source: CudaSource) -> Iterator[Occurrence]:
@@ -32,8 +34,29 @@ def detect(source: CudaSource) -> Iterator[Occurrence]:
 
 
 def _holds_for_block(source: CudaSource, kernel: Kernel, condition: Condition) -> bool:
-    """Return True for `threadIdx.x < 256` if the file launches no wider blocks."""
-    widths = [launch.block.sizes[0] for launch in find_launches(source, kernel)]
-    return bool(widths) and all(
-        width is not None and condition.width is not None and width <= condition.width for width in widths
-    )
+    """Return True if the condition is the same for all threads of the blocks that the file launches."""
+    launches = find_launches(source, kernel)
+    return bool(launches) and all(_holds_in_launch(kernel, launch, condition) for launch in launches)
+
+
+def _holds_in_launch(kernel: Kernel, launch: Launch, condition: Condition) -> bool:
+    sizes = launch.block.sizes
+    if not any(axis in condition.varies and size != 1 for axis, size in zip("xyz", sizes, strict=True)):
+        return True
+    # `threadIdx.x < 256`, with blocks that are no wider.
+    if sizes[0] is not None and condition.width is not None:
+        return sizes[0] <= condition.width
+    return _is_limited_by_block(kernel, launch, condition)
+
+
+def _is_limited_by_block(kernel: Kernel, launch: Launch, condition: Condition) -> bool:
+    """Return True for `place < n` with `k<<<1, n>>>(n)`."""
+    tests = condition.tests
+    if not isinstance(tests, Test) or tests.sign != "<":
+        return False
+    place = make_symbol("threadIdx.x")
+    if launch.grid.count == 1:
+        place += make_symbol("blockIdx.x") * make_symbol("blockDim.x")
+    limits = (place - tests.difference, make_symbol("threadIdx.x") - tests.difference)
+    passed = zip(kernel.parameters, launch.arguments, strict=False)
+    return any(text == launch.block.text and make_symbol(one.name) in limits for one, text in passed)

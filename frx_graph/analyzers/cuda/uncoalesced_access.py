@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from frx_graph.analyzers.cuda.finding import Occurrence
+from frx_graph.analyzers.cuda.finding import Occurrence, find_launches
 from frx_graph.evidence.cuda.source import Access, CudaSource, Kernel, Space, StrideKind, Use
 
 SECTOR = 32
@@ -28,6 +28,10 @@ _SIZES = frozenset(["blockDim", "gridDim"])
 def detect(source: CudaSource) -> Iterator[Occurrence]:
     """Yield one occurrence per array and stride in a kernel."""
     for kernel in source.kernels:
+        launches = find_launches(source, kernel)
+        if launches and all(launch.block.sizes[0] == 1 for launch in launches):
+            # Neighbours are along y.
+            continue
         seen: set[tuple[str, str | None]] = set()
         accesses = [access for access in kernel.accesses if access.space is Space.GLOBAL]
         for access in accesses:

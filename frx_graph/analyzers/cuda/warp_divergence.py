@@ -1,7 +1,7 @@
 """Detect a condition that sends every second, third, … thread of a warp another way, so that the warp takes both.
 
 Certain for a remainder that does not align with a warp (`threadIdx.x % 2 == 0`), if both branches have work, or a loop
-repeats it. Silent on the choice of one thread of a warp.
+repeats more than a store. Silent on the choice of one thread of a warp.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from frx_graph.analyzers.cuda.excessive_branching import MANY
 from frx_graph.analyzers.cuda.finding import Occurrence
-from frx_graph.evidence.cuda.source import Access, Branch, Call, CudaSource, Kernel, Loop, Product
+from frx_graph.evidence.cuda.source import Access, Branch, Call, CudaSource, Kernel, Loop, Product, Use
 
 
 def detect(source: CudaSource) -> Iterator[Occurrence]:
@@ -28,15 +28,18 @@ def detect(source: CudaSource) -> Iterator[Occurrence]:
             if not condition.modulo or condition.data or condition.single:
                 continue
             if (event.arms > 1 and _works(kernel, event, 0) and _works(kernel, event, 1)) or (
-                event.step.loops and not event.invariant and _works(kernel, event, 0)
+                event.step.loops and not event.invariant and _works(kernel, event, 0, stores=False)
             ):
                 said = f"`{condition.text}` holds for some threads of each warp, and the others wait"
                 yield Occurrence(kernel.name, event.step.line, said)
 
 
-def _works(kernel: Kernel, branch: Branch, arm: int) -> bool:
-    """Return True if a branch does more than set a variable, which compilers turn into a select."""
+def _works(kernel: Kernel, branch: Branch, arm: int, *, stores: bool = True) -> bool:
+    """Return True if a branch does more than set a variable, which compilers turn into a select. With `stores` False,
+    stores alone do not count: the other threads wait for a few instructions only."""
     return any(
-        (branch.number, arm) in event.step.arms and isinstance(event, (Access, Call, Loop, Product))
+        (branch.number, arm) in event.step.arms
+        and isinstance(event, (Access, Call, Loop, Product))
+        and (stores or not isinstance(event, Access) or event.use is not Use.WRITE)
         for event in kernel.events
     )

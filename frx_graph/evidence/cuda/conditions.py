@@ -45,7 +45,10 @@ class Decision:
 
 def read_condition(state: State, node: Node) -> Decision:
     """Reads a condition and its effects on memory."""
-    tests = _parse_tests(state, node, 0)
+    return _decide(state, node, _parse_tests(state, node, 0))
+
+
+def _decide(state: State, node: Node, tests: Test | TestGroup) -> Decision:
     varies = UNIFORM.union(*(state.symbols.get_varies(test.difference) for test in iterate_tests(tests)))
     return Decision(get_line(node), get_text(state.text, node)[:_TEXT], tests, varies)
 
@@ -61,8 +64,13 @@ def _parse_tests(state: State, node: Node, depth: int) -> Test | TestGroup:
         sign = node.children[1].type
         left, right = node.children[0], node.children[2]
         if sign in ("&&", "||", "and", "or"):
-            both = (_parse_tests(state, left, depth + 1), _parse_tests(state, right, depth + 1))
-            return TestGroup(sign in ("&&", "and"), both)
+            first = _parse_tests(state, left, depth + 1)
+            # The right side is read only by the threads that the left one does not decide for.
+            before, decided = state.conditions, _decide(state, left, first)
+            state.require_condition(decided.make_condition(state.symbols, negated=sign in ("||", "or")))
+            second = _parse_tests(state, right, depth + 1)
+            state.conditions = before
+            return TestGroup(sign in ("&&", "and"), (first, second))
         if sign in OPPOSITE:
             one = convert_to_number(state, evaluate(state, left))
             other = convert_to_number(state, evaluate(state, right))

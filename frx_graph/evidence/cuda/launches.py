@@ -36,6 +36,7 @@ _ROUNDED_BY = re.compile(r"[+]\s*(\d{1,6})\s*\)\s*/\s*(\d{1,6})")
 """`(n + 255) / 256`."""
 _SET = re.compile(r"\b(\w+)\b(?=\s*(=(?!=)|[-+*/]=|\+\+|--|[({]|\.\s*[xyz]\s*[-+*/]?=(?!=)))")
 """A name that is, or may be, set, and the text after it."""
+_COMMENT = re.compile(r"//[^\n]*+|/\*(?:[^*]++|\*(?!/))*+(?:\*/)?")
 _BRACKET = re.compile(r"[(){}]")
 _DECLARES = re.compile(r"^\s*(?:const\s+|static\s+|constexpr\s+)*(?:dim3|int|unsigned|uint|size_t)\b")
 _MOST_VALUE = 300
@@ -44,6 +45,8 @@ _MOST_EXTENT = 1_000
 """Limit on the characters of a grid that are searched for rounding up."""
 _MOST_ARGUMENT = 4_000
 """Limit on the bytes of a size; launches can be nested to any depth."""
+_MOST_PASSED = 120
+"""Limit on the bytes of an argument."""
 _FOLLOWED = 3
 """Depth of names that refer to names: `threads` for `dim3 block(threads)`."""
 _MOST_BYTES = 1 << 16
@@ -74,6 +77,7 @@ def _read_launch(text: bytes, known: _LaunchNames, call: Node, syntax: Node) -> 
         join_lines(text[one.start_byte : one.end_byte][:_MOST_ARGUMENT]) for one in arguments
     )
     grid, block, shared, stream = islice(chain(written, repeat(None)), 4)
+    passed = call.child_by_field_name("arguments")
     return Launch(
         kernel=get_text(text, call.child_by_field_name("function")),
         line=get_line(call),
@@ -82,6 +86,11 @@ def _read_launch(text: bytes, known: _LaunchNames, call: Node, syntax: Node) -> 
         shared=shared,
         shared_bytes=None if shared is None else known.evaluate_number(shared),
         stream=stream,
+        arguments=tuple(
+            join_lines(text[one.start_byte : one.end_byte][:_MOST_PASSED])
+            for one in (passed.named_children if passed is not None else ())
+            if one.type != "comment"
+        ),
     )
 
 
@@ -89,7 +98,9 @@ class _LaunchNames:
     """Return the values of the names in a launch: constants of the file, and variables that its function sets once."""
 
     def __init__(self, text: bytes, function: Node, constants: dict[str, int]) -> None:
-        self._text = text[function.start_byte : function.end_byte][:_MOST_BYTES].decode("latin-1")
+        whole = text[function.start_byte : function.end_byte][:_MOST_BYTES].decode("latin-1")
+        # Blanks of the same length keep the places of the rest.
+        self._text = _COMMENT.sub(lambda found: " " * len(found[0]), whole)
         self._start = function.start_byte
         self._end = 0
         self._constants = constants

@@ -41,6 +41,35 @@ _DEFINES = r"\b(?:typedef|using)\b[^;{]{1,200};"
 _OTHER_TYPE = r"\b(?:typename|class|struct|union|enum)\s+(?:{})\b|#[ \t]*define[ \t]+(?:{})\b"
 
 
+_DIRECTIVE = re.compile(
+    r"//[^\n]*+|/\*(?:[^*]++|\*(?!/))*+(?:\*/)?|\"(?:[^\"\\\n]++|\\.)*+\""
+    r"|^[ \t]*+#[ \t]*+(?P<word>if|ifdef|ifndef|elif|else|endif)\b[^\n]*+",
+    re.MULTILINE,
+)
+_NEVER = re.compile(r"^[ \t]*+#[ \t]*+if[ \t(]++0[ \t)]*+(?:$|/)", re.MULTILINE)
+_CHARACTER = re.compile(r"[^\n]")
+
+
+def blank_disabled(text: str) -> str:
+    """Return the file with blanks for what is below `#if 0`, up to its `#else`, `#elif` or `#endif`."""
+    pieces: list[str] = []
+    done = nested = 0
+    begin: int | None = None
+    for found in _DIRECTIVE.finditer(text) if _NEVER.search(text) else ():
+        word = found["word"]
+        if begin is None:
+            if word == "if" and _NEVER.match(found[0]):
+                begin, nested = found.end(), 0
+        elif word in ("if", "ifdef", "ifndef"):
+            nested += 1
+        elif word is not None and nested:
+            nested -= word == "endif"
+        elif word is not None:
+            pieces += [text[done:begin], _CHARACTER.sub(" ", text[begin : found.start()])]
+            done, begin = found.start(), None
+    return "".join([*pieces, text[done:]])
+
+
 def expand_aliases(text: str) -> str:
     """Return the file with each other name of a plain type replaced by that type. A name with two meanings stays."""
     found: dict[str, set[str]] = {}

@@ -10,7 +10,7 @@ from frx_graph.evidence.cuda.assignments import Changes
 from frx_graph.evidence.cuda.constants import find_file_constants, find_function_macros
 from frx_graph.evidence.cuda.kernels import find_device_functions, find_file_arrays, find_kernels, read_kernel
 from frx_graph.evidence.cuda.launches import read_launches
-from frx_graph.evidence.cuda.macros import expand_aliases, expand_macros
+from frx_graph.evidence.cuda.macros import blank_disabled, expand_aliases, expand_macros
 from frx_graph.evidence.cuda.source import CudaSource, group_launches
 from frx_graph.evidence.cuda.state import Inlining
 from frx_graph.evidence.cuda.structures import find_structures
@@ -75,6 +75,7 @@ def _find_pathological_input(text: str) -> str | None:
 
 
 def _read(text: str, source: str) -> CudaSource:
+    text = blank_disabled(text)
     tree = parse_tree(expand_aliases(expand_macros(text)).encode("utf-8", "replace"))
     constants = find_file_constants(text)
     nodes, unread = find_kernels(tree)

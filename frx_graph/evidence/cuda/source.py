@@ -297,6 +297,8 @@ class Launch:
     shared: str | None
     shared_bytes: int | None
     stream: str | None
+    arguments: tuple[str, ...] = ()
+    """As written, cut after 120 characters."""
 
     @property
     def name(self) -> str:

@@ -61,6 +61,9 @@ def test_the_zoo_compiles(path: Path, tmp_path: Path) -> None:
         "__global__ void k(float* a, float4* b) { b[threadIdx.x] = WIDE(a[4 * threadIdx.x]); }",
         # Gathered.
         "__global__ void k(float* a, const int* at) { a[at[threadIdx.x]] = 0; }",
+        # Neighbours are along y, and next to each other.
+        "__global__ void k(float* a, int n) { a[threadIdx.x * n + threadIdx.y] = 0; }\n"
+        "void run(float* a, int n) { /* int wide = 2; */ int wide = 1; dim3 block(wide, n); k<<<n, block>>>(a, n); }",
     ],
 )
 def test_uncoalesced_access_is_silent(text: str) -> None:
@@ -270,6 +273,10 @@ def test_launches_with_non_constant_sizes_are_not_judged() -> None:
         # Of two remainders the one excludes the other, or reads what the other has written.
         ("if ((i + n) % 2 == 0) x[i] = n; if ((i + n) % 2 == 1) out[i] = x[i];", False),
         ("if ((i + n) % 2 == 0) x[i] = n; if ((i + n) % 2 == 1) out[i] = x[i + 1];", True),
+        # Only the first thread looks at what it has set.
+        ("if (i == 0) x[0] = n; __syncthreads(); out[i] = x[0]; __syncthreads(); if (i == 0 && x[0]) x[0] = 2;", False),
+        ("if (i == 0) x[0] = n; __syncthreads(); out[i] = x[0]; __syncthreads(); if (x[0] && i == 0) x[0] = 2;", True),
+        ("if (i != 0 || x[0]) out[i] = 1; if (i == 0) x[0] = 2;", False),
     ],
 )
 def test_reads_of_values_written_by_another_thread(text: str, found: bool) -> None:
@@ -281,6 +288,61 @@ def test_reads_of_values_written_by_another_thread(text: str, found: bool) -> No
 def test_a_barrier_below_a_limit_that_no_block_reaches_is_reached_by_all(width: int, found: bool) -> None:
     text = "__global__ void k(int* a) { if (threadIdx.x < 128) { a[threadIdx.x] = 1; __syncthreads(); } }\n"
     assert ("conditional_syncthreads" in rules(text + f"void run(int* a) {{ k<<<1, {width}>>>(a); }}")) == found
+
+
+@pytest.mark.parametrize(
+    ("condition", "launch", "found"),
+    [
+        ("blockIdx.x * blockDim.x + threadIdx.x < n", "<<<1, n>>>(a, n)", False),
+        ("blockIdx.x * blockDim.x + threadIdx.x < n", "<<<2, n>>>(a, n)", True),
+        ("blockIdx.x * blockDim.x + threadIdx.x < n", "<<<1, n>>>(a, m)", True),
+        ("threadIdx.x < n", "<<<m, n>>>(a, n)", False),
+        ("threadIdx.y < n", "<<<m, dim3(n)>>>(a, m)", False),
+        ("threadIdx.y < n", "<<<m, dim3(1, 4)>>>(a, m)", True),
+        ("threadIdx.y < n", "<<<m, block>>>(a, m)", True),
+    ],
+)
+def test_a_barrier_below_a_limit_that_all_threads_of_a_launched_block_meet(
+    condition: str, launch: str, found: bool
+) -> None:
+    text = f"__global__ void k(int* a, int n) {{ if ({condition}) {{ a[threadIdx.x] = 1; __syncthreads(); }} }}\n"
+    assert ("conditional_syncthreads" in rules(text + f"void run(int* a, int n, int m) {{ k{launch}; }}")) == found
+
+
+def test_a_reduction_in_memory_that_two_arrays_share() -> None:
+    text = """
+    __global__ void k(const float* x, int* least, int n) {
+        extern __shared__ char memory[];
+        float* value = (float*) memory;
+        int* at = (int*)(memory + blockDim.x * sizeof(float));
+        int i = threadIdx.x;
+        value[i] = x[i]; at[i] = i;
+        __syncthreads();
+        for (int s = blockDim.x / 2; s > 0; s >>= 1) {
+            if (i < s && value[i + s] < value[i]) { value[i] = value[i + s]; at[i] = at[i + s]; }
+            __syncthreads();
+        }
+        if (i == 0) *least = at[0];
+    }
+    void run(const float* x, int* least, int n) { k<<<1, 256, 2048>>>(x, least, n); }
+    """
+    assert "shared_memory_without_barrier" not in rules(text)
+    assert "shared_memory_without_barrier" in rules(text.replace("            __syncthreads();\n", ""))
+
+
+def test_what_is_never_compiled_is_not_read() -> None:
+    text = "__global__ void k(float* a, int n) {\n%s\nif (threadIdx.x < n) __syncthreads();\n%s\na[threadIdx.x] = 0; }"
+    for around in (("#if 0", "#endif"), ("# if (0) // later", "#else"), ("#if 0\n#if 1\n#endif", "#elif n\n#endif")):
+        assert rules(text % around) == []
+    for around in (("#if 01", "#endif"), ("// #if 0", "// #endif"), ("#if 0\n#else", "#endif"), ("#if 0", "")):
+        assert "conditional_syncthreads" in rules(text % around)
+
+
+@pytest.mark.parametrize(("body", "found"), [("a[i] = 0;", False), ("a[i] += a[i + 1];", True), ("work(a);", True)])
+def test_a_store_that_a_loop_repeats_is_no_divergence(body: str, found: bool) -> None:
+    loop = "for (int i = threadIdx.x; i < n; i += 256)"
+    text = f"__global__ void k(float* a, int n) {{ {loop} {{ if (i % 9 == 0) {{ %s }} }} }}"
+    assert ("warp_divergence" in rules(text.replace("%s", body))) == found
 
 
 @pytest.mark.parametrize(
