@@ -13,6 +13,7 @@ assembly. Silent if a thread can reach only one of the two.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict, deque
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -41,6 +42,8 @@ _MOST_PENDING = 256
 """Writes of one array between two barriers that a read is compared with: the last ones."""
 _MOST_THREADS = 1024
 """Limit for a block: https://docs.nvidia.com/cuda/cuda-c-programming-guide/#features-and-technical-specifications"""
+_MAY_WAIT = re.compile(r"sync|wait|barrier|reduce|scan|sort|block|warp|group|cub", re.IGNORECASE)
+"""Parts of names of functions in which threads may wait for each other."""
 _READS, _WRITES, _ATOMICS = (frozenset([use]) for use in (Use.READ, Use.WRITE, Use.ATOMIC))
 _LAST = make_symbol("blockDim.x") - make_constant(1)
 """The place of a block's last thread."""
@@ -144,10 +147,14 @@ def _find_races_between(
 
 def _is_waited_at(event: Event) -> bool:
     """Return True for barriers, and for calls that may have one. Code that only some threads of a warp reach cannot
-    have one for all; what whole warps reach may be a barrier of the warp."""
+    have one for all; what whole warps reach may be a barrier of the warp. In a loop up to a number from the launch,
+    which may end within a warp, functions wait if their name says so: programs round such numbers up for them."""
     if isinstance(event, Call):
-        below = event.step.conditions
-        return not event.pure and not any(one.lane and not one.early and not one.data for one in below)
+        below = [one for one in event.step.conditions if not one.early and not one.data]
+        split = any(one.lane for one in below) or (
+            any(one.ragged for one in below) and _MAY_WAIT.search(event.name) is None
+        )
+        return not event.pure and not split
     return isinstance(event, WarpOperation) or (isinstance(event, Barrier) and not event.alone)
 
 
@@ -185,8 +192,14 @@ def _reads_others(
 
     # Offsets in elements of two sizes cannot be compared.
     alike = write.element == read.element or write.element_bytes == read.element_bytes is not None
-    if not alike or not _is_on_one_path(write.step, read.step):
+    if not _is_on_one_path(write.step, read.step):
         return False
+    if not alike:
+        # Both begin where the array does.
+        own, shared = (write, read) if overwrites else (read, write)
+        first = own.offset == make_symbol("threadIdx.x") and not shared.offset.terms
+        all_write = not any("x" in one.varies for one in own.step.conditions)
+        return overwrites and first and all_write and not shared.step.single
     if Use.ATOMIC in (write.use, read.use):
         return loop is None and write.use is not read.use and _is_around_atomic(write, read)
     if "data" in write.varies | read.varies:

@@ -1,8 +1,8 @@
 """Detect neighbouring threads of a warp that access distant elements of global memory, each in another sector.
 
 Certain only if the stride is a number, or a product of names with whole factors: no kernel is written for a matrix of
-one column. Silent if one thread of a warp works, or if the stride is unknown. Silent if the accesses of a thread
-together use everything in between; then a vector would do (`missing_vectorized_loads`).
+one column. Silent if one thread of a warp works, if the stride is unknown, or if a launch gives a stride for each dimension.
+Silent if the accesses of a thread together use everything in between; then a vector would do (`missing_vectorized_loads`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ def detect(source: CudaSource) -> Iterator[Occurrence]:
         accesses = [access for access in kernel.accesses if access.space is Space.GLOBAL]
         for access in accesses:
             key = (access.base, access.stride.text)
-            if key in seen or not _is_apart(access) or _is_used_together(kernel, access, accesses):
+            if key in seen or not _is_apart(access) or _has_any_layout(kernel, access):
+                continue
+            if _is_used_together(kernel, access, accesses):
                 continue
             seen.add(key)
             yield Occurrence(kernel.name, access.step.line, _format_message(access), access)
@@ -53,12 +55,20 @@ def _is_apart(access: Access) -> bool:
     return stride.kind is StrideKind.STRIDED and apart >= _LEAST
 
 
+def _has_any_layout(kernel: Kernel, access: Access) -> bool:
+    """Return True if the dimensions of a tensor have separate strides, which are parameters: any of them may be 1."""
+    strides = {one.name for one in kernel.parameters if "stride" in one.name.lower()}
+    return access.stride.text in strides and len(strides.intersection(access.offset.iterate_symbols())) > 1
+
+
 def _is_used_together(kernel: Kernel, access: Access, accesses: Sequence[Access]) -> bool:
     """Return True if the same thread soon uses the skipped elements: for a stride of 3 elements at least 2, or one
     after another in a loop."""
     elements = access.stride.elements
     if elements is None:
-        return _is_fixed(kernel, access) and is_stepping_by_one(access)
+        return _is_fixed(kernel, access) and (
+            is_stepping_by_one(access) or any(_is_beside(other, access) for other in accesses)
+        )
     if abs(elements) * (access.element_bytes or 1) > _OF_A_LINE:
         return False
     places = set()
@@ -73,6 +83,12 @@ def _is_used_together(kernel: Kernel, access: Access, accesses: Sequence[Access]
                 # `a[3*i + stride]`, which is next to it if the stride is 1.
                 return True
     return 2 * len(places) > abs(elements)
+
+
+def _is_beside(one: Access, other: Access) -> bool:
+    """Return True for two elements of one structure: `a[3 * i]` and `a[3 * i + 1]`."""
+    alike = one.base == other.base and one.stride.text == other.stride.text
+    return alike and (one.offset - other.offset).constant not in (None, 0)
 
 
 def _is_fixed(kernel: Kernel, access: Access) -> bool:

@@ -8,7 +8,7 @@ Certain in three cases:
 - Memory that is `volatile` so that a warp sees the writes of other threads in it, without `__syncwarp()` between the
   write and the read.
 
-Silent after an early `return`, and on the arm of an `#if` whose other arm has a mask.
+Silent after an early `return`, and on the arm of an `#if` whose other arm has a mask. HIP's shuffles have no mask.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def detect(source: CudaSource) -> Iterator[Occurrence]:
     for kernel in source.kernels:
         operations = [event for event in kernel.events if isinstance(event, WarpOperation)]
         for one in operations:
-            if one.mask is None and not _has_masked_alternative(one, operations):
+            if one.mask is None and not source.hip and not _has_masked_alternative(one, operations):
                 said = f"`{one.name}` has no mask: CUDA 9 has replaced it by `{one.name}_sync`"
                 yield Occurrence(kernel.name, one.step.line, said)
                 break

@@ -11,10 +11,10 @@ from frx_graph.evidence.cuda.constants import TYPE_BYTES, fold_constant
 from frx_graph.evidence.cuda.operators import WAITING
 from frx_graph.evidence.cuda.places import cast_value, load_value
 from frx_graph.evidence.cuda.polynomial import ZERO, Polynomial, make_constant, make_symbol
-from frx_graph.evidence.cuda.source import Barrier, BarrierKind, Use, WarpOperation
+from frx_graph.evidence.cuda.source import Barrier, BarrierKind, Space, Use, WarpOperation
 from frx_graph.evidence.cuda.state import MOST_INLINED, State, evaluate
 from frx_graph.evidence.cuda.syntax import get_text, walk
-from frx_graph.evidence.cuda.values import ANYTHING, UNIFORM, WARP, Group, Pointer, Value, divide_numbers
+from frx_graph.evidence.cuda.values import ANYTHING, UNIFORM, WARP, Base, Group, Pointer, Value, divide_numbers
 
 _FULL_MASKS = frozenset(["0xffffffff", "0xffffffffu", "0xfffffffful", "~0", "~0u", "-1", "full_mask", "warp_mask"])
 
@@ -46,6 +46,8 @@ def evaluate_call(state: State, node: Node) -> Value:
         return cast_value(state, name[name.index("<") + 1 : name.rindex(">")], evaluate(state, arguments[0]))
     if short == "make_pipeline" and not arguments:
         return Group(calls.PIPELINE)
+    if short == calls.SHARED and not arguments:
+        return Pointer(Base(short, Space.SHARED), ZERO, name.partition("<")[2].rpartition(">")[0] or "?")
     if _GROUP.fullmatch(short):
         return _build_group(state, name, short, arguments)
     values = [evaluate(state, argument) for argument in arguments]
@@ -83,6 +85,9 @@ def evaluate_call(state: State, node: Node) -> Value:
     if short in calls.STORES and pointer is not None:
         state.record_access(node, pointer, Use.WRITE)
         return ZERO
+    for use, at in calls.MATRICES.get(short, {}).items():
+        if at < len(values) and isinstance(place := values[at], Pointer):
+            state.record_access(arguments[at], place, use)
     numbers = [value for value in values if isinstance(value, Polynomial)]
     if len(numbers) == len(values):
         if len(values) == 1 and calls.CONVERSION.match(short):
@@ -185,12 +190,16 @@ def _evaluate_rank(state: State, group: Group, name: str) -> Value | None:
 def evaluate_assembly(state: State, node: Node) -> Value:
     """`asm(...)`."""
     code = get_text(state.text, node.child_by_field_name("assembly_code"))
+    if calls.ASM_ADDRESS.search(code) and _assign_address(state, node):
+        return state.symbols.create_symbol("asm", ANYTHING)
     if not calls.ASM_BARRIER.search(code):
-        state.add_call(node, "asm")
+        plain = calls.is_plain_assembly(code)
+        if plain and calls.ASM_MATRIX.search(code):
+            _record_matrix(state, node)
+        state.add_call(node, "asm", pure=plain)
     elif copy := calls.ASM_COPY.search(code):
         # `cp.async.ca.shared.global [%0], [%1], 16;`
-        targets = (one.child_by_field_name("value") for one in walk(node) if one.type == "gnu_asm_input_operand")
-        target = next(targets, None)
+        target = _get_first_input(node)
         at = evaluate(state, target)
         if target is not None and isinstance(at, Pointer):
             _record_copy(state, target, at, int(copy[1] or 16), Use.WRITE)
@@ -205,3 +214,24 @@ def evaluate_assembly(state: State, node: Node) -> Value:
             if value is not None and value.type == "identifier":
                 state.names[get_text(state.text, value)] = state.symbols.create_symbol("asm", ANYTHING)
     return state.symbols.create_symbol("asm", ANYTHING)
+
+
+def _get_first_input(node: Node) -> Node | None:
+    return next((one.child_by_field_name("value") for one in walk(node) if one.type == "gnu_asm_input_operand"), None)
+
+
+def _assign_address(state: State, node: Node) -> bool:
+    """Bind the name that assembly assigns an address to. Return False if that is not what it does."""
+    outputs = [one.child_by_field_name("value") for one in walk(node) if one.type == "gnu_asm_output_operand"]
+    address = evaluate(state, _get_first_input(node))
+    if len(outputs) != 1 or outputs[0] is None or outputs[0].type != "identifier" or not isinstance(address, Pointer):
+        return False
+    state.names[get_text(state.text, outputs[0])] = address
+    return True
+
+
+def _record_matrix(state: State, node: Node) -> None:
+    target = _get_first_input(node)
+    at = evaluate(state, target)
+    if target is not None and isinstance(at, Pointer):
+        _record_copy(state, target, at, 16, Use.READ)

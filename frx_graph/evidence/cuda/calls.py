@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 
-from frx_graph.evidence.cuda.source import BarrierKind
+from frx_graph.evidence.cuda.source import BarrierKind, Use
 
 BARRIERS = {
     **{f"__syncthreads{result}": BarrierKind.BLOCK for result in ("", "_count", "_and", "_or")},
@@ -17,6 +17,8 @@ ALONE = frozenset(["__pipeline_wait_prior"])
 """Waits that look like barriers: a thread waits for its own copies, and for no other thread."""
 COPIES = frozenset(["__pipeline_memcpy_async", "memcpy_async"])
 """`f(to, from, …)`: a thread copies to shared memory, and the copy is complete after a wait."""
+SHARED = "SharedMemory"
+"""`SharedMemory<T>()` of NVIDIA's samples, which many programs have taken over: dynamic shared memory as `T*`."""
 PIPELINE = "pipeline"
 """A `cuda::pipeline` of one thread, the result of `make_pipeline()`."""
 GROUP_BARRIERS = {"block": BarrierKind.BLOCK, "tile": BarrierKind.GROUP, "grid": BarrierKind.GRID}
@@ -31,6 +33,22 @@ ASM_BARRIER = re.compile(
 ASM_ALONE = re.compile(r"\bcp\.async\.(?!bulk|mbarrier)")
 """Copies of one thread, and the waits for them."""
 ASM_COPY = re.compile(r"\bcp\.async\.c[ag]\.shared\b[^;]*?\](?:[^;]*?,\s*(4|8|16)\b)?")
+ASM_ADDRESS = re.compile(r"\bcvta\.to\.shared\b")
+"""The address of what a pointer points to."""
+ASM_MATRIX = re.compile(r"\bldmatrix\.")
+"""Each thread gives the address of 16 bytes that its warp reads."""
+_ASM_CODE = re.compile(r"(?:^|[;{}])\s*(?:@!?%?\w+\s+)?\.?([a-z]\w*)")
+_ASM_PLAIN = frozenset(
+    [
+        *("abs", "add", "and", "atom", "bfe", "bfi", "brev", "clz", "cos", "cvt", "cvta", "ex2", "fma", "ld"),
+        *("ldmatrix", "ldu", "lg2", "lop3", "mad", "max", "min", "mma", "mov", "mul", "neg", "not", "or", "popc"),
+        *("prefetch", "prmt", "rcp", "red", "reg", "rsqrt", "selp", "set", "setp", "shf", "shl", "shr", "sin", "sqrt"),
+        *("st", "stmatrix", "sub", "tanh", "wmma", "xor"),
+    ]
+)
+"""Instructions in which no thread waits for another: https://docs.nvidia.com/cuda/parallel-thread-execution"""
+MATRICES = {"load_matrix_sync": {Use.READ: 1}, "store_matrix_sync": {Use.WRITE: 0}}
+"""A warp reads or writes a matrix that begins at one of the arguments: `wmma::load_matrix_sync(fragment, from, …)`."""
 WORDS = {4: "float", 8: "float2", 16: "float4"}
 """Element types by the bytes that a thread copies at once."""
 ATOMIC = re.compile(r"atomic(?:Add|Sub|Exch|Min|Max|Inc|Dec|CAS|And|Or|Xor)(?:_block|_system)?$")
@@ -60,3 +78,9 @@ _PURE = re.compile(
 def is_pure(name: str) -> bool:
     """Return True for a function that is known not to make a thread wait."""
     return _PURE.match(name.split("<", 1)[0]) is not None
+
+
+def is_plain_assembly(code: str) -> bool:
+    """Return True for inline assembly in which no thread waits for another. `code` is the text of the strings."""
+    found = _ASM_CODE.findall(code.replace('"', " ").replace("\\n", " ").replace("\\t", " "))
+    return bool(found) and all(one in _ASM_PLAIN for one in found)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tree_sitter import Node
 
-from frx_graph.evidence.cuda.concrete import OPPOSITE, Test, TestGroup, iterate_tests
+from frx_graph.evidence.cuda.concrete import OPPOSITE, SymbolOperation, Test, TestGroup, iterate_tests
 from frx_graph.evidence.cuda.polynomial import Polynomial
 from frx_graph.evidence.cuda.record import record
 from frx_graph.evidence.cuda.source import Condition
@@ -126,7 +126,20 @@ def _derive_facts(symbols: Symbols, tests: Test | TestGroup) -> Condition:
 def _is_remainder(symbols: Symbols, difference: Polynomial) -> bool:
     """Return True if only the thread's place and quotients of it differ within a warp, so a remainder or bits of it."""
     differing = [symbol for symbol in difference.iterate_symbols() if "lane" in symbols.varies[symbol]]
-    return bool(differing) and all(symbol == THREAD_X or symbol in symbols.remainders for symbol in differing)
+    return bool(differing) and all(_is_of_place(symbols, symbol) for symbol in differing)
+
+
+def _is_of_place(symbols: Symbols, symbol: str) -> bool:
+    """Return True for the thread's place, and for quotients and bits of sums of it. In `(row * n + column) % 4`, all
+    rows may begin alike."""
+    if symbol == THREAD_X:
+        return True
+    if symbol not in symbols.remainders:
+        return False
+    part = symbols.parts.get(symbol)
+    terms = (*part.one.terms, *part.other.terms) if isinstance(part, SymbolOperation) else ()
+    differing = [name for name in terms if any("lane" in symbols.varies[one] for one in name)]
+    return all(len(name) == 1 and _is_of_place(symbols, name[0]) for name in differing)
 
 
 def _is_launched(symbols: Symbols, difference: Polynomial) -> bool:

@@ -39,6 +39,7 @@ _STRAY = re.compile(
 )
 """Comments, strings, characters and directives, which may contain anything, and characters that may appear nowhere
 else."""
+_HIP = re.compile(r"\bhip/hip_runtime|\b(?:USE|USING)_ROCM\b|\b__HIP(?:CC|_\w+)__\b")
 
 
 def read_cuda(path: Path) -> CudaSource:
@@ -91,4 +92,5 @@ def _read(text: str, source: str) -> CudaSource:
         read_kernel(tree, node, constants, functions, arrays, macros, structures, searched, inlining, by_name)
         for node in nodes
     )
-    return CudaSource(source, kernels, launches, tuple(unread), measure_coverage(tree), by_name)
+    hip = _HIP.search(text) is not None
+    return CudaSource(source, kernels, launches, tuple(unread), measure_coverage(tree), by_name, hip)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tree_sitter import Node
 
 from frx_graph.evidence.cuda.constants import TYPE_BYTES, strip_qualifiers
@@ -52,6 +54,8 @@ def _resolve_place(state: State, node: Node) -> Pointer | str | None:
             return _get_target(evaluate(state, inner))
         case "field_expression" if isinstance(member := state.names.get(get_text(state.text, node)), Pointer):
             return member
+        case "field_expression" if (member := _find_member(state, node, inner)) is not None:
+            return member
         case "field_expression":
             # From here on, only one part of a structure is known.
             name = get_text(state.text, inner)
@@ -59,9 +63,25 @@ def _resolve_place(state: State, node: Node) -> Pointer | str | None:
         case "call_expression":
             # reinterpret_cast<float4&>(x[i]) and similar.
             arguments = node.child_by_field_name("arguments")
-            if arguments is not None and "cast" in get_text(state.text, node.child_by_field_name("function")):
-                return resolve_place(state, next(iter(arguments.named_children), None))
+            cast = get_text(state.text, node.child_by_field_name("function"))
+            if arguments is not None and "cast" in cast:
+                place = resolve_place(state, next(iter(arguments.named_children), None))
+                whole = state.names.get(place) if isinstance(place, str) else None
+                if isinstance(whole, Pointer) and whole.base.name == place:
+                    # reinterpret_cast<Own&>(x) of an array: the structure begins where the array does.
+                    return Pointer(whole.base, whole.offset, cast[cast.find("<") + 1 : cast.rfind("&")].strip())
+                return place
     return None
+
+
+def _find_member(state: State, node: Node, owner: Node | None) -> Pointer | None:
+    """Return the place of `a.b` where `a` is a reference to memory. Fields count as separate."""
+    name = get_text(state.text, owner)
+    whole = state.names.get(name) if name in state.places else None
+    if not isinstance(whole, Pointer) or whole.inner:
+        return None
+    field = get_text(state.text, node.child_by_field_name("field"))
+    return Pointer(replace(whole.base, name=f"{whole.base.name}.{field}"), whole.offset, "?")
 
 
 def _get_target(value: Value) -> Pointer:
@@ -111,6 +131,8 @@ def evaluate_field(state: State, node: Node) -> Value:
     if sign == "->":
         return state.record_access(node, _get_target(evaluate(state, inner)), Use.READ)
     if inner is not None and inner.type == "identifier" and sign == ".":
+        if (own := _find_member(state, node, inner)) is not None:
+            return state.record_access(node, own, Use.READ)
         value = state.names.get(owner)
         if not isinstance(value, Polynomial):
             return state.symbols.get_symbol(f"{owner}.{name}", UNIFORM if value is None else ANYTHING)
@@ -151,6 +173,9 @@ def cast_value(state: State, type_text: str, value: Value) -> Value:
     if not isinstance(value, Pointer) or not plain.endswith(("*", "&")):
         return value
     element, offset, symbols = plain[:-1].strip(), value.offset, state.symbols
+    if element == "void":
+        # It has no size to count in.
+        return value
     if offset.terms and element != value.element:
         old, new = TYPE_BYTES.get(value.element), TYPE_BYTES.get(element)
         if old is not None and new is not None:

@@ -329,7 +329,8 @@ class Coverage:
 
 @dataclass(frozen=True, slots=True)
 class CudaSource:
-    """One file. `unread` are `__global__` functions of which only the name could be read."""
+    """One file. `unread` are `__global__` functions of which only the name could be read. `hip`: it is compiled for
+    AMD's GPUs, too."""
 
     source: str
     kernels: tuple[Kernel, ...]
@@ -337,3 +338,4 @@ class CudaSource:
     unread: tuple[str, ...]
     coverage: Coverage
     launches_by_name: Mapping[str, tuple[Launch, ...]] = field(repr=False, compare=False)
+    hip: bool = False

@@ -61,6 +61,11 @@ def test_the_zoo_compiles(path: Path, tmp_path: Path) -> None:
         "__global__ void k(float* a, float4* b) { b[threadIdx.x] = WIDE(a[4 * threadIdx.x]); }",
         # Gathered.
         "__global__ void k(float* a, const int* at) { a[at[threadIdx.x]] = 0; }",
+        # Three coordinates, all of them used.
+        "__global__ void k(float* a, float* b) { int i = threadIdx.x * DIM; b[0] = a[i] + a[i + 1] + a[i + 2]; }",
+        # Any dimension may be contiguous.
+        "__global__ void k(float* a, int x_stride, int y_stride) {\n"
+        "a[threadIdx.y * y_stride + threadIdx.x * x_stride] = 0; }",
         # Neighbours are along y, and next to each other.
         "__global__ void k(float* a, int n) { a[threadIdx.x * n + threadIdx.y] = 0; }\n"
         "void run(float* a, int n) { /* int wide = 2; */ int wide = 1; dim3 block(wide, n); k<<<n, block>>>(a, n); }",
@@ -156,6 +161,37 @@ def test_barriers_below_conditions(text: str, found: bool) -> None:
 )
 def test_former_false_positives_are_not_reported(text: str, rule: str) -> None:
     assert rule not in rules(f"__global__ void k(float* a, int n) {{ {text} }}")
+
+
+@pytest.mark.parametrize(
+    ("condition", "found"),
+    [
+        ("(threadIdx.x / 8 * n + threadIdx.x % 8 * 4) % 4 == 0", False),
+        ("(n & (threadIdx.x < m)) != 0", False),
+        ("threadIdx.x % n == 0", False),
+        ("threadIdx.x / 3 % 2 == 0", True),
+        ("(threadIdx.x & m) == 0", True),
+    ],
+)
+def test_a_remainder_of_the_place_splits_a_warp(condition: str, found: bool) -> None:
+    body = f"if ({condition}) a[threadIdx.x] += 1; else a[threadIdx.x] = a[threadIdx.x + n];"
+    loop = "for (int m = 1; m < n; m *= 2)"
+    assert ("warp_divergence" in rules(f"__global__ void k(float* a, int n) {{ {loop} {{ {body} }} }}")) == found
+
+
+def test_shuffles_of_hip_have_no_mask() -> None:
+    text = "__global__ void k(float* a) { a[threadIdx.x] = __shfl_xor(a[threadIdx.x], 1); }"
+    assert rules(text) == ["warp_level_sync_misuse"]
+    assert rules(f"#if USE_ROCM\n#endif\n{text}") == []
+
+
+@pytest.mark.parametrize(("between", "rule"), [("s.a = n;", None), ("", "unnecessary_syncthreads")])
+def test_a_field_of_shared_memory_is_written_between_two_barriers(between: str, rule: str | None) -> None:
+    text = (
+        "__global__ void k(float* a, int n) { extern __shared__ char m[]; auto& s = reinterpret_cast<Own&>(m);\n"
+        f"a[threadIdx.x] = s.b.c;\n__syncthreads();\n{between}\n__syncthreads();\na[threadIdx.x] += s.a; }}"
+    )
+    assert rules(text) == ([] if rule is None else [rule])
 
 
 def test_squared_difference_is_not_a_matrix_product() -> None:
@@ -277,6 +313,25 @@ def test_launches_with_non_constant_sizes_are_not_judged() -> None:
         ("if (i == 0) x[0] = n; __syncthreads(); out[i] = x[0]; __syncthreads(); if (i == 0 && x[0]) x[0] = 2;", False),
         ("if (i == 0) x[0] = n; __syncthreads(); out[i] = x[0]; __syncthreads(); if (x[0] && i == 0) x[0] = 2;", True),
         ("if (i != 0 || x[0]) out[i] = 1; if (i == 0) x[0] = 2;", False),
+        # Threads leave the loop at different times, so a function in it waits only if its name says so.
+        ("x[i] = n; for (int k = i; k < n; k += blockDim.x) out[k] = larger(k, x[i + 1]);", True),
+        ("x[i] = n; for (int k = i; k < n; k += blockDim.x) out[k] = ScanBlock(k) + x[i + 1];", False),
+        ("int* y = SharedMemory<int>(); y[i] = n; out[i] = y[i + 1];", True),
+        ("int* y = SharedMemory<int>(); y[i] = n; __syncthreads(); out[i] = y[i + 1];", False),
+        # Matrices that a warp reads at once.
+        ("x[i] = n; wmma::load_matrix_sync(tile, x, 16);", True),
+        ("x[i] = n; __syncthreads(); wmma::load_matrix_sync(tile, x, 16);", False),
+        (
+            'unsigned a; asm("{ cvta.to.shared.u64 a, %1; }" : "=r"(a) : "l"((void*)(&x[0] + 4 * i)));'
+            'for (; n; --n) { asm("ldmatrix.sync.m8n8.x1 {%0}, [%1];" : "=r"(n) : "r"(a)); x[4 * i + 4] = n; }',
+            True,
+        ),
+        # The same memory, as another type: all read its beginning, before the first thread overwrites it.
+        ("T* y = (T*) x; U* z = (U*) x; out[i] = y[0]; z[i] = n; __syncthreads(); out[i] += z[0];", True),
+        ("T* y = (T*) x; U* z = (U*) x; out[i] = y[0]; __syncthreads(); z[i] = n;", False),
+        # A structure in shared memory: one field is another thread's, the other is not.
+        ("Own& s = reinterpret_cast<Own&>(x); if (i == 0) s.a = n; out[i] = s.a;", True),
+        ("Own& s = reinterpret_cast<Own&>(x); if (i == 0) s.a = n; out[i] = s.b;", False),
     ],
 )
 def test_reads_of_values_written_by_another_thread(text: str, found: bool) -> None:
