@@ -201,6 +201,8 @@ def _choose_blocks(kernel: Kernel, launches: Sequence[Launch]) -> Sequence[_Trie
     plane = any("threadIdx.y" in name for access in kernel.accesses for name in access.offset.iterate_symbols())
     sizes = {launch.block.sizes[:2] for launch in launches}
     ((width, height),) = sizes if len(sizes) == 1 else ((None, None),)
+    width = width or _infer_size(kernel, "threadIdx.x")
+    height = height or (_infer_size(kernel, "threadIdx.y") if plane else 1)
     if width and height:
         columns = min(width, WARP if plane and height > 1 else _MOST_THREADS)
         return [_TriedBlock(width, height, columns, min(height, _MOST_THREADS // columns) if plane else 1)]
@@ -212,6 +214,25 @@ def _choose_blocks(kernel: Kernel, launches: Sequence[Launch]) -> Sequence[_Trie
     limits = {one.width or 0 for access in kernel.accesses for one in access.step.conditions}
     wide = min(_WIDEST, 2 * max(limits, default=0))
     return [_TriedBlock(size, 1, max(_LINES[0], wide), 1) for size in sorted({max(size, wide) for size in _LINES})]
+
+
+def _infer_size(kernel: Kernel, place: str) -> int | None:
+    """Return the size of a block, if the kernel moves on by that: `for (i = threadIdx.x; i < n; i += 32) a[i] = …`."""
+    found: set[int] = set()
+    for offset in (access.offset for access in kernel.accesses):
+        # Not in `threadIdx.x % 8`.
+        if {one for one in offset.iterate_symbols() if place in one} != {place}:
+            continue
+        terms = offset.terms
+        for name, times in terms.items():
+            steps = [one for one in name if one.startswith("loop:")]
+            if len(steps) != 1:
+                continue
+            beside = tuple(sorted(place if one == steps[0] else one for one in name))
+            own = terms.get(beside)
+            if own is not None and times % own == 0 and times // own > 1:
+                found.add(times // own)
+    return found.pop() if len(found) == 1 else None
 
 
 def _is_contradiction(write: Access, read: Access) -> bool:

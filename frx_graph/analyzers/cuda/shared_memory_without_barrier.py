@@ -196,10 +196,9 @@ def _reads_others(
         return False
     if not alike:
         # Both begin where the array does.
-        own, shared = (write, read) if overwrites else (read, write)
-        first = own.offset == make_symbol("threadIdx.x") and not shared.offset.terms
-        all_write = not any("x" in one.varies for one in own.step.conditions)
-        return overwrites and first and all_write and not shared.step.single
+        together = write.offset == make_symbol("threadIdx.x") and not read.offset.terms
+        all_write = not any("x" in one.varies for one in write.step.conditions)
+        return overwrites and together and all_write and not read.step.single
     if Use.ATOMIC in (write.use, read.use):
         return loop is None and write.use is not read.use and _is_around_atomic(write, read)
     if "data" in write.varies | read.varies:

@@ -1,8 +1,9 @@
 """Detect neighbouring threads of a warp that access distant elements of global memory, each in another sector.
 
 Certain only if the stride is a number, or a product of names with whole factors: no kernel is written for a matrix of
-one column. Silent if one thread of a warp works, if the stride is unknown, or if a launch gives a stride for each dimension.
-Silent if the accesses of a thread together use everything in between; then a vector would do (`missing_vectorized_loads`).
+one column. Silent if one thread of a warp works, if the stride is unknown, or if a launch gives a stride for each
+dimension. Silent if the accesses of a thread together use everything in between; then a vector would do
+(`missing_vectorized_loads`).
 """
 
 from __future__ import annotations

@@ -18,6 +18,8 @@ _THREAD = frozenset(["x", "y", "z"])
 _BUILT_IN = ("threadIdx.", "blockIdx.", "blockDim.", "gridDim.")
 _WARPS = f"(blockDim.x)/({WARP})"
 _TEXT = 120
+JOINTS = {"&&": True, "and": True, "||": False, "or": False}
+"""Operators that join tests: True if all must hold."""
 
 
 @record
@@ -45,7 +47,7 @@ class Decision:
 
 def read_condition(state: State, node: Node) -> Decision:
     """Reads a condition and its effects on memory."""
-    return _decide(state, node, _parse_tests(state, node, 0))
+    return _decide(state, node, _parse_tests(state, node))
 
 
 def _decide(state: State, node: Node, tests: Test | TestGroup) -> Decision:
@@ -53,29 +55,37 @@ def _decide(state: State, node: Node, tests: Test | TestGroup) -> Decision:
     return Decision(get_line(node), get_text(state.text, node)[:_TEXT], tests, varies)
 
 
-def _parse_tests(state: State, node: Node, depth: int) -> Test | TestGroup:
+def _parse_tests(state: State, node: Node) -> Test | TestGroup:
     while node.type in ("parenthesized_expression", "condition_clause") and len(node.named_children) == 1:
         node = node.named_children[0]
-    if depth < DEEPEST and node.type == "unary_expression" and node.children[0].type == "!":
-        inner = node.child_by_field_name("argument")
-        if inner is not None:
-            return _negate(_parse_tests(state, inner, depth + 1))
-    if depth < DEEPEST and node.type == "binary_expression" and len(node.children) == 3:
-        sign = node.children[1].type
-        left, right = node.children[0], node.children[2]
-        if sign in ("&&", "||", "and", "or"):
-            first = _parse_tests(state, left, depth + 1)
-            # The right side is read only by the threads that the left one does not decide for.
-            before, decided = state.conditions, _decide(state, left, first)
-            state.require_condition(decided.make_condition(state.symbols, negated=sign in ("||", "or")))
-            second = _parse_tests(state, right, depth + 1)
-            state.conditions = before
-            return TestGroup(sign in ("&&", "and"), (first, second))
-        if sign in OPPOSITE:
-            one = convert_to_number(state, evaluate(state, left))
-            other = convert_to_number(state, evaluate(state, right))
-            return Test(sign, one - other)
-    return Test("!=", convert_to_number(state, evaluate(state, node)))
+    state.depth += 1
+    tests = _parse_operators(state, node) if state.depth < DEEPEST else None
+    state.depth -= 1
+    return tests or Test("!=", convert_to_number(state, evaluate(state, node)))
+
+
+def _parse_operators(state: State, node: Node) -> Test | TestGroup | None:
+    """Return the tests of a negation, a comparison, or tests joined by `&&` or `||`; None for anything else."""
+    inner = node.child_by_field_name("argument")
+    if node.type == "unary_expression" and node.children[0].type == "!" and inner is not None:
+        return _negate(_parse_tests(state, inner))
+    if node.type != "binary_expression" or len(node.children) != 3:
+        return None
+    sign = node.children[1].type
+    left, right = node.children[0], node.children[2]
+    if sign in JOINTS:
+        first = _parse_tests(state, left)
+        # The right side is read only by the threads that the left one does not decide for.
+        before, decided = state.conditions, _decide(state, left, first)
+        state.require_condition(decided.make_condition(state.symbols, negated=not JOINTS[sign]))
+        second = _parse_tests(state, right)
+        state.conditions = before
+        return TestGroup(JOINTS[sign], (first, second))
+    if sign not in OPPOSITE:
+        return None
+    one = convert_to_number(state, evaluate(state, left))
+    other = convert_to_number(state, evaluate(state, right))
+    return Test(sign, one - other)
 
 
 def _negate(tests: Test | TestGroup) -> Test | TestGroup:

@@ -6,7 +6,7 @@ import re
 
 from tree_sitter import Node
 
-from frx_graph.evidence.cuda.conditions import read_condition
+from frx_graph.evidence.cuda.conditions import JOINTS, read_condition
 from frx_graph.evidence.cuda.constants import fold_constant
 from frx_graph.evidence.cuda.places import cast_value, resolve_place
 from frx_graph.evidence.cuda.polynomial import ZERO, Polynomial, make_constant
@@ -74,6 +74,9 @@ def evaluate_binary(state: State, node: Node) -> Value:
     parts = node.children
     # With more parts, the node contains a comment.
     sign = parts[1].type if len(parts) == 3 else ""
+    if sign in JOINTS:
+        decision = read_condition(state, node)
+        return state.symbols.create_truth(decision.tests, decision.varies)
     left, right = (evaluate(state, node.child_by_field_name(side)) for side in ("left", "right"))
     if sign in ("+", "-") and isinstance(left, Pointer) and isinstance(right, Polynomial):
         return _move_pointer(left, right if sign == "+" else ZERO - right)

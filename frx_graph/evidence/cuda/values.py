@@ -218,6 +218,10 @@ class Symbols:
             self.parts[symbol] = SymbolChoice(tests, one, other)
         return found
 
+    def create_truth(self, tests: Test | TestGroup, varies: Varies) -> Polynomial:
+        """Return 1 where the tests hold, 0 elsewhere. Parts that the data decide are unknown."""
+        return self._create_choice(make_constant(1), ZERO, varies, tests, "truth")
+
     def create_minimum(self, hint: str, difference: Polynomial, one: Polynomial, other: Polynomial) -> Polynomial:
         """Return `one` where the difference is negative, `other` elsewhere."""
         varies = self.get_varies(one) | self.get_varies(other)

@@ -329,6 +329,20 @@ def test_launches_with_non_constant_sizes_are_not_judged() -> None:
         # The same memory, as another type: all read its beginning, before the first thread overwrites it.
         ("T* y = (T*) x; U* z = (U*) x; out[i] = y[0]; z[i] = n; __syncthreads(); out[i] += z[0];", True),
         ("T* y = (T*) x; U* z = (U*) x; out[i] = y[0]; __syncthreads(); z[i] = n;", False),
+        # Of two threads that are partners, one swaps.
+        (
+            "for (int q = 1; q < n; q *= 2) { int h = i ^ q; bool swap = h > i && x[i] > x[h];"
+            "if (swap) { int t = x[i]; x[i] = x[h]; x[h] = t; } __syncthreads(); }",
+            False,
+        ),
+        (
+            "for (int q = 1; q < n; q *= 2) { int h = i ^ q; bool swap = x[i] > x[h];"
+            "if (swap) { int t = x[i]; x[i] = x[h]; x[h] = t; } __syncthreads(); }",
+            True,
+        ),
+        ("for (int k = 0; k < n; ++k) x[i - k] = k; for (int k = i; k < n; k += 32) out[k] = x[k + 1];", True),
+        # A block is as wide as the steps.
+        ("for (int k = i; k < n; k += 32) x[k] = k; for (int k = i; k < n; k += 32) out[k] = x[k];", False),
         # A structure in shared memory: one field is another thread's, the other is not.
         ("Own& s = reinterpret_cast<Own&>(x); if (i == 0) s.a = n; out[i] = s.a;", True),
         ("Own& s = reinterpret_cast<Own&>(x); if (i == 0) s.a = n; out[i] = s.b;", False),
