@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from frx_graph.analyzers.timeline.device_time import DeviceTime
-from frx_graph.analyzers.timeline.host_time import ALLOCATIONS, WAITS
+from frx_graph.analyzers.timeline.host_time import ALLOCATIONS, find_waits
 from frx_graph.analyzers.timeline.windows import Windows, clip_events
 from frx_graph.analyzers.trace.analysis import TraceAnalysis
 from frx_graph.analyzers.trace.operators import is_operator
@@ -49,7 +49,7 @@ def split_idle_time(
     operators = [operator for operator in tree.operators if is_operator(operator)]
     done = {
         HostWork.READING: clip_events((one for one in operators if _READS.fullmatch(one.name)), spans),
-        HostWork.WAITING: clip_events((call for call in calls if WAITS.fullmatch(call.name)), spans),
+        HostWork.WAITING: clip_events(find_waits(tree.trace), spans),
         HostWork.ALLOCATING: clip_events((call for call in calls if ALLOCATIONS.fullmatch(call.name)), spans),
         HostWork.LAUNCHING: clip_events((call for call in calls if call.correlation in launching), spans),
         HostWork.DISPATCHING: clip_events(operators, spans),

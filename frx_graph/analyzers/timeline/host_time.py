@@ -13,9 +13,17 @@ from frx_graph.analyzers.timeline.windows import Windows, clip_events
 from frx_graph.analyzers.trace.analysis import TraceAnalysis
 from frx_graph.analyzers.trace.operators import is_operator, iterate_upwards
 from frx_graph.capture.call_site import CallSite
-from frx_graph.evidence.trace.events import HostSpan, Operand, RuntimeCall
+from frx_graph.evidence.trace.events import (
+    ActivityKind,
+    DeviceActivity,
+    HostSpan,
+    Operand,
+    RuntimeCall,
+    parse_transfer,
+)
 from frx_graph.evidence.trace.intervals import Span, is_covered, sum_spans
 from frx_graph.evidence.trace.steps import Steps
+from frx_graph.evidence.trace.torch_trace import TorchTrace
 from frx_graph.evidence.trace.tree import NONE, TraceTree, find_innermost
 
 _LOADER = re.compile(r"enumerate\(Data(?:Loader|Pipe)\)#.*|.*DataLoader.*__next__", re.DOTALL)
@@ -63,12 +71,13 @@ def _classify_part(name: str, annotation: bool, backward: bool) -> Part:
 
 FEWEST_STEPS = 3
 """With two steps, there is at most one change."""
-WAITS = re.compile(
+_WAITS = re.compile(
     r"(?:cuda|hip)(?:Stream|Device|Event)Synchronize(?:_\w+)?|cu(?:Ctx|Stream|Event)Synchronize"
     # Copies that return after completion, as ROCm's torch uses them.
     r"|(?:cuda|hip)Memcpy(?:2D|3D)?(?:_\w+)?|hipMemcpyWithStream"
 )
 """Calls that return once a device is done."""
+_COPIES = re.compile(r"(?:cuda|hip)Memcpy\w*|cuMemcpy\w*")
 ALLOCATIONS = re.compile(
     r"(?:cuda|hip)(?:Malloc|Free|HostAlloc|HostMalloc|FreeHost|HostFree)(?:Async|Managed)?(?:_\w+)?"
 )
@@ -136,6 +145,24 @@ class HostTime:
         return sum_spans(self.collectives)
 
 
+def find_waits(trace: TorchTrace) -> list[RuntimeCall]:
+    """Return the calls that return once a device is done. A copy to pageable memory does, whatever its name ("API
+    synchronization behavior" in the documentation of the CUDA runtime)."""
+    blocking = {one.correlation for one in trace.activities if _ends_in_pageable_memory(one)} - {None}
+    return [
+        call
+        for call in trace.calls
+        if _WAITS.fullmatch(call.name) or (call.correlation in blocking and _COPIES.fullmatch(call.name))
+    ]
+
+
+def _ends_in_pageable_memory(activity: DeviceActivity) -> bool:
+    if activity.kind is not ActivityKind.MEMCPY:
+        return False
+    transfer = parse_transfer(activity.name)
+    return transfer.direction == "DtoH" and transfer.host_memory == "pageable"
+
+
 def measure_host(analysis: TraceAnalysis, windows: Windows, parts: Sequence[Part]) -> HostTime:
     """Measure the host's threads within the used steps; `parts` is by operator."""
     tree, trace, spans = analysis.tree, analysis.tree.trace, windows.host_spans
@@ -148,7 +175,7 @@ def measure_host(analysis: TraceAnalysis, windows: Windows, parts: Sequence[Part
         if part is not Part.LOADING and above is not part and is_operator(operator):
             computing.append(operator)
     loading = entered.get(Part.LOADING) or [frame for frame in trace.frames if _LOADER_FRAME.fullmatch(frame.name)]
-    waiting = [call for call in trace.calls if WAITS.fullmatch(call.name)]
+    waiting = find_waits(trace)
     allocating = (call for call in trace.calls if ALLOCATIONS.fullmatch(call.name))
     times: dict[str, list[int]] = defaultdict(list)
     for call in trace.calls:

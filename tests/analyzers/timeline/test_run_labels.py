@@ -88,6 +88,19 @@ def test_short_wait_is_ignored(run: Any) -> None:
     assert answer(run.analyse(), "sync_bound") is Answer.ABSENT
 
 
+@pytest.mark.parametrize(("name", "waits"), [("DtoH (Device -> Pageable)", 1), ("DtoH (Device -> Pinned)", 0)])
+def test_a_copy_to_pageable_memory_waits_whatever_its_name(run: Any, name: str, waits: int) -> None:
+    busy_step(run)
+    run.kernel(5, 10, 500)
+    run.call("cudaMemcpyAsync", 110, 505, correlation=77)
+    copy = {"device": 0, "stream": 7, "correlation": 77, "bytes": 4}
+    run.event("gpu_memcpy", f"Memcpy {name}", 500, 502, {"pid": 0, "tid": 7}, **copy)
+    run.kernel(590, 600, 1000)
+    found = run.analyse()
+    assert len(found.run.timeline.host.waits) == waits
+    assert (answer(found, "sync_bound") is Answer.PRESENT) is bool(waits)
+
+
 @pytest.mark.parametrize(("until", "expected"), [(300, True), (480, False)])
 def test_communication_beside_which_nothing_is_computed(run: Any, until: int, expected: bool) -> None:
     busy_step(run)
