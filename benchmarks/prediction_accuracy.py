@@ -2,7 +2,7 @@
 
     python benchmarks/prediction_accuracy.py --results FILE [--models resnet18,unet_plain] [--inner inductor,eager]
         [--modes inference,training] [--batch 1] [--policy FILE] [--limit S] [--ignore-load] [--only-figures
-        [--machine NAME]] [--fit]
+        [--machine NAME | --shipped]] [--fit]
 
 Each network is asked for its candidates: every rewrite alone, all together, and the inner compilers that have a price.
 Each candidate with a prediction is then measured against the network without frx, by a short trial in fresh processes.
@@ -14,7 +14,8 @@ machine nothing is measured, and no line is written. With `--ignore-load` there 
 
 The figures are those of networks that were left out of the fit, one after the other: rank correlation, mean relative
 error, the share within the 80 % interval, and predicted against measured classes. With `--fit` the calibration is
-written to `rules/predicted_gain.yaml`, which the package reads. Exit code 1 if the goals of accuracy are not reached.
+written to `rules/predicted_gain.yaml`, which the package reads. With `--shipped` the figures are those of the calibration
+that the package has, on the lines of all machines. Exit code 1 if the goals of accuracy are not reached.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import yaml
-from prediction_fit import Point, calibrate, make_point, print_accuracy
+from prediction_fit import Point, calibrate, judge, make_point, predict_all, print_accuracy
 from pydantic import BaseModel, ConfigDict, ValidationError
 from zoo import ZOO, zoo_entry
 
@@ -44,7 +45,7 @@ from frx_graph.errors import FrxError
 from frx_graph.measure.machine.measurement_environment import get_measurement_environment
 from frx_graph.passes.inner_choice import NAME as INNER_CHOICE
 from frx_graph.records import Candidate
-from frx_graph.rules.predicted_gain import Calibration
+from frx_graph.rules.predicted_gain import Calibration, load_calibration
 from frx_graph.trial_worker.launch import start_arm
 from frx_graph.trials.arm_messages import Load, MadeGraph, TargetWorkload
 from frx_graph.trials.executor import run_trial
@@ -326,10 +327,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--ignore-load", action="store_true")
     parser.add_argument("--only-figures", action="store_true")
     parser.add_argument("--machine", help="whose lines are read, if not this machine's")
+    parser.add_argument("--shipped", action="store_true", help="judge the package's calibration, on all machines")
     parser.add_argument("--fit", action="store_true")
     given = parser.parse_args(arguments)
-    if given.machine is not None and not given.only_figures:
-        parser.error("--machine needs --only-figures: what is measured is of this machine")
+    if (given.machine is not None or given.shipped) and not given.only_figures:
+        parser.error("--machine and --shipped need --only-figures: what is measured is of this machine")
+    if given.shipped and given.fit:
+        parser.error("--shipped judges the calibration, and --fit replaces it: give one of them")
     try:
         policy = POLICY if given.policy is None else read_policy(given.policy)
         cases = list_cases(given)
@@ -343,10 +347,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not given.only_figures:
         run(cases, given.results, how)
     rows = [
-        row for row in read_rows(given.results) if (row.machine, row.ignored_load) == (how.machine, how.ignore_load)
+        row
+        for row in read_rows(given.results)
+        if row.ignored_load == how.ignore_load and (given.shipped or row.machine == how.machine)
     ]
     points = [point for row in rows if (point := row.point) is not None]
     print_rows(rows)
+    if given.shipped:
+        accuracy = judge(predict_all(points, load_calibration()))
+        print_accuracy(accuracy)
+        return 0 if accuracy.reached else 1
     calibration, accuracy = calibrate(points)
     print_accuracy(accuracy)
     if given.fit:

@@ -124,7 +124,7 @@ def _score(point: Point, scale: float) -> float:
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Figures of predictions for networks that were left out of the fit. Unknown is None.
+    """Figures of predictions. Unknown is None.
 
     `rho_raw` and `error_raw` are those of the predictions before any calibration.
     """
@@ -159,20 +159,22 @@ def leave_one_out(points: Sequence[Point], coverage: float = COVERAGE) -> list[t
     found: list[tuple[Point, PredictedGain]] = []
     for network in sorted({point.network for point in points}):
         fitted = fit([point for point in points if point.network != network], coverage)
-        for point in points:
-            if point.network == network:
-                gain = predict_gain(point.predicted_seconds, point.run_seconds, fitted)
-                assert gain is not None
-                found.append((point, gain))
+        found += predict_all([point for point in points if point.network == network], fitted)
     return found
 
 
-def judge(points: Sequence[Point], coverage: float = COVERAGE) -> Accuracy:
-    """Return the figures, each network predicted from all others."""
-    left_out = leave_one_out(points, coverage)
-    pairs = [(gain.expected, point.share) for point, gain in left_out]
+def predict_all(points: Sequence[Point], calibration: Calibration) -> list[tuple[Point, PredictedGain]]:
+    """Return each point with the prediction of one calibration."""
+    gains = (predict_gain(point.predicted_seconds, point.run_seconds, calibration) for point in points)
+    return [(point, gain) for point, gain in zip(points, gains, strict=True) if gain is not None]
+
+
+def judge(predicted: Sequence[tuple[Point, PredictedGain]]) -> Accuracy:
+    """Return the figures of predictions."""
+    points = [point for point, _ in predicted]
+    pairs = [(gain.expected, point.share) for point, gain in predicted]
     raw = [(compute_share(point.predicted), point.share) for point in points]
-    inside = [gain.low <= point.share <= gain.high for point, gain in left_out]
+    inside = [gain.low <= point.share <= gain.high for point, gain in predicted]
     return Accuracy(
         candidates=len(points),
         networks=len({point.network for point in points}),
@@ -182,7 +184,7 @@ def judge(points: Sequence[Point], coverage: float = COVERAGE) -> Accuracy:
         error_raw=mean_relative_error(raw),
         ratio_error=statistics.mean(abs((1 - t) / (1 - p) - 1) for p, t in pairs) if pairs else None,
         coverage=statistics.mean(inside) if inside else None,
-        confusion=Counter((gain.gain, classify_gain(point.share)) for point, gain in left_out),
+        confusion=Counter((gain.gain, classify_gain(point.share)) for point, gain in predicted),
     )
 
 
@@ -194,7 +196,7 @@ def mean_relative_error(pairs: Iterable[tuple[float, float]]) -> float | None:
 
 def calibrate(points: Sequence[Point]) -> tuple[Calibration, Accuracy]:
     """Return the calibration for the package with what is known of its accuracy."""
-    accuracy = judge(points)
+    accuracy = judge(leave_one_out(points))
     figures = {
         "rank_correlation": _round(accuracy.rho),
         "mean_relative_error": _round(accuracy.error),

@@ -86,7 +86,7 @@ def test_too_few_networks_make_an_interval_that_says_nothing():
 
 def test_good_predictions_reach_the_goals():
     points = made_up(24)
-    accuracy = judge(points)
+    accuracy = judge(leave_one_out(points))
     assert accuracy.candidates >= FEWEST_CANDIDATES
     assert accuracy.coverage == pytest.approx(0.8, abs=0.08)
     assert accuracy.reached
@@ -96,20 +96,20 @@ def test_good_predictions_reach_the_goals():
 
 
 def test_coverage_holds_on_average_even_if_predictions_are_poor():
-    found = [judge(made_up(20, noise=1.0, seed=seed)) for seed in range(10)]
+    found = [judge(leave_one_out(made_up(20, noise=1.0, seed=seed))) for seed in range(10)]
     assert sum(one.coverage or 0.0 for one in found) / len(found) == pytest.approx(0.8, abs=0.06)
     assert not any(one.reached for one in found)
 
 
 def test_few_candidates_never_reach_the_goals():
-    accuracy = judge(made_up(9, noise=0.01))
+    accuracy = judge(leave_one_out(made_up(9, noise=0.01)))
     assert accuracy.candidates < FEWEST_CANDIDATES
     assert not accuracy.reached
     assert not judge([]).reached
 
 
 def test_confusion_table(capsys):
-    accuracy = judge([point(network, 0.2, 0.2) for network in "abcdef"])
+    accuracy = judge(leave_one_out([point(network, 0.2, 0.2) for network in "abcdef"]))
     assert accuracy.confusion == {(Gain.MUCH, Gain.MUCH): 6}
     print_accuracy(accuracy)
     assert "much                       0       0       6" in capsys.readouterr().out

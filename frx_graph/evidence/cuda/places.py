@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from tree_sitter import Node
 
 from frx_graph.evidence.cuda.constants import TYPE_BYTES, strip_qualifiers
-from frx_graph.evidence.cuda.polynomial import Polynomial, make_constant, make_symbol
+from frx_graph.evidence.cuda.polynomial import ZERO, Polynomial, make_constant, make_symbol
 from frx_graph.evidence.cuda.source import Use
 from frx_graph.evidence.cuda.state import DEEPEST, State, convert_to_number, evaluate
 from frx_graph.evidence.cuda.syntax import get_text
@@ -17,6 +18,7 @@ from frx_graph.evidence.cuda.values import (
     INDEX_OBJECTS,
     UNIFORM,
     Pointer,
+    Symbols,
     Value,
     make_unknown_pointer,
     scale_index,
@@ -167,6 +169,23 @@ def evaluate_dereference(state: State, node: Node) -> Value:
     return make_unknown_pointer("?")
 
 
+def _count_elements(symbols: Symbols, offset: Polynomial, size: int) -> Polynomial:
+    """Return an offset in bytes in elements of `size` bytes. A pitch in bytes is a whole number of them, since a pointer
+    is aligned to its element: `pitch * y` is `pitch / 4 * y`."""
+    counted = ZERO
+    for names, times in offset.terms.items():
+        rest = size // math.gcd(times, size)
+        at = next((at for at, name in enumerate(names) if not symbols.varies[name] and ":" not in name), None)
+        if rest > 1 and at is None:
+            return symbols.divide(offset, make_constant(size))
+        term = Polynomial({names: times * rest // size})
+        if rest > 1 and at is not None:
+            pitch = symbols.divide(make_symbol(names[at]), make_constant(rest))
+            term = Polynomial({names[:at] + names[at + 1 :]: times * rest // size}) * pitch
+        counted += term
+    return counted
+
+
 def cast_value(state: State, type_text: str, value: Value) -> Value:
     """Convert a value to another type. Pointers keep their target, counted in the new element."""
     plain = strip_qualifiers(type_text)
@@ -179,7 +198,7 @@ def cast_value(state: State, type_text: str, value: Value) -> Value:
     if offset.terms and element != value.element:
         old, new = TYPE_BYTES.get(value.element), TYPE_BYTES.get(element)
         if old is not None and new is not None:
-            offset = symbols.divide(offset * make_constant(old), make_constant(new))
+            offset = _count_elements(symbols, offset * make_constant(old), new)
         elif symbols.get_varies(offset):
             offset = symbols.create_symbol("cast", ANYTHING)
         elif any("#" in one or one.startswith("loop:") for one in offset.iterate_symbols()):
