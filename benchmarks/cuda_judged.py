@@ -24,8 +24,8 @@ among them.
   counts for neither. Of samples 8 to 10 (seeds 8118, 9119, 10120), at most 14 findings of a rule and three of a
   repository were drawn, among `blind` kernels without a finding, and the reader did not know which is which.
 - `planted`: what `cuda_planted.py` makes of kernels, drawn with the seed 2411, samples 7 to 9 with 7117, 8118, 9119: a
-  defect may be there that was not before. The reader said whether it is, before anything was run. Recall is the share of those
-  with it in which the rule finds it and did not before; precision their share among all in which it does.
+  defect may be there that was not before. The reader said whether it is, before anything was run. Recall is the share
+  of those with it in which the rule finds it and did not before; precision their share among all in which it does.
 
 What counts as the defect:
 

@@ -11,7 +11,8 @@ by 8 % ("wide"), and such that about every other process is 30 % slower ("bimoda
 
 With --real, real trials of programs against themselves are run on this machine instead, some minutes each, until N are
 complete, or 2 N were run: none may be promoted, and exit code 1 also says that fewer than N were complete. What was cut
-short, as on a busy machine, or failed at a gate, says nothing about promotions.
+short, as on a busy machine, or failed at a gate, says nothing about promotions. With --json a run may be ended at any
+time, and the same command continues it.
 
 Bounds, on each machine: equal arms are never promoted, and in at most 1 % where processes differ by more than is
 assumed; a gain of half the minimum is promoted in at most 1 %, and one of 12 % (20 % in one process) found in at least
@@ -213,13 +214,13 @@ def table(judged: Sequence[tuple[Case, Rates]], machines: Sequence[str]) -> str:
 
 
 def _real(count: int, policy: TrialPolicy, file: Path | None) -> int:
-    from real_trials import real_trials  # imports torch, as the next does
+    from real_trials import read_trials, real_trials  # imports torch, as the next does
 
     from frx_graph.measure.machine.measurement_environment import get_measurement_environment
 
     environment = asdict(get_measurement_environment("cpu"))
-    found = []
-    for trial in real_trials(count, policy):
+    found = read_trials(file, environment) if file else []
+    for trial in real_trials(count, policy, tuple(found)):
         found.append(trial)
         if file:
             document = {"environment": environment, "trials": [asdict(one) for one in found]}

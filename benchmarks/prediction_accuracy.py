@@ -14,8 +14,8 @@ machine nothing is measured, and no line is written. With `--ignore-load` there 
 
 The figures are those of networks that were left out of the fit, one after the other: rank correlation, mean relative
 error, the share within the 80 % interval, and predicted against measured classes. With `--fit` the calibration is
-written to `rules/predicted_gain.yaml`, which the package reads. With `--shipped` the figures are those of the calibration
-that the package has, on the lines of all machines. Exit code 1 if the goals of accuracy are not reached.
+written to `rules/predicted_gain.yaml`, which the package reads. With `--shipped` the figures are those of the
+package's calibration, on the lines of all machines. Exit code 1 if the goals of accuracy are not reached.
 """
 
 from __future__ import annotations

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from frx_graph.trial_worker.launch import start_arm
 from frx_graph.trials.arm_messages import Load, TargetWorkload
@@ -45,11 +47,24 @@ class RealTrial:
     """Whether it has measured what its rule needs: one that was cut short, or failed at a gate, could not promote."""
 
 
-def real_trials(count: int, policy: TrialPolicy) -> Iterator[RealTrial]:
+def read_trials(file: Path, environment: Mapping[str, Any]) -> list[RealTrial]:
+    """Return the trials that an earlier run has written. Exits with an error if they are another environment's."""
+    if not file.exists():
+        return []
+    document = json.loads(file.read_text())
+    if document["environment"] != environment:
+        sys.exit(f"{file} has trials of another environment: name another file")
+    return [
+        RealTrial(**{**one, "outcome": Outcome(one["outcome"]), "pairs": tuple(one["pairs"])})
+        for one in document["trials"]
+    ]
+
+
+def real_trials(count: int, policy: TrialPolicy, done: Sequence[RealTrial] = ()) -> Iterator[RealTrial]:
     """One after the other, until so many are complete, but no more than twice as many; each has its own seed, so that
-    arms do not always begin in the same order."""
-    complete = 0
-    for number in range(MOST_FOR_EACH * count):
+    arms do not always begin in the same order. Those that are `done` count, and are not run again."""
+    complete = sum(one.complete for one in done)
+    for number in range(len(done), MOST_FOR_EACH * count):
         if complete == count:
             return
         target, train, inner = PROGRAMS[number % len(PROGRAMS)]

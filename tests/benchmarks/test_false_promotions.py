@@ -160,3 +160,23 @@ def test_real_trials_of_equal_arms_go_on_until_enough_are_complete(
     assert said in capsys.readouterr().out
     found = json.loads((tmp_path / "found.json").read_text())["trials"]
     assert [(one["outcome"], one["quads"]) for one in found] == ends
+
+
+def test_real_trials_are_continued(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = tmp_path / "found.json"
+    monkeypatch.setattr(real_trials, "run_trial", lambda *_: real_trial("equivalent", 9))
+    assert main(["--real", "1", "--json", str(file)]) == 0
+    before = json.loads(file.read_text())
+    seeds: list[int] = []
+
+    def run(_programs: Programs, policy: TrialPolicy, _start: object) -> TrialRun:
+        seeds.append(policy.seed)
+        return real_trial("equivalent", 10)
+
+    monkeypatch.setattr(real_trials, "run_trial", run)
+    assert main(["--real", "3", "--json", str(file)]) == 0
+    assert seeds == [1, 2]
+    assert json.loads(file.read_text())["trials"][:1] == before["trials"]
+    file.write_text(json.dumps({**before, "environment": {**before["environment"], "torch": "1.0"}}))
+    with pytest.raises(SystemExit, match="another environment"):
+        main(["--real", "3", "--json", str(file)])
