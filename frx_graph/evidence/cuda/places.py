@@ -170,8 +170,8 @@ def evaluate_dereference(state: State, node: Node) -> Value:
 
 
 def _count_elements(symbols: Symbols, offset: Polynomial, size: int) -> Polynomial:
-    """Return an offset in bytes in elements of `size` bytes. A pitch in bytes is a whole number of them, since a pointer
-    is aligned to its element: `pitch * y` is `pitch / 4 * y`."""
+    """Return an offset in bytes as elements of `size` bytes. A pitch in bytes is a whole number of them, since pointers
+    are aligned to their elements: `pitch * y` is `pitch / 4 * y`."""
     counted = ZERO
     for names, times in offset.terms.items():
         rest = size // math.gcd(times, size)
