@@ -9,12 +9,17 @@ barrier too, or all threads of the launched blocks meet the condition alike.
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Iterator
 
 from frx_graph.analyzers.cuda.finding import Occurrence, find_launches
-from frx_graph.evidence.cuda.concrete import Test
+from frx_graph.evidence.cuda.concrete import Test, Threads, Worth, expand_threads
 from frx_graph.evidence.cuda.polynomial import make_symbol
 from frx_graph.evidence.cuda.source import BarrierKind, Condition, CudaSource, Kernel, Launch
+
+_MOST_THREADS = 1024
+"""Limit for a block: https://docs.nvidia.com/cuda/cuda-c-programming-guide/#features-and-technical-specifications"""
 
 
 def detect(source: CudaSource) -> Iterator[Occurrence]:
@@ -46,7 +51,23 @@ def _holds_in_launch(kernel: Kernel, launch: Launch, condition: Condition) -> bo
     # `threadIdx.x < 256`, with blocks that are no wider.
     if sizes[0] is not None and condition.width is not None:
         return sizes[0] <= condition.width
-    return _is_limited_by_block(kernel, launch, condition)
+    return _is_alike_when_tried(kernel, launch, condition) or _is_limited_by_block(kernel, launch, condition)
+
+
+def _is_alike_when_tried(kernel: Kernel, launch: Launch, condition: Condition) -> bool:
+    """Return True if the condition is the same for each thread of a block of known size."""
+    sizes = [size for size in launch.block.sizes if size is not None]
+    if len(sizes) < len(launch.block.sizes) or not 0 < math.prod(sizes) <= _MOST_THREADS:
+        return False
+    # Later iterations may differ.
+    if condition.tests is None or any(one.startswith("loop:") for one in condition.varies):
+        return False
+    z, y, x = zip(*itertools.product(*map(range, reversed(sizes))), strict=True)
+    place: dict[str, Worth] = {f"blockDim.{axis}": size for axis, size in zip("xyz", sizes, strict=True)}
+    place |= {"threadIdx.x": x, "threadIdx.y": y, "threadIdx.z": z}
+    threads = Threads(place, kernel.made, kernel.turns, frozenset(), lambda _symbol: None)
+    truth = set(expand_threads(threads.check(condition.tests), len(x)))
+    return len(truth) == 1 and None not in truth
 
 
 def _is_limited_by_block(kernel: Kernel, launch: Launch, condition: Condition) -> bool:

@@ -201,8 +201,11 @@ def _choose_blocks(kernel: Kernel, launches: Sequence[Launch]) -> Sequence[_Trie
     plane = any("threadIdx.y" in name for access in kernel.accesses for name in access.offset.iterate_symbols())
     sizes = {launch.block.sizes[:2] for launch in launches}
     ((width, height),) = sizes if len(sizes) == 1 else ((None, None),)
-    width = width or _infer_size(kernel, "threadIdx.x")
-    height = height or (_infer_size(kernel, "threadIdx.y") if plane else 1)
+    if not launches:
+        width = _infer_size(kernel, "threadIdx.x")
+        height = _infer_size(kernel, "threadIdx.y") if plane else 1
+    elif not plane:
+        height = height or 1
     if width and height:
         columns = min(width, WARP if plane and height > 1 else _MOST_THREADS)
         return [_TriedBlock(width, height, columns, min(height, _MOST_THREADS // columns) if plane else 1)]
@@ -217,9 +220,14 @@ def _choose_blocks(kernel: Kernel, launches: Sequence[Launch]) -> Sequence[_Trie
 
 
 def _infer_size(kernel: Kernel, place: str) -> int | None:
-    """Return the size of a block, if the kernel moves on by that: `for (i = threadIdx.x; i < n; i += 32) a[i] = …`."""
+    """Return the size of a block, if the kernel moves on by that: `for (i = threadIdx.x; i < n; i += 64) a[i] = …`.
+    Other numbers than whole warps along x are pitches of rows. Below a condition on the place, a part of the block may
+    do it."""
     found: set[int] = set()
-    for offset in (access.offset for access in kernel.accesses):
+    for access in kernel.accesses:
+        offset = access.offset
+        if any(one.varies & _PLACE and not (one.early or one.ragged) for one in access.step.conditions):
+            continue
         # Not in `threadIdx.x % 8`.
         if {one for one in offset.iterate_symbols() if place in one} != {place}:
             continue
@@ -232,7 +240,9 @@ def _infer_size(kernel: Kernel, place: str) -> int | None:
             own = terms.get(beside)
             if own is not None and times % own == 0 and times // own > 1:
                 found.add(times // own)
-    return found.pop() if len(found) == 1 else None
+    size = found.pop() if len(found) == 1 else None
+    whole = size is not None and size <= _WIDEST and (place != "threadIdx.x" or size % WARP == 0)
+    return size if whole else None
 
 
 def _is_contradiction(write: Access, read: Access) -> bool:

@@ -8,7 +8,7 @@ block that meet in a trial. In a loop, the next iteration reads the writes of th
 reads.
 
 Silent if anything in between may be a barrier: any barrier of any group, an unknown function or macro, or inline
-assembly. Silent if a thread can reach only one of the two.
+assembly that is not known to be plain. Silent if a thread can reach only one of the two.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ _MOST_PENDING = 256
 """Writes of one array between two barriers that a read is compared with: the last ones."""
 _MOST_THREADS = 1024
 """Limit for a block: https://docs.nvidia.com/cuda/cuda-c-programming-guide/#features-and-technical-specifications"""
-_MAY_WAIT = re.compile(r"sync|wait|barrier|reduce|scan|sort|block|warp|group|cub", re.IGNORECASE)
+_MAY_WAIT = re.compile(
+    r"sync|wait|barrier|reduce|scan|sort|block|warp|group|cub|exchange|transpose|shuffle|tile", re.IGNORECASE
+)
 """Parts of names of functions in which threads may wait for each other."""
 _READS, _WRITES, _ATOMICS = (frozenset([use]) for use in (Use.READ, Use.WRITE, Use.ATOMIC))
 _LAST = make_symbol("blockDim.x") - make_constant(1)
@@ -152,7 +154,7 @@ def _is_waited_at(event: Event) -> bool:
     if isinstance(event, Call):
         below = [one for one in event.step.conditions if not one.early and not one.data]
         split = any(one.lane for one in below) or (
-            any(one.ragged for one in below) and _MAY_WAIT.search(event.name) is None
+            bool(event.step.loops) and any(one.ragged for one in below) and _MAY_WAIT.search(event.name) is None
         )
         return not event.pure and not split
     return isinstance(event, WarpOperation) or (isinstance(event, Barrier) and not event.alone)

@@ -59,7 +59,8 @@ def _is_apart(access: Access) -> bool:
 def _has_any_layout(kernel: Kernel, access: Access) -> bool:
     """Return True if the dimensions of a tensor have separate strides, which are parameters: any of them may be 1."""
     strides = {one.name for one in kernel.parameters if "stride" in one.name.lower()}
-    return access.stride.text in strides and len(strides.intersection(access.offset.iterate_symbols())) > 1
+    moved = strides.intersection(_NAME.findall(access.stride.text or ""))
+    return bool(moved) and len(strides.intersection(_NAME.findall(str(access.offset)))) > 1
 
 
 def _is_used_together(kernel: Kernel, access: Access, accesses: Sequence[Access]) -> bool:

@@ -20,8 +20,9 @@ cores of a Xeon takes 235 to 400 us for each of 10, 112 or 400 tensors of 16 byt
 
 def estimate_hand_over(known: Layouts, steps: Sequence[RunStep], events: Iterable[RunEvent]) -> float | None:
     """Return the mean time a step, in nanoseconds, for taking in a batch from worker processes. None if no batch is
-    known, or no loader of the process has workers."""
-    served = {event.process for event in events if isinstance(event, LoaderWait) and event.workers}
+    known, or one loader of the process has no workers: which loader made a batch is not recorded."""
+    waits = [event for event in events if isinstance(event, LoaderWait)]
+    served = {wait.process for wait in waits if wait.workers} - {wait.process for wait in waits if wait.workers == 0}
     batches = [known.find_batch(step) for step in steps if step.process in served]
     found = [TENSOR_NS * max(batch.tensor_count or 0, len(batch.tensors)) for batch in batches if batch is not None]
     return statistics.fmean(found) if found else None

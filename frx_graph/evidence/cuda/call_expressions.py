@@ -226,7 +226,8 @@ def _assign_address(state: State, node: Node) -> bool:
     address = evaluate(state, _get_first_input(node))
     if len(outputs) != 1 or outputs[0] is None or outputs[0].type != "identifier" or not isinstance(address, Pointer):
         return False
-    state.names[get_text(state.text, outputs[0])] = address
+    # The program moves it on in bytes.
+    state.names[get_text(state.text, outputs[0])] = cast_value(state, "char *", address)
     return True
 
 

@@ -36,7 +36,7 @@ _ROUNDED_BY = re.compile(r"[+]\s*(\d{1,6})\s*\)\s*/\s*(\d{1,6})")
 """`(n + 255) / 256`."""
 _SET = re.compile(r"\b(\w+)\b(?=\s*(=(?!=)|[-+*/]=|\+\+|--|[({]|\.\s*[xyz]\s*[-+*/]?=(?!=)))")
 """A name that is, or may be, set, and the text after it."""
-_COMMENT = re.compile(r"//[^\n]*+|/\*(?:[^*]++|\*(?!/))*+(?:\*/)?")
+_COMMENT = re.compile(r"//[^\n]*+|/\*(?:[^*]++|\*(?!/))*+(?:\*/)?|\"(?:[^\"\\\n]++|\\.)*+\"")
 _BRACKET = re.compile(r"[(){}]")
 _DECLARES = re.compile(r"^\s*(?:const\s+|static\s+|constexpr\s+)*(?:dim3|int|unsigned|uint|size_t)\b")
 _MOST_VALUE = 300

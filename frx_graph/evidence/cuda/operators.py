@@ -6,6 +6,7 @@ import re
 
 from tree_sitter import Node
 
+from frx_graph.evidence.cuda.concrete import OPPOSITE
 from frx_graph.evidence.cuda.conditions import JOINTS, read_condition
 from frx_graph.evidence.cuda.constants import fold_constant
 from frx_graph.evidence.cuda.places import cast_value, resolve_place
@@ -74,7 +75,7 @@ def evaluate_binary(state: State, node: Node) -> Value:
     parts = node.children
     # With more parts, the node contains a comment.
     sign = parts[1].type if len(parts) == 3 else ""
-    if sign in JOINTS:
+    if sign in JOINTS or sign in OPPOSITE:
         decision = read_condition(state, node)
         return state.symbols.create_truth(decision.tests, decision.varies)
     left, right = (evaluate(state, node.child_by_field_name(side)) for side in ("left", "right"))

@@ -39,7 +39,7 @@ _STRAY = re.compile(
 )
 """Comments, strings, characters and directives, which may contain anything, and characters that may appear nowhere
 else."""
-_HIP = re.compile(r"\bhip/hip_runtime|\b(?:USE|USING)_ROCM\b|\b__HIP(?:CC|_\w+)__\b")
+_HIP = re.compile(r"^[ \t]*+#[ \t]*+include[ \t]*+[<\"]hip/", re.MULTILINE)
 
 
 def read_cuda(path: Path) -> CudaSource:

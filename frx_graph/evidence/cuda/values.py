@@ -161,7 +161,7 @@ class Symbols:
         turns = any(symbol.startswith("loop:") for symbol in by.iterate_symbols())
         remainder = turns if divisor is None else divisor % WARP != 0
         return self.get_derived_symbol(
-            f"({value})/({by})", varies, remainder=remainder, of=SymbolOperation("/", value, by)
+            f"{_enclose(value)}/{_enclose(by)}", varies, remainder=remainder, of=SymbolOperation("/", value, by)
         )
 
     def describe_offset(self, offset: Polynomial) -> tuple[Varies, Stride]:
@@ -230,6 +230,11 @@ class Symbols:
     def filter_tests(self, tests: Test | TestGroup, varies: Varies) -> Test | TestGroup | None:
         """Return tests that one thread can evaluate; those that only the launch or the data decide are unknown."""
         return tests if "data" not in varies and varies & _PLACE else None
+
+
+def _enclose(value: Polynomial) -> str:
+    text = str(value)
+    return text if text.replace(".", "").replace("_", "").isalnum() else f"({text})"
 
 
 def _is_uniform_in_warp(value: Polynomial, slope: Polynomial | None, divisor: int | None) -> bool:

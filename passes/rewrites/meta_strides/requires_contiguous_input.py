@@ -8,6 +8,8 @@ of 1 and 2, with and without groups. All wrong results are of the following kind
 - in bf16, those whose image is smaller than the kernel in some dimension, and padded there: the backward, mostly the
   gradient of the weight. So a depth of 2 under a kernel of 3;
 - transposed ones of that kind: the gradient of the image, in fp32 as well.
+
+A Xeon with AMX computes the first kind wrongly on plain images, too: there is no right layout to keep.
 """
 
 from __future__ import annotations

@@ -182,7 +182,8 @@ def test_a_remainder_of_the_place_splits_a_warp(condition: str, found: bool) -> 
 def test_shuffles_of_hip_have_no_mask() -> None:
     text = "__global__ void k(float* a) { a[threadIdx.x] = __shfl_xor(a[threadIdx.x], 1); }"
     assert rules(text) == ["warp_level_sync_misuse"]
-    assert rules(f"#if USE_ROCM\n#endif\n{text}") == []
+    assert rules(f"#include <hip/hip_runtime.h>\n{text}") == []
+    assert rules(f"// unlike hip/hip_runtime.h\n#if USE_ROCM\n#endif\n{text}") == ["warp_level_sync_misuse"]
 
 
 @pytest.mark.parametrize(("between", "rule"), [("s.a = n;", None), ("", "unnecessary_syncthreads")])
@@ -890,3 +891,83 @@ def test_a_tile_within_a_structure(kind: str) -> None:
 def test_writes_that_are_no_races(text: str) -> None:
     kernel = f"__global__ void k(int* out, const int* a, int n) {{ __shared__ int x[64]; int i = threadIdx.x; {text} }}"
     assert "shared_memory_without_barrier" not in rules(kernel)
+
+
+ADDRESS = 'asm("{ .reg .u64 q; cvta.to.shared.u64 q, %1; cvt.u32.u64 %0, q; }" : "=r"(d) : "l"(s));'
+
+
+@pytest.mark.parametrize(("place", "found"), [("4 * t", []), ("4 * (255 - t)", ["shared_memory_without_barrier"])])
+def test_the_address_of_shared_memory_is_in_bytes(place: str, found: list[str]) -> None:
+    text = (
+        "__global__ void k(float* a) { __shared__ float s[1024]; int t = threadIdx.x; unsigned d;\n"
+        f'{ADDRESS}\nasm volatile("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"(d + t * 16), "l"(a + 4 * t));\n'
+        f'asm volatile("cp.async.wait_all;");\nfloat4 v = *(float4*)(s + {place}); a[t] = v.x; }}\n'
+        "void f(float* a) { k<<<1, 256>>>(a); }"
+    )
+    assert rules(text) == found
+
+
+@pytest.mark.parametrize(
+    ("condition", "block", "found"),
+    [
+        ("t <= 127", "128", False),
+        ("127 >= t", "128", False),
+        ("t >= 0", "128", False),
+        ("t <= 126", "128", True),
+        ("t <= 127", "256", True),
+        ("t < 32 && threadIdx.y < 8", "dim3(32, 8)", False),
+        ("t < 32 && threadIdx.y < 8", "dim3(32, 9)", True),
+        ("threadIdx.y * 32 + t < 256", "dim3(32, 8)", False),
+        ("t / 64 == 0", "128", True),
+    ],
+)
+def test_a_condition_that_all_threads_of_the_launched_blocks_meet(condition: str, block: str, found: bool) -> None:
+    text = (
+        f"__global__ void k(float* a) {{ int t = threadIdx.x; if ({condition}) {{ a[t] = 1; __syncthreads(); }} }}\n"
+        f"void f(float* a) {{ k<<<1, {block}>>>(a); }}"
+    )
+    assert ("conditional_syncthreads" in rules(text)) == found
+
+
+@pytest.mark.parametrize("call", ["transpose_tile(s)", "x.exchange(s)", "unknown(s)"])
+def test_an_unknown_function_below_a_border_may_wait(call: str) -> None:
+    text = (
+        "__global__ void k(float* a, int n, Tile x) { __shared__ float s[256]; int t = threadIdx.x;\n"
+        f"if (t < n) {{ s[t] = a[t]; {call}; a[t] = s[255 - t]; }} }}\n"
+        "void f(float* a) { k<<<1, 256>>>(a, 256, {}); }"
+    )
+    assert "shared_memory_without_barrier" not in rules(text)
+
+
+def test_a_held_comparison_is_followed() -> None:
+    body = "bool first = threadIdx.x == 0; if (first) s = a[0]; a[threadIdx.x] += s;"
+    assert rules(f"__global__ void k(float* a) {{ __shared__ float s; {body} }}") == ["shared_memory_without_barrier"]
+
+
+@pytest.mark.parametrize("launch", ["", "void f(float* a) { k<<<1, 128>>>(a); k<<<1, 256>>>(a); }"])
+def test_a_warp_that_reads_all_of_a_block_does_not_show_its_size(launch: str) -> None:
+    text = (
+        "__global__ void k(float* a) { __shared__ float s[256]; int t = threadIdx.x; s[t] = a[t]; if (t < 32) {\n"
+        f"float v = 0; for (int i = 0; i < 4; i++) v += s[t + i * 32]; a[t] = v; }} }}\n{launch}"
+    )
+    assert rules(text) == ["shared_memory_without_barrier"]
+
+
+@pytest.mark.parametrize("name", ["data/*.bin", "http://x"])
+def test_a_string_is_no_comment(name: str) -> None:
+    text = (
+        "__global__ void k(float* a) { if (threadIdx.x < 64) { a[threadIdx.x] = 1; __syncthreads(); } }\n"
+        f'void f(float* a) {{ int b = 64; open("{name}"); if (a) b = 128; k<<<1, b>>>(a); }}'
+    )
+    assert "conditional_syncthreads" in rules(text)
+
+
+@pytest.mark.parametrize(
+    ("index", "found"), [("i * stride0 + j * stride1", []), ("i * stride0", ["uncoalesced_access"])]
+)
+def test_strides_in_bytes_for_each_dimension_are_any_layout(index: str, found: list[str]) -> None:
+    text = (
+        "__global__ void k(char* a, int n, long stride0, long stride1) { int i = threadIdx.x, j = blockIdx.x;\n"
+        f"float* p = (float*)(a + {index}); if (i < n) *p *= 2; }}"
+    )
+    assert rules(text) == found

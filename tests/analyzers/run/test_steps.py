@@ -322,6 +322,12 @@ def test_handing_over_many_tensors_is_no_lack_of_workers(run: Any) -> None:
     assert [one.card.id for one in found.diagnosis.recommendations] == ["rec_pack_the_batch"]
 
 
+def test_a_second_loader_without_workers_leaves_it_open_who_made_the_batch(run: Any) -> None:
+    run.add(LoaderWait, run.now, duration_ns=MS, workers=0)
+    found = diagnose_batches(run, 114, step=60, wait=20, workers=8)
+    assert found.figures.handing_over is None
+
+
 @pytest.mark.parametrize(("tensors", "wait", "workers"), [(2, 20, 8), (114, 500, 8), (114, 20, 0)])
 def test_few_tensors_or_a_long_wait_or_no_workers(run: Any, tensors: int, wait: float, workers: int) -> None:
     found = diagnose_batches(run, tensors, step=3 * wait, wait=wait, workers=workers)

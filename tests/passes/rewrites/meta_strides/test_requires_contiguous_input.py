@@ -48,9 +48,19 @@ def test_without_padding_the_kernel_fits(rewrite: Any) -> None:
     assert conversions(rewrite, model, volume, train=True) == ({1}, False)
 
 
-def grouped(dtype: torch.dtype, channels: int = 1) -> nn.Module:
+def grouped(dtype: torch.dtype, channels: int = 1) -> nn.Conv3d:
     torch.manual_seed(0)
     return nn.Conv3d(2 * channels, 4 * channels, 3, padding=1, groups=2).to(dtype)
+
+
+def skip_if_eager_is_wrong(model: nn.Conv3d, volume: torch.Tensor) -> None:
+    """With AMX, oneDNN computes such convolutions wrongly on plain images too (torch 2.15)."""
+    with torch.no_grad():
+        exact = nn.functional.conv3d(
+            volume.double(), model.weight.double(), model.bias.double(), padding=1, groups=model.groups
+        )
+        if not torch.allclose(model(volume).double(), exact, rtol=0.05, atol=0.05):
+            pytest.skip("eager computes wrong values on this CPU")
 
 
 @pytest.mark.parametrize(
@@ -66,6 +76,7 @@ def grouped(dtype: torch.dtype, channels: int = 1) -> nn.Module:
 def test_groups_of_one_channel_in_bf16_stay_plain(rewrite: Any, model: nn.Conv3d, stays: bool) -> None:
     channels, dtype = model.in_channels, model.weight.dtype
     volume = torch.randn(1, channels, 1, 5, 5, dtype=dtype)
+    skip_if_eager_is_wrong(model, volume)
     before = nn.Conv3d(channels, channels, 1).to(dtype)
     found = conversions(rewrite, nn.Sequential(before, nn.ReLU(), model), volume, train=False)
     assert found == ({1, 25} if stays else {1}, stays)
@@ -73,7 +84,9 @@ def test_groups_of_one_channel_in_bf16_stay_plain(rewrite: Any, model: nn.Conv3d
 
 def test_they_are_not_packed_either(freeze: Any) -> None:
     volume = torch.randn(1, 2, 1, 5, 5, dtype=torch.bfloat16)
-    frozen = freeze(grouped(torch.bfloat16), tolerance=0.05)
+    model = grouped(torch.bfloat16)
+    skip_if_eager_is_wrong(model, volume)
+    frozen = freeze(model, tolerance=0.05)
     frozen.run(volume)
     assert "oneDNN computes wrong values with weights packed for these sizes" in frozen.reasons("blocked_layout")
 
