@@ -201,7 +201,7 @@ def _choose_blocks(kernel: Kernel, launches: Sequence[Launch]) -> Sequence[_Trie
     plane = any("threadIdx.y" in name for access in kernel.accesses for name in access.offset.iterate_symbols())
     sizes = {launch.block.sizes[:2] for launch in launches}
     ((width, height),) = sizes if len(sizes) == 1 else ((None, None),)
-    if not launches:
+    if all(launch.block.sizes[0] is None for launch in launches):
         width = _infer_size(kernel, "threadIdx.x")
         height = _infer_size(kernel, "threadIdx.y") if plane else 1
     elif not plane:

@@ -39,7 +39,7 @@ _STRAY = re.compile(
 )
 """Comments, strings, characters and directives, which may contain anything, and characters that may appear nowhere
 else."""
-_HIP = re.compile(r"^[ \t]*+#[ \t]*+include[ \t]*+[<\"]hip/", re.MULTILINE)
+_HIP = re.compile(r"^[ \t]*+#[ \t]*+include[ \t]*+[<\"](?:[^>\"\n]*/)?(?:hip|rocm)/", re.MULTILINE)
 
 
 def read_cuda(path: Path) -> CudaSource:

@@ -183,6 +183,7 @@ def test_shuffles_of_hip_have_no_mask() -> None:
     text = "__global__ void k(float* a) { a[threadIdx.x] = __shfl_xor(a[threadIdx.x], 1); }"
     assert rules(text) == ["warp_level_sync_misuse"]
     assert rules(f"#include <hip/hip_runtime.h>\n{text}") == []
+    assert rules(f'#include "kernels/rocm/shims.h"\n{text}') == []
     assert rules(f"// unlike hip/hip_runtime.h\n#if USE_ROCM\n#endif\n{text}") == ["warp_level_sync_misuse"]
 
 
