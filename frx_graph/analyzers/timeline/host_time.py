@@ -148,7 +148,7 @@ class HostTime:
 def find_waits(trace: TorchTrace) -> list[RuntimeCall]:
     """Return the calls that return once a device is done. A copy to pageable memory does, whatever its name ("API
     synchronization behavior" in the documentation of the CUDA runtime)."""
-    blocking = {one.correlation for one in trace.activities if _ends_in_pageable_memory(one)} - {None}
+    blocking = {one.correlation for one in trace.activities if _ends_in_pageable_memory(one)} - {None, 0}
     return [
         call
         for call in trace.calls

@@ -12,7 +12,7 @@ from frx_graph.evidence.cuda.record import record
 from frx_graph.evidence.cuda.source import Condition
 from frx_graph.evidence.cuda.state import DEEPEST, State, convert_to_number, evaluate
 from frx_graph.evidence.cuda.syntax import get_line, get_text
-from frx_graph.evidence.cuda.values import THREAD_X, UNIFORM, WARP, Symbols, Varies
+from frx_graph.evidence.cuda.values import ANYTHING, THREAD_X, UNIFORM, WARP, Symbols, Varies
 
 _THREAD = frozenset(["x", "y", "z"])
 _BUILT_IN = ("threadIdx.", "blockIdx.", "blockDim.", "gridDim.")
@@ -78,8 +78,13 @@ def _parse_operators(state: State, node: Node) -> Test | TestGroup | None:
         # The right side is read only by the threads that the left one does not decide for.
         before, decided = state.conditions, _decide(state, left, first)
         state.require_condition(decided.make_condition(state.symbols, negated=not JOINTS[sign]))
+        known = dict(state.names)
         second = _parse_tests(state, right)
         state.conditions = before
+        # What the right side assigns keeps its value in the other threads.
+        for name, value in state.names.items():
+            if isinstance(value, Polynomial) and known.get(name) is not value:
+                state.names[name] = state.symbols.create_symbol(name, ANYTHING - {"data"})
         return TestGroup(JOINTS[sign], (first, second))
     if sign not in OPPOSITE:
         return None

@@ -940,6 +940,14 @@ def test_an_unknown_function_below_a_border_may_wait(call: str) -> None:
     assert "shared_memory_without_barrier" not in rules(text)
 
 
+def test_an_assignment_right_of_a_joint_is_not_one_for_all_threads() -> None:
+    text = (
+        "__global__ void k(float* a) { __shared__ float s[256]; int t = threadIdx.x, j = t; s[t] = a[t];\n"
+        "if (t > 300 && (j = t + 1) > 0) a[0] = 1; a[t] = s[j]; }\nvoid f(float* a) { k<<<1, 256>>>(a); }"
+    )
+    assert "shared_memory_without_barrier" not in rules(text)
+
+
 def test_a_held_comparison_is_followed() -> None:
     body = "bool first = threadIdx.x == 0; if (first) s = a[0]; a[threadIdx.x] += s;"
     assert rules(f"__global__ void k(float* a) {{ __shared__ float s; {body} }}") == ["shared_memory_without_barrier"]

@@ -31,6 +31,7 @@ from frx_graph.serialization.torch_settings import read_torch_settings
 CPU = torch.device("cpu")
 
 
+@pytest.mark.integration
 def test_calibration_of_this_cpu_is_plausible() -> None:
     profile = calibrate("cpu")
     assert profile.device == "cpu"
@@ -44,6 +45,7 @@ def test_calibration_of_this_cpu_is_plausible() -> None:
     assert profile.peak_kernels.keys() == profile.peak_flops.keys()
 
 
+@pytest.mark.integration
 def test_a_device_is_measured_by_what_it_does_also_while_a_graph_is_traced() -> None:
     with FakeTensorMode():
         profile = calibrate("cpu")
@@ -53,6 +55,7 @@ def test_a_device_is_measured_by_what_it_does_also_while_a_graph_is_traced() -> 
     assert "of all its cores" not in reason
 
 
+@pytest.mark.integration
 def test_precision_settings_survive_a_calibration() -> None:
     torch.set_float32_matmul_precision("medium")
     before = read_torch_settings()

@@ -184,6 +184,7 @@ def test_other_fast_kernels_and_added_reorders_are_evidence_and_nothing_else() -
     assert {change.before for change in changes if change.kernel.kind == "convolution"} == {0, 1}
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("fused", [True, False])
 def test_compiled_attention_that_is_no_longer_fused_is_reported(
     fused: bool, compiled: Callable[[nn.Module, Tensor], Callable[[], object]]
