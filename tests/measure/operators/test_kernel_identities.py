@@ -326,6 +326,7 @@ def test_one_profiler_at_a_time() -> None:
         observe_kernels(lambda: None)
 
 
+@pytest.mark.integration
 def test_an_error_of_the_step_leaves_nothing_behind(
     compiled: Callable[[nn.Module, Tensor], Callable[[], object]], capfd: pytest.CaptureFixture[str]
 ) -> None:
