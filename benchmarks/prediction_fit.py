@@ -165,8 +165,12 @@ def leave_one_out(points: Sequence[Point], coverage: float = COVERAGE) -> list[t
 
 def predict_all(points: Sequence[Point], calibration: Calibration) -> list[tuple[Point, PredictedGain]]:
     """Return each point with the prediction of one calibration."""
-    gains = (predict_gain(point.predicted_seconds, point.run_seconds, calibration) for point in points)
-    return [(point, gain) for point, gain in zip(points, gains, strict=True) if gain is not None]
+    found: list[tuple[Point, PredictedGain]] = []
+    for point in points:
+        gain = predict_gain(point.predicted_seconds, point.run_seconds, calibration)
+        assert gain is not None
+        found.append((point, gain))
+    return found
 
 
 def judge(predicted: Sequence[tuple[Point, PredictedGain]]) -> Accuracy:

@@ -14,12 +14,10 @@ import math
 from collections.abc import Iterator
 
 from frx_graph.analyzers.cuda.finding import Occurrence, find_launches
+from frx_graph.analyzers.cuda.launch_advice import MOST_THREADS
 from frx_graph.evidence.cuda.concrete import Test, Threads, Worth, expand_threads
 from frx_graph.evidence.cuda.polynomial import make_symbol
 from frx_graph.evidence.cuda.source import BarrierKind, Condition, CudaSource, Kernel, Launch
-
-_MOST_THREADS = 1024
-"""Limit for a block: https://docs.nvidia.com/cuda/cuda-c-programming-guide/#features-and-technical-specifications"""
 
 
 def detect(source: CudaSource) -> Iterator[Occurrence]:
@@ -57,7 +55,7 @@ def _holds_in_launch(kernel: Kernel, launch: Launch, condition: Condition) -> bo
 def _is_alike_when_tried(kernel: Kernel, launch: Launch, condition: Condition) -> bool:
     """Return True if the condition is the same for each thread of a block of known size."""
     sizes = [size for size in launch.block.sizes if size is not None]
-    if len(sizes) < len(launch.block.sizes) or not 0 < math.prod(sizes) <= _MOST_THREADS:
+    if len(sizes) < len(launch.block.sizes) or not 0 < math.prod(sizes) <= MOST_THREADS:
         return False
     # Later iterations may differ.
     if condition.tests is None or any(one.startswith("loop:") for one in condition.varies):

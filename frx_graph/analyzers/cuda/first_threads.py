@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from frx_graph.analyzers.cuda.launch_advice import MOST_THREADS
 from frx_graph.evidence.cuda.concrete import (
     OPPOSITE,
     Test,
@@ -29,7 +30,6 @@ from frx_graph.evidence.cuda.values import WARP
 _MOST_THREADS = 256
 """Threads to try in a block of known size: eight warps, as most launches have."""
 _LINES = (64, 256)
-_WIDEST = 1024
 _PLANES = ((8, 8), (16, 16), (32, 32))
 """Blocks to try for unknown sizes; their first 64 threads, or 8 by 8."""
 _MOST_TRIED = 32_000
@@ -215,7 +215,7 @@ def _choose_blocks(kernel: Kernel, launches: Sequence[Launch]) -> Sequence[_Trie
         return [_TriedBlock(width, 1, min(width, _MOST_THREADS), 1)]
     # `threadIdx.x < 512` matters only if a block has more threads.
     limits = {one.width or 0 for access in kernel.accesses for one in access.step.conditions}
-    wide = min(_WIDEST, 2 * max(limits, default=0))
+    wide = min(MOST_THREADS, 2 * max(limits, default=0))
     return [_TriedBlock(size, 1, max(_LINES[0], wide), 1) for size in sorted({max(size, wide) for size in _LINES})]
 
 
@@ -241,7 +241,7 @@ def _infer_size(kernel: Kernel, place: str) -> int | None:
             if own is not None and times % own == 0 and times // own > 1:
                 found.add(times // own)
     size = found.pop() if len(found) == 1 else None
-    whole = size is not None and size <= _WIDEST and (place != "threadIdx.x" or size % WARP == 0)
+    whole = size is not None and size <= MOST_THREADS and (place != "threadIdx.x" or size % WARP == 0)
     return size if whole else None
 
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 from frx_graph.analyzers.cuda.finding import Occurrence, find_launches, group_by_loop
 from frx_graph.analyzers.cuda.first_threads import FirstThreads
+from frx_graph.analyzers.cuda.launch_advice import MOST_THREADS
 from frx_graph.analyzers.cuda.windows import leads_to_neighbours
 from frx_graph.evidence.cuda.polynomial import Polynomial, make_constant, make_symbol
 from frx_graph.evidence.cuda.source import (
@@ -40,8 +41,6 @@ from frx_graph.evidence.cuda.values import WARP
 
 _MOST_PENDING = 256
 """Writes of one array between two barriers that a read is compared with: the last ones."""
-_MOST_THREADS = 1024
-"""Limit for a block: https://docs.nvidia.com/cuda/cuda-c-programming-guide/#features-and-technical-specifications"""
 _MAY_WAIT = re.compile(
     r"sync|wait|barrier|reduce|scan|sort|block|warp|group|cub|exchange|transpose|shuffle|tile", re.IGNORECASE
 )
@@ -282,7 +281,7 @@ def _is_around_atomic(write: Access, read: Access) -> bool:
 def _is_by_place(apart: Polynomial) -> bool:
     """Return True for a distance made of threads' places and counters alone. In memory that several arrays share,
     another distance leads from one array to another."""
-    near = abs(apart.terms.get((), 0)) < _MOST_THREADS
+    near = abs(apart.terms.get((), 0)) < MOST_THREADS
     return near and all(_is_place(name) for name in apart.terms if name)
 
 

@@ -195,14 +195,11 @@ def evaluate_assembly(state: State, node: Node) -> Value:
     if not calls.ASM_BARRIER.search(code):
         plain = calls.is_plain_assembly(code)
         if plain and calls.ASM_MATRIX.search(code):
-            _record_matrix(state, node)
+            _record_input(state, node, 16, Use.READ)
         state.add_call(node, "asm", pure=plain)
     elif copy := calls.ASM_COPY.search(code):
         # `cp.async.ca.shared.global [%0], [%1], 16;`
-        target = _get_first_input(node)
-        at = evaluate(state, target)
-        if target is not None and isinstance(at, Pointer):
-            _record_copy(state, target, at, int(copy[1] or 16), Use.WRITE)
+        _record_input(state, node, int(copy[1] or 16), Use.WRITE)
     else:
         kind = BarrierKind.BLOCK if code.lstrip('"').startswith(("bar.sync", "barrier.sync")) else BarrierKind.ASYNC
         alone = calls.ASM_ALONE.search(code) is not None
@@ -231,8 +228,9 @@ def _assign_address(state: State, node: Node) -> bool:
     return True
 
 
-def _record_matrix(state: State, node: Node) -> None:
+def _record_input(state: State, node: Node, size: int, use: Use) -> None:
+    """Use this many bytes where the first input of assembly points to."""
     target = _get_first_input(node)
     at = evaluate(state, target)
     if target is not None and isinstance(at, Pointer):
-        _record_copy(state, target, at, 16, Use.READ)
+        _record_copy(state, target, at, size, use)

@@ -13,6 +13,7 @@ from tree_sitter import Node
 from frx_graph.evidence.cuda.constants import fold_constant
 from frx_graph.evidence.cuda.source import Extent, Launch
 from frx_graph.evidence.cuda.syntax import (
+    COMMENT_OR_STRING,
     NO_CODE,
     Tree,
     find_enclosing_nodes,
@@ -36,7 +37,7 @@ _ROUNDED_BY = re.compile(r"[+]\s*(\d{1,6})\s*\)\s*/\s*(\d{1,6})")
 """`(n + 255) / 256`."""
 _SET = re.compile(r"\b(\w+)\b(?=\s*(=(?!=)|[-+*/]=|\+\+|--|[({]|\.\s*[xyz]\s*[-+*/]?=(?!=)))")
 """A name that is, or may be, set, and the text after it."""
-_COMMENT = re.compile(r"//[^\n]*+|/\*(?:[^*]++|\*(?!/))*+(?:\*/)?|\"(?:[^\"\\\n]++|\\.)*+\"")
+_COMMENT_OR_STRING = re.compile(COMMENT_OR_STRING)
 _BRACKET = re.compile(r"[(){}]")
 _DECLARES = re.compile(r"^\s*(?:const\s+|static\s+|constexpr\s+)*(?:dim3|int|unsigned|uint|size_t)\b")
 _MOST_VALUE = 300
@@ -100,7 +101,7 @@ class _LaunchNames:
     def __init__(self, text: bytes, function: Node, constants: dict[str, int]) -> None:
         whole = text[function.start_byte : function.end_byte][:_MOST_BYTES].decode("latin-1")
         # Blanks of the same length keep the places of the rest.
-        self._text = _COMMENT.sub(lambda found: " " * len(found[0]), whole)
+        self._text = _COMMENT_OR_STRING.sub(lambda found: " " * len(found[0]), whole)
         self._start = function.start_byte
         self._end = 0
         self._constants = constants

@@ -3,7 +3,7 @@ AT(i, j) tile[(i) * 32 + (j)]`. Expand other names of plain types, `typedef floa
 and a conversion from a call.
 
 Lines keep their numbers. A macro stays unexpanded if it is more than an expression, has two different definitions, or
-might make threads wait. It then counts as a call of an unknown function.
+might make threads wait. It then counts as a call of an unknown function. What `#if 0` disables becomes blank.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from frx_graph.evidence.cuda.constants import TYPE_BYTES
+from frx_graph.evidence.cuda.syntax import COMMENT_OR_STRING
 
 _DEFINITION = re.compile(
     r"^[ \t]*+#[ \t]*+define[ \t]++(\w++)\(([\w\s,]*+)\)((?:[^\n\\]++|\\\r?\n|\\)*+)$", re.MULTILINE
@@ -29,7 +30,7 @@ _BEGINS = re.compile(r"\(|\*|reinterpret_cast\b|\w+\s*\[")
 _NOT = re.compile(r"[;{}#\"'@\\]|\b(?:asm|__asm__|volatile)\b|sync|barrier", re.IGNORECASE)
 _COMMENT = re.compile(r"//.*|/\*.*?\*/")
 _WORD = re.compile(r"\w+")
-_PASSED = r"//[^\n]*+|/\*(?:[^*]++|\*(?!/))*+(?:\*/)?|\"(?:[^\"\\\n]++|\\.)*+\"|^[ \t]*+#(?:[^\n\\]++|\\\r?\n|\\)*+"
+_PASSED = rf"{COMMENT_OR_STRING}|^[ \t]*+#(?:[^\n\\]++|\\\r?\n|\\)*+"
 """Comments, strings and directives, which are not expanded."""
 
 
@@ -42,7 +43,7 @@ _OTHER_TYPE = r"\b(?:typename|class|struct|union|enum)\s+(?:{})\b|#[ \t]*define[
 
 
 _DIRECTIVE = re.compile(
-    r"//[^\n]*+|/\*(?:[^*]++|\*(?!/))*+(?:\*/)?|\"(?:[^\"\\\n]++|\\.)*+\""
+    rf"{COMMENT_OR_STRING}"
     r"|^[ \t]*+#[ \t]*+(?P<word>if|ifdef|ifndef|elif|else|endif)\b[^\n]*+",
     re.MULTILINE,
 )

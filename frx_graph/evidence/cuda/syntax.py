@@ -30,6 +30,8 @@ _MOST_AROUND = 200
 """Limit on nodes visited around one; real code has a fifth."""
 NO_CODE = frozenset(["comment", "string_content", "preproc_arg", "raw_string_content"])
 """Nodes in which words have no meaning."""
+COMMENT_OR_STRING = r"//[^\n]*+|/\*(?:[^*]++|\*(?!/))*+(?:\*/)?|\"(?:[^\"\\\n]++|\\.)*+\""
+"""Pattern for text, without the parser: an unterminated comment goes to the end."""
 _PARENTHESIS = re.compile(rb"[()]")
 _SEPARATOR, _TEMPLATE_SEPARATOR = re.compile(r"[](){}[,]"), re.compile(r"[](){}<>[,]")
 
