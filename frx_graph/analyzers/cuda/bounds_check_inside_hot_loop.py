@@ -23,7 +23,7 @@ def detect(source: CudaSource) -> Iterator[Occurrence]:
             if loop is None or not loop.innermost or loop.count == 1:
                 continue
             if event.condition.bounds and event.condition.thread and _covers_loop_body(kernel, loop.number, event):
-                place = f"the loop in line {loop.step.line}"
+                place = f"the loop in {source.describe_line(loop.step.line)}"
                 message = f"`{event.condition.text}` has the same value in every iteration of {place}"
                 yield Occurrence(kernel.name, event.step.line, message)
 

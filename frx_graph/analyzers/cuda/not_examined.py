@@ -24,13 +24,14 @@ def list_not_examined(source: CudaSource) -> tuple[NotExamined, ...]:
     """Return what the findings do not cover in a file. Only kinds that the file has are listed."""
     kinds = (
         ("Kernels that could not be read", "nothing in them is judged", source.unread),
+        ("Headers that were not found", "what they define is unknown", source.unread_headers),
         (
             "Kernels read in part",
             "the rest of them is not judged",
             (kernel.name for kernel in source.kernels if not kernel.complete),
         ),
         (
-            "Called functions that the file does not contain",
+            "Called functions that are not in the file or its headers",
             "their accesses and barriers are not judged",
             (call.name for kernel in source.kernels for call in kernel.calls if not call.pure),
         ),
@@ -51,4 +52,4 @@ def _list_unknown_accesses(source: CudaSource) -> Iterator[str]:
     for kernel in source.kernels:
         for access in kernel.accesses:
             if access.space is Space.GLOBAL and access.stride.kind is StrideKind.UNKNOWN:
-                yield f"line {access.step.line}: {access.text}"
+                yield f"{source.describe_line(access.step.line)}: {access.text}"

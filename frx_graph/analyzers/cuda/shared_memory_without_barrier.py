@@ -56,16 +56,14 @@ def detect(source: CudaSource) -> Iterator[Occurrence]:
         for race in find_races(source, kernel, volatile=False):
             write, read = race.write, race.read
             if race.overwrites:
+                place = source.describe_line(read.step.line)
                 said = (
-                    f"`{write.text}` is written without a barrier after line {read.step.line}, where other threads "
-                    f"read `{read.text}`"
+                    f"`{write.text}` is written without a barrier after {place}, where other threads read `{read.text}`"
                 )
                 yield Occurrence(kernel.name, write.step.line, said, write)
                 continue
-            said = (
-                f"`{read.text}` is read without a barrier after line {write.step.line}, where other threads write "
-                f"`{write.text}`"
-            )
+            place = source.describe_line(write.step.line)
+            said = f"`{read.text}` is read without a barrier after {place}, where other threads write `{write.text}`"
             yield Occurrence(kernel.name, read.step.line, said, read)
 
 

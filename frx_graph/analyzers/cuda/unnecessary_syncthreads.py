@@ -28,7 +28,7 @@ def detect(source: CudaSource) -> Iterator[Occurrence]:
             if not _is_block(one) or not _is_block(other) or one.step.line == other.step.line:
                 continue
             if one.step.loops == other.step.loops and one.step.arms == other.step.arms:
-                said = f"nothing is read or written since the barrier in line {one.step.line}"
+                said = f"nothing is read or written since the barrier in {source.describe_line(one.step.line)}"
                 yield Occurrence(kernel.name, other.step.line, said)
         if events and _is_block(events[-1]) and not events[-1].step.loops:
             yield Occurrence(kernel.name, events[-1].step.line, "nothing comes behind it: the kernel ends here")

@@ -37,10 +37,8 @@ def detect(source: CudaSource) -> Iterator[Occurrence]:
                 break
         for race in find_races(source, kernel, volatile=True):
             write, read = race.write, race.read
-            said = (
-                f"`{read.text}` is read after other lanes write `{write.text}` (line {write.step.line}) without "
-                "`__syncwarp()`"
-            )
+            wrote = f"`{write.text}` ({source.describe_line(write.step.line)})"
+            said = f"`{read.text}` is read after other lanes write {wrote} without `__syncwarp()`"
             yield Occurrence(kernel.name, read.step.line, said, read)
             break
 

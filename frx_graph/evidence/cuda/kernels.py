@@ -73,10 +73,11 @@ class Definition:
 
 
 def find_kernels(tree: Tree) -> tuple[list[Definition], list[str]]:
-    """Return the definitions of kernels, and the names of those that could not be parsed. Declarations are neither."""
+    """Return the definitions of the file's own kernels, and the names of those that could not be parsed. Declarations
+    are neither."""
     found: dict[int, Definition] = {}
     unread = []
-    places = list(_GLOBAL.finditer(tree.text))
+    places = list(_GLOBAL.finditer(tree.text, 0, tree.end))
     for at, holders in zip(places, find_enclosing_nodes(tree.root, (one.span() for one in places)), strict=True):
         if holders[0].type in NO_CODE:
             continue
@@ -95,8 +96,8 @@ def find_kernels(tree: Tree) -> tuple[list[Definition], list[str]]:
 
 
 def find_device_functions(tree: Tree) -> dict[str, Node]:
-    """Return the file's `__device__` functions with a body, by name. If two share a name, both are left out, since only
-    the compiler knows which one is called."""
+    """Return the `__device__` functions with a body, by name. If two share a name, both are left out, since only the
+    compiler knows which one is called."""
     found: dict[str, dict[int, Node]] = {}
     places = list(_DEVICE.finditer(tree.text))
     for at, holders in zip(places, find_enclosing_nodes(tree.root, (one.span() for one in places)), strict=True):

@@ -58,7 +58,7 @@ def read_launches(tree: Tree, constants: dict[str, int]) -> tuple[Launch, ...]:
     """Return all launches of a file in order, except those in comments and macros."""
     found: dict[int, Launch] = {}
     known: dict[int, _LaunchNames] = {}
-    for holders in find_enclosing_nodes(tree.root, (one.span() for one in _LAUNCH.finditer(tree.text))):
+    for holders in find_enclosing_nodes(tree.root, (one.span() for one in _LAUNCH.finditer(tree.text, 0, tree.end))):
         if holders[0].type in NO_CODE:
             continue
         syntax, call = find_nearest(holders, "kernel_call_syntax"), find_nearest(holders, "call_expression")

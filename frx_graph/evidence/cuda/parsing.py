@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from frx_graph.errors import EvidenceError
 from frx_graph.evidence.cuda.assignments import Changes
 from frx_graph.evidence.cuda.constants import find_file_constants, find_function_macros
+from frx_graph.evidence.cuda.headers import Header, Headers, read_headers
 from frx_graph.evidence.cuda.kernels import find_device_functions, find_file_arrays, find_kernels, read_kernel
 from frx_graph.evidence.cuda.launches import read_launches
 from frx_graph.evidence.cuda.macros import blank_disabled, expand_aliases, expand_macros
-from frx_graph.evidence.cuda.source import CudaSource, group_launches
+from frx_graph.evidence.cuda.source import CudaSource, IncludedHeader, group_launches
 from frx_graph.evidence.cuda.state import Inlining
 from frx_graph.evidence.cuda.structures import find_structures
 from frx_graph.evidence.cuda.syntax import measure_coverage, parse_tree
@@ -39,15 +41,17 @@ _STRAY = re.compile(
 )
 """Comments, strings, characters and directives, which may contain anything, and characters that may appear nowhere
 else."""
+_NO_HEADERS = Headers()
 _HIP = re.compile(r"^[ \t]*+#[ \t]*+include[ \t]*+[<\"](?:[^>\"\n]*/)?(?:hip|rocm)/", re.MULTILINE)
 
 
 def read_cuda(path: Path) -> CudaSource:
-    """Read the file at `path`. Raises `EvidenceError` if it has neither kernels nor launches."""
-    return parse_cuda(read_whole_text(path, EXPECTED, longest=MOST_CHARACTERS), str(path))
+    """Read the file at `path`, with its headers. Raises `EvidenceError` if it has neither kernels nor launches."""
+    text = read_whole_text(path, EXPECTED, longest=MOST_CHARACTERS)
+    return parse_cuda(text, str(path), read_headers(path, text) if "__global__" in text else _NO_HEADERS)
 
 
-def parse_cuda(text: str, source: str) -> CudaSource:
+def parse_cuda(text: str, source: str, headers: Headers = _NO_HEADERS) -> CudaSource:
     """Parse the source in `text`. Raises `EvidenceError`, which names `source`, if there is no kernel and no launch."""
     nothing = EvidenceError(f"{source}: no kernel and no launch, expected {EXPECTED}")
     if not any(mark in text for mark in _MARKS):
@@ -56,7 +60,7 @@ def parse_cuda(text: str, source: str) -> CudaSource:
     if pathological is not None:
         raise EvidenceError(f"{source}: {pathological}, expected {EXPECTED}")
     with pause_gc():
-        found = _read(text, source)
+        found = _read(text, source, headers)
     if not found.kernels and not found.launches and not found.unread:
         raise nothing
     return found
@@ -75,9 +79,12 @@ def _find_pathological_input(text: str) -> str | None:
     return f"{stray:,} characters that CUDA does not know" if stray > _MOST_STRAY else None
 
 
-def _read(text: str, source: str) -> CudaSource:
+def _read(text: str, source: str, headers: Headers) -> CudaSource:
+    read = [one for one in headers.read if _find_pathological_input(one.text) is None]
+    text, included = _append_headers(text, read)
+    lines = included[0].line - 1 if included else None
     text = blank_disabled(text)
-    tree = parse_tree(expand_aliases(expand_macros(text)).encode("utf-8", "replace"))
+    tree = parse_tree(expand_aliases(expand_macros(text)).encode("utf-8", "replace"), lines)
     constants = find_file_constants(text)
     nodes, unread = find_kernels(tree)
     functions = find_device_functions(tree) if nodes else {}
@@ -93,4 +100,16 @@ def _read(text: str, source: str) -> CudaSource:
         for node in nodes
     )
     hip = _HIP.search(text) is not None
-    return CudaSource(source, kernels, launches, tuple(unread), measure_coverage(tree), by_name, hip)
+    coverage = measure_coverage(tree)
+    unread_headers = (*headers.missing, *(one.path for one in headers.read if one not in read))
+    return CudaSource(source, kernels, launches, tuple(unread), coverage, by_name, hip, tuple(included), unread_headers)
+
+
+def _append_headers(text: str, headers: Sequence[Header]) -> tuple[str, list[IncludedHeader]]:
+    """Return the text with its headers behind it, and the line at which each begins."""
+    whole, included = text, []
+    for header in headers:
+        whole += "" if whole.endswith("\n") else "\n"
+        included.append(IncludedHeader(header.path, whole.count("\n") + 1))
+        whole += header.text
+    return whole, included

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import PurePath
 
 from frx_graph.evidence.cuda.concrete import LoopValues, SymbolChoice, SymbolOperation, Test, TestGroup
 from frx_graph.evidence.cuda.polynomial import Polynomial
@@ -328,9 +329,17 @@ class Coverage:
 
 
 @dataclass(frozen=True, slots=True)
+class IncludedHeader:
+    """A header that was read with a file. Lines are counted on from the file's: `line` is the header's first."""
+
+    path: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
 class CudaSource:
     """One file. `unread` are `__global__` functions of which only the name could be read. `hip`: it is compiled for
-    AMD's GPUs, too."""
+    AMD's GPUs, too. `headers` were read with it; `unread_headers` were not found, or could not be read."""
 
     source: str
     kernels: tuple[Kernel, ...]
@@ -339,3 +348,16 @@ class CudaSource:
     coverage: Coverage
     launches_by_name: Mapping[str, tuple[Launch, ...]] = field(repr=False, compare=False)
     hip: bool = False
+    headers: tuple[IncludedHeader, ...] = ()
+    unread_headers: tuple[str, ...] = ()
+
+    def find_header(self, line: int) -> IncludedHeader | None:
+        """Return the header that has this line; None for a line of the file."""
+        return next((one for one in reversed(self.headers) if one.line <= line), None)
+
+    def describe_line(self, line: int) -> str:
+        """Return a line of the file or of a header as text: "line 12", "line 3 of reduce.cuh"."""
+        header = self.find_header(line)
+        if header is None:
+            return f"line {line}"
+        return f"line {line - header.line + 1} of {PurePath(header.path).name}"

@@ -44,16 +44,12 @@ class Structure:
 
 
 def find_structures(tree: Tree, constants: Mapping[str, int]) -> dict[str, Structure]:
-    """Return the file's named structures. Of two with one name, neither counts."""
+    """Return the named structures of the headers, then of the file. Of two with one name, neither counts."""
     found: dict[str, Structure] = {}
     twice = set()
-    places = (one.span() for one in _BEGINS.finditer(tree.text))
-    for holders in find_enclosing_nodes(tree.root, places):
-        if holders[0].type in NO_CODE:
-            continue
-        node = find_nearest(holders, *_SPECIFIERS)
-        name = None if node is None else get_text(tree.text, node.child_by_field_name("name"))
-        if node is None or not name:
+    for node in (*_find_specifiers(tree, tree.end, len(tree.text)), *_find_specifiers(tree, 0, tree.end)):
+        name = get_text(tree.text, node.child_by_field_name("name"))
+        if not name:
             continue
         structure = read_structure(tree.text, node, constants, found)
         if structure is not None:
@@ -61,6 +57,14 @@ def find_structures(tree: Tree, constants: Mapping[str, int]) -> dict[str, Struc
                 twice.add(name)
             found[name] = structure
     return {name: structure for name, structure in found.items() if name not in twice}
+
+
+def _find_specifiers(tree: Tree, start: int, end: int) -> Iterator[Node]:
+    places = (one.span() for one in _BEGINS.finditer(tree.text, start, end))
+    for holders in find_enclosing_nodes(tree.root, places):
+        node = find_nearest(holders, *_SPECIFIERS) if holders[0].type not in NO_CODE else None
+        if node is not None:
+            yield node
 
 
 def read_structure(

@@ -38,33 +38,38 @@ _SEPARATOR, _TEMPLATE_SEPARATOR = re.compile(r"[](){}[,]"), re.compile(r"[](){}<
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """Prepared source. `text` is the file without attributes; `bounds` are the arguments of `__launch_bounds__`, by
-    position."""
+    """Prepared source. `text` is the file without attributes, and its headers behind it; `end` is where the file
+    itself ends. `bounds` are the arguments of `__launch_bounds__`, by position."""
 
     text: bytes
     root: Node
     bounds: dict[int, str]
+    end: int
 
 
-def parse_tree(content: bytes) -> Tree:
-    """Return the tree of a file; errors in it are nodes."""
+def parse_tree(content: bytes, lines: int | None = None) -> Tree:
+    """Return the tree of a file; errors in it are nodes. What comes behind the first `lines` lines are its headers."""
     text, bounds = _clear_attributes(content)
-    return Tree(text, Parser(load_cuda_language()).parse(text).root_node, bounds)
+    headers = [] if lines is None else text.split(b"\n", lines)[lines:]
+    end = len(text) - sum(map(len, headers))
+    return Tree(text, Parser(load_cuda_language()).parse(text).root_node, bounds, end)
 
 
 def measure_coverage(tree: Tree) -> Coverage:
-    """Count the bytes in nodes that the grammar does not know; a missing token counts as one."""
+    """Count the file's bytes in nodes that the grammar does not know; a missing token counts as one."""
     unparsed = 0
     waiting = [tree.root] if tree.root.has_error else []
     while waiting:
         node = waiting.pop()
+        if node.start_byte >= tree.end:
+            continue
         if node.is_error:
-            unparsed += node.end_byte - node.start_byte
+            unparsed += min(node.end_byte, tree.end) - node.start_byte
         elif node.is_missing:
             unparsed += 1
         else:
             waiting.extend(child for child in node.children if child.has_error or child.is_missing)
-    return Coverage(len(tree.text), min(unparsed, len(tree.text)))
+    return Coverage(tree.end, min(unparsed, tree.end))
 
 
 def walk(node: Node) -> Iterator[Node]:

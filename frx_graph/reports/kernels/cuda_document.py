@@ -154,6 +154,13 @@ class RulePart(Part):
     findings: int
 
 
+class HeaderPart(Part):
+    """A header that was read with the file. Lines are counted on: `line` is the first one there."""
+
+    path: str
+    line: int
+
+
 class NotExaminedPart(Part):
     """Code of one kind that no finding covers."""
 
@@ -179,6 +186,7 @@ class CudaResult(Part):
     launches: tuple[LaunchPart, ...]
     findings: tuple[FindingPart, ...]
     rules: tuple[RulePart, ...]
+    headers: tuple[HeaderPart, ...] = Field(default=(), description="headers that were read with the file")
     not_examined: tuple[NotExaminedPart, ...] = Field(default=(), description="what the findings do not cover")
 
 

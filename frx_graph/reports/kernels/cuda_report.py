@@ -43,6 +43,8 @@ def render_cuda(result: CudaResult, *, top: int, width: int, color: bool) -> str
     said = f"{format_count(result.kernel_count, 'kernel')}, {format_count(result.launch_count, 'launch', 'launches')}"
     if result.gpu_model is not None:
         said += f", judged for {result.gpu_model}"
+    if result.headers:
+        said += f", read with {format_count(len(result.headers), 'header')}"
     understood = f"{result.parse_coverage:.1%} of {result.bytes:,} bytes understood"
     print_wrapped(console, f"{said}; {understood}")
     by_severity = {level: [one for one in result.findings if one.severity is level] for level in Severity}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from frx_graph.analyzers.cuda.not_examined import list_not_examined
-from frx_graph.evidence.cuda.parsing import parse_cuda
+from frx_graph.evidence.cuda.parsing import parse_cuda, read_cuda
 
 WHOLE = """
 __global__ void scale(float* a, int n) {
@@ -28,7 +30,7 @@ def test_kernels_that_the_file_does_not_launch() -> None:
 
 def test_functions_of_other_files() -> None:
     text = WHOLE.replace("2.0f * a[i]", "other::half(a, i)")
-    assert listed(text) == {"Called functions that the file does not contain": (1, ("other::half",))}
+    assert listed(text) == {"Called functions that are not in the file or its headers": (1, ("other::half",))}
     # Functions that only compute hide no access.
     assert listed(WHOLE.replace("2.0f * a[i]", "sinf(a[i])")) == {}
 
@@ -42,3 +44,10 @@ def test_indices_read_from_memory() -> None:
 def test_only_the_first_are_named() -> None:
     kernels = "".join(f"__global__ void k{number}() {{}}\n" for number in range(9))
     assert listed(kernels) == {"Kernels that the file does not launch": (9, ("k0", "k1", "k2", "k3", "k4"))}
+
+
+def test_headers_that_are_not_there(tmp_path: Path) -> None:
+    path = tmp_path / "kernels.cu"
+    path.write_text('#include "missing.cuh"\n#include <cuda.h>\n' + WHOLE)
+    found = list_not_examined(read_cuda(path))
+    assert [(one.kind, one.examples) for one in found] == [("Headers that were not found", ("missing.cuh",))]

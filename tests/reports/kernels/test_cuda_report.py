@@ -74,7 +74,7 @@ def test_a_launch_is_advised_on() -> None:
 def test_the_report_names_what_it_does_not_examine() -> None:
     found = document("__global__ void k(float* a) { other(a); }")
     text = " ".join(render_cuda(found.result, top=2, width=80, color=False).split())
-    assert "NOT EXAMINED Called functions that the file does not contain, 1: their accesses and barriers" in text
+    assert "NOT EXAMINED Called functions that are not in the file or its headers, 1: their accesses and" in text
     assert "Kernels that the file does not launch, 1: their block sizes are unknown (k)" in text
 
 
