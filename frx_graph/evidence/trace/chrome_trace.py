@@ -1,9 +1,10 @@
-"""Read a Chrome-format trace, plain or gzipped, one event at a time, in memory that does not grow with the file.
+"""Read a Chrome-format trace, plain or gzipped, in memory that does not grow with the file.
 
-Only this module parses the file's JSON. Damage whose meaning is certain is passed over and counted. These are numbers
-that JSON does not have (pytorch/kineto issues 1459 and 1508), backslashes that begin no escape (issues 105 and 336),
-and a file that ends too early. Any other fault becomes an `EvidenceError` of one line that names the file, the place in
-it, and the expected text.
+The events that are complete in a chunk of the file are decoded at once. Where that fails, they are read one at a time
+by a decoder that tells the place and the kind of a fault. Damage whose meaning is certain is passed over and counted.
+These are numbers that JSON does not have (pytorch/kineto issues 1459 and 1508), backslashes that begin no escape
+(issues 105 and 336), and a file that ends too early. Any other fault becomes an `EvidenceError` of one line that names
+the file, the place in it, and the expected text.
 """
 
 from __future__ import annotations
@@ -14,19 +15,23 @@ import gzip
 import json
 import re
 import zlib
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, NamedTuple, NoReturn
+from typing import IO, Any, NoReturn
 
 from frx_graph.errors import EvidenceError
 from frx_graph.evidence.opening import FOREIGN_FORMATS, GZIP_MAGIC, open_evidence
+from frx_graph.evidence.trace.raw_event import JsonFloat, RawEvent, convert_event, decode_events
 
 _CHUNK_BYTES = 1 << 20
 _LONGEST_TOKEN = 16
 """Characters of the longest JSON token that the end of a chunk can cut: `-Infinity`, or an escaped surrogate pair."""
 _SPACE = re.compile(r"[ \t\r\n]*")
 _COMMA = re.compile(r"[ \t\r\n]*,[ \t\r\n]*")
+_BETWEEN_EVENTS = re.compile(r"\}[ \t\r\n]*,[ \t\r\n]*(?=\{)")
+_LAST_EVENT = 1 << 16
+"""Characters at the end of a chunk in which the last whole event must end."""
 _NO_NUMBER = re.compile(r"[-+]?(?:inf(?:inity)?|nan)(?:\((?:ind|snan)\))?(?=\s*[,}\]])", re.IGNORECASE)
 """Numbers as C++ streams write them where they are none."""
 _CUT_TOKEN = re.compile(r"\s*[-+.\w]*\Z")
@@ -58,23 +63,12 @@ class Damage:
     torn: bool = False
 
 
-class JsonFloat(NamedTuple):
-    """A number with a fraction or exponent, as written: a double holds today's microseconds to a quarter only. Also
-    what stands for a number and is none."""
-
-    text: str
-
-
-class _RejectedValueError(ValueError):
-    """A value that Python's decoder accepts, but this one does not."""
-
-
 class _TornFileError(EvidenceError):
     """The file ends too early."""
 
 
 def read_chrome_trace(
-    path: Path, on_event: Callable[[int, dict[str, Any]], None], limits: ReadLimits | None = None
+    path: Path, on_event: Callable[[int, RawEvent], None], limits: ReadLimits | None = None
 ) -> tuple[Mapping[str, Any], Damage]:
     """Call `on_event` with the number and the fields of each trace event; return the other top-level fields, and the
     damage that was passed over.
@@ -124,9 +118,7 @@ def _decode_chunks(path: Path, raw: IO[bytes], limits: ReadLimits) -> Generator[
     yield decoder.decode(b"", final=True)
 
 
-def _parse_document(
-    window: _TextWindow, on_event: Callable[[int, dict[str, Any]], None], metadata: dict[str, Any]
-) -> None:
+def _parse_document(window: _TextWindow, on_event: Callable[[int, RawEvent], None], metadata: dict[str, Any]) -> None:
     opening = window.peek_character()
     if opening == "[":
         _parse_events(window, on_event)
@@ -138,9 +130,7 @@ def _parse_document(
         window.fail_at("after the end of the trace", "expected nothing more")
 
 
-def _parse_object(
-    window: _TextWindow, on_event: Callable[[int, dict[str, Any]], None], metadata: dict[str, Any]
-) -> None:
+def _parse_object(window: _TextWindow, on_event: Callable[[int, RawEvent], None], metadata: dict[str, Any]) -> None:
     found = False
     window.skip_character()
     closing = window.peek_character() == "}"
@@ -166,19 +156,20 @@ def _parse_object(
     window.skip_character()
 
 
-def _parse_events(window: _TextWindow, on_event: Callable[[int, dict[str, Any]], None]) -> None:
+def _parse_events(window: _TextWindow, on_event: Callable[[int, RawEvent], None]) -> None:
     window.skip_character()
-    index = 0
     closing = window.peek_character() == "]"
     while not closing:
+        for event in window.take_whole_events():
+            on_event(window.events, event)
+            window.events += 1
         member = window.take_member()
-        event = member or window.take_value(f"event {index}")
+        event = member or window.take_value(f"event {window.events}")
         if not isinstance(event, dict):
-            window.fail_at(f"event {index}", "expected an object")
-        on_event(index, event)
-        index += 1
-        window.events = index
-        closing = not member and window.take_separator(f"event {index}", "]")
+            window.fail_at(f"event {window.events}", "expected an object")
+        on_event(window.events, convert_event(event))
+        window.events += 1
+        closing = not member and window.take_separator(f"event {window.events}", "]")
     window.skip_character()
 
 
@@ -197,12 +188,8 @@ class _TextWindow:
         self._position = 0
         self._lines = 0
         self._column = 0
-        decoder = json.JSONDecoder(
-            strict=False,
-            parse_float=JsonFloat,
-            parse_constant=self._take_constant,
-            object_pairs_hook=_reject_repeated_keys,
-        )
+        self._unusual = 0
+        decoder = json.JSONDecoder(strict=False, parse_float=JsonFloat, parse_constant=self._take_constant)
         self._decode = decoder.raw_decode
         self._scan = decoder.scan_once  # type: ignore[attr-defined]
 
@@ -228,6 +215,22 @@ class _TextWindow:
         if character != closing:
             self.fail_at(where, f"expected ',' or '{closing}'")
         return True
+
+    def take_whole_events(self) -> Sequence[RawEvent]:
+        """Take the events that are complete in this window, with the comma after the last one. Take none if there is
+        anything unusual among them: until the window goes on, they are then taken one at a time."""
+        if self._position < self._unusual:
+            return ()
+        ends = list(_BETWEEN_EVENTS.finditer(self._text, max(self._position, len(self._text) - _LAST_EVENT)))
+        if not ends:
+            return ()
+        end = ends[-1]
+        events = decode_events(f"[{self._text[self._position : end.start() + 1]}]")
+        if events is None:
+            self._unusual = len(self._text)
+            return ()
+        self._position = end.end()
+        return events
 
     def take_member(self) -> Any:
         """Take the next JSON value with the comma after it, if it is an object that is complete in this window.
@@ -261,8 +264,6 @@ class _TextWindow:
                 cut = unterminated or _CUT_TOKEN.match(self._text, error.pos)
                 self._position = len(self._text) if cut else error.pos
                 self.fail_at(where, error.msg[:1].lower() + error.msg[1:])
-            except _RejectedValueError as error:
-                self.fail_at(where, str(error))
             except RecursionError:
                 self.fail_at(where, "nested too deeply")
             except ValueError as error:
@@ -322,17 +323,8 @@ class _TextWindow:
         line, column = self._locate(self._position)
         self._lines, self._column = line - 1, column - 1
         self._text = self._text[self._position :] + chunk
-        self._position = 0
+        self._position = self._unusual = 0
         return True
-
-
-def _reject_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    fields = dict(pairs)
-    if len(fields) != len(pairs):
-        seen: set[str] = set()
-        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise _RejectedValueError(f"{_quote_text(twice)} appears twice")
-    return fields
 
 
 def _quote_text(text: str) -> str:

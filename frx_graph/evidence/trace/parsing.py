@@ -18,7 +18,6 @@ from typing import Any, TypeVar
 
 from frx_graph.errors import EvidenceError
 from frx_graph.evidence.dtype import DType
-from frx_graph.evidence.trace.chrome_trace import JsonFloat
 from frx_graph.evidence.trace.events import (
     ActivityKind,
     DeviceActivity,
@@ -29,6 +28,7 @@ from frx_graph.evidence.trace.events import (
     RuntimeCall,
     Span,
 )
+from frx_graph.evidence.trace.raw_event import NO_ARGUMENTS, RawArguments, RawEvent, decode_value
 
 _LARGEST = 1 << 63
 _LARGEST_US = _LARGEST // 1000
@@ -74,7 +74,6 @@ _DTYPES = {
 """Names from `caffe2::TypeMeta::name()`, which the profiler writes for the type of a tensor argument."""
 
 _Event = TypeVar("_Event")
-_Fields = dict[str, Any]
 _Timed = tuple[str, int, int]
 """Name, start and duration in nanoseconds."""
 
@@ -91,123 +90,106 @@ class EventParser:
         self.unfinished = 0
         self.peak_allocated: dict[int, int] = {}
         self._path = path
-        self._make_thread = functools.lru_cache(maxsize=1024)(HostThread)
         # Steps repeat themselves, so values that many events share are kept once.
-        self._operands: dict[str, tuple[Operand | None, ...] | None] = {}
-        self._tuples: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+        self._get_operands = functools.lru_cache(_MOST_SHARED)(_parse_operands)
+        self._get_concrete = functools.lru_cache(_MOST_SHARED)(_parse_texts)
+        self._get_sizes = functools.lru_cache(_MOST_SHARED)(_parse_size_text)
+        self._get_thread = functools.lru_cache(1024)(_parse_thread)
+        self._get_stream = functools.lru_cache(1024)(_parse_identity)
         self._durations: dict[int, int] = {}
 
-    def add(self, index: int, fields: dict[str, Any]) -> None:
+    def add(self, index: int, event: RawEvent) -> None:
         """Read one event; events of other phases and categories are skipped, except allocations."""
-        category = fields.get("cat")
-        if fields.get("ph") != "X" or not isinstance(category, str):
-            if fields.get("name") == _MEMORY:
-                self._note_memory(fields.get("args"))
+        category = event.cat
+        if event.ph != "X" or not isinstance(category, str):
+            if event.name == _MEMORY:
+                self._note_memory(event.args)
             return
         kind = _classify_category(category)
         if kind is Operator:
-            self._append_event(self.operators, self._build_operator, index, fields)
+            self._append_event(self.operators, self._build_operator, index, event)
         elif kind is DeviceActivity:
-            self._append_event(self.activities, self._build_activity, index, fields)
-        elif kind is RuntimeCall and not _is_short_query(fields):
-            self._append_event(self.calls, self._build_call, index, fields)
+            self._append_event(self.activities, self._build_activity, index, event)
+        elif kind is RuntimeCall and not _is_short_query(event):
+            self._append_event(self.calls, self._build_call, index, event)
         elif kind is PythonFrame:
-            self._append_event(self.frames, self._build_frame, index, fields)
+            self._append_event(self.frames, self._build_frame, index, event)
 
-    def _note_memory(self, args: object) -> None:
+    def _note_memory(self, args: RawArguments | Any | None) -> None:
         """Record a device's allocated bytes after an allocation; the host is of type 0."""
-        if not isinstance(args, dict) or args.get("Device Type") == 0:
+        if not isinstance(args, RawArguments) or args.device_type == 0:
             return
-        device, held = _check_integer(args.get("Device Id")), _check_integer(args.get("Total Allocated"))
+        device, held = _check_integer(args.device_id), _check_integer(args.allocated)
         if device is not None and held is not None and device >= 0:
             self.peak_allocated[device] = max(held, self.peak_allocated.get(device, 0))
 
     def _append_event(
-        self, events: list[_Event], make: Callable[[_Fields, _Fields, _Timed], _Event], index: int, fields: _Fields
+        self,
+        events: list[_Event],
+        make: Callable[[RawEvent, RawArguments, _Timed], _Event],
+        index: int,
+        event: RawEvent,
     ) -> None:
-        name = fields.get("name")
+        name, args = event.name, event.args
         if not isinstance(name, str):
-            raise self._make_error(index, "name", "a string", name)
-        start = _parse_nanoseconds(fields.get("ts"))
+            raise self._make_error(index, "name", "a string", "nothing" if name is None else ascii(name))
+        start = _parse_nanoseconds(bytes(event.ts))
         if start is None:
-            raise self._make_error(index, "ts", "microseconds", fields.get("ts"))
-        arguments = fields.get("args")
-        if arguments is not None and not isinstance(arguments, dict):
-            raise self._make_error(index, "args", "an object", arguments)
-        duration = _parse_nanoseconds(fields.get("dur"))
+            found = bytes(event.ts).decode()
+            raise self._make_error(index, "ts", "microseconds", "nothing" if found in ("", "null") else found)
+        if args is None:
+            args = NO_ARGUMENTS
+        elif not isinstance(args, RawArguments):
+            raise self._make_error(index, "args", "an object", ascii(args))
+        duration = _parse_nanoseconds(bytes(event.dur))
         if duration is None or duration < 0:
             self.unfinished += 1
             return
         if duration < _SHORT_NS:
             duration = self._durations.setdefault(duration, duration)
-        events.append(make(fields, arguments or {}, (clean_text(name), start, duration)))
+        events.append(make(event, args, (clean_text(name), start, duration)))
 
-    def _build_operator(self, fields: _Fields, args: _Fields, timed: _Timed) -> Operator:
-        stack = args.get("Call stack")
-        concrete = args.get("Concrete Inputs")
+    def _build_operator(self, event: RawEvent, args: RawArguments, timed: _Timed) -> Operator:
+        shapes, stack = bytes(args.shapes) or bytes(args.old_shapes), args.call_stack
+        concrete = bytes(args.concrete)
         return Operator(
             *timed,
-            thread=self._get_thread(fields),
-            annotation=fields["cat"] == "user_annotation",
-            external_id=_check_integer(args.get("External id")),
-            sequence=_check_integer(args.get("Sequence number")),
-            forward_thread=_check_integer(args.get("Fwd thread id")),
-            operands=self._get_operands(args),
-            concrete=self._intern_tuple(tuple(map(str, concrete))) if isinstance(concrete, list) else (),
+            thread=self._get_thread(bytes(event.pid), bytes(event.tid)),
+            annotation=event.cat == "user_annotation",
+            external_id=_check_integer(args.external_id),
+            sequence=_check_integer(args.sequence),
+            forward_thread=_check_integer(args.forward_thread),
+            operands=self._get_operands(shapes, bytes(args.types), bytes(args.strides)) if shapes else None,
+            concrete=self._get_concrete(concrete) if concrete else (),
             call_stack=clean_text(stack) if isinstance(stack, str) else "",
         )
 
-    def _build_call(self, fields: _Fields, args: _Fields, timed: _Timed) -> RuntimeCall:
-        size = args.get("size") if "emcpy" in timed[0] else None
+    def _build_call(self, event: RawEvent, args: RawArguments, timed: _Timed) -> RuntimeCall:
+        size = args.size if "emcpy" in timed[0] else None
         # ROCm writes numbers as text.
         copied = int(size) if isinstance(size, str) and len(size) < 20 and size.isdecimal() and size.isascii() else None
-        return RuntimeCall(*timed, self._get_thread(fields), _check_integer(args.get("correlation")), copied)
+        thread = self._get_thread(bytes(event.pid), bytes(event.tid))
+        return RuntimeCall(*timed, thread, _check_integer(args.correlation), copied)
 
-    def _build_frame(self, fields: _Fields, args: _Fields, timed: _Timed) -> PythonFrame:
-        caller = args.get("CallFrom")
-        return PythonFrame(*timed, self._get_thread(fields), clean_text(caller) if isinstance(caller, str) else "")
+    def _build_frame(self, event: RawEvent, args: RawArguments, timed: _Timed) -> PythonFrame:
+        caller = clean_text(args.called_from) if isinstance(args.called_from, str) else ""
+        return PythonFrame(*timed, self._get_thread(bytes(event.pid), bytes(event.tid)), caller)
 
-    def _build_activity(self, fields: _Fields, args: _Fields, timed: _Timed) -> DeviceActivity:
-        external = args.get("External id", args.get("external id"))
-        size = _check_integer(args.get("bytes"))
+    def _build_activity(self, event: RawEvent, args: RawArguments, timed: _Timed) -> DeviceActivity:
+        size = _check_integer(args.bytes)
         return DeviceActivity(
             *timed,
-            kind=_DEVICE_KINDS[fields["cat"].lower()],
-            device=_check_integer(args.get("device")),
-            stream=sys.intern(str(args.get("stream", fields.get("tid")))),
-            correlation=_check_integer(args.get("correlation")),
-            external_id=_check_integer(external),
-            grid=self._intern_tuple(_parse_sizes(args.get("grid")) or ()),
-            block=self._intern_tuple(_parse_sizes(args.get("block")) or ()),
+            kind=_DEVICE_KINDS[event.cat.lower()],
+            device=_check_integer(args.device),
+            stream=self._get_stream(bytes(args.stream) or bytes(event.tid)),
+            correlation=_check_integer(args.correlation),
+            external_id=_check_integer(args.old_external_id if args.external_id is None else args.external_id),
+            grid=self._get_sizes(bytes(args.grid)),
+            block=self._get_sizes(bytes(args.block)),
             bytes=size if size is not None and size >= 0 else None,
         )
 
-    def _get_operands(self, args: dict[str, Any]) -> tuple[Operand | None, ...] | None:
-        shapes = args.get("Input Dims", args.get("Input dims"))
-        types, strides = args.get("Input type"), args.get("Input Strides")
-        if not isinstance(shapes, list) or not isinstance(types, list):
-            return None
-        key = repr((shapes, types, strides))
-        if key not in self._operands:
-            if len(self._operands) >= _MOST_SHARED:
-                self._operands.clear()
-            steps = strides[: len(shapes)] if isinstance(strides, list) else ()
-            # Old traces leave out the types of trailing arguments that are not tensors.
-            rows = zip_longest(shapes, types[: len(shapes)], steps)
-            self._operands[key] = tuple(_parse_operand(*row) for row in rows)
-        return self._operands[key]
-
-    def _intern_tuple(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
-        if len(self._tuples) >= _MOST_SHARED:
-            self._tuples.clear()
-        return self._tuples.setdefault(values, values)
-
-    def _get_thread(self, fields: _Fields) -> HostThread:
-        # Old traces write thread ids as text in some events and as numbers in others.
-        return self._make_thread(str(fields.get("pid")), str(fields.get("tid")))
-
-    def _make_error(self, index: int, field: str, expected: str, value: object) -> EvidenceError:
-        found = value.text if isinstance(value, JsonFloat) else "nothing" if value is None else ascii(value)
+    def _make_error(self, index: int, field: str, expected: str, found: str) -> EvidenceError:
         return EvidenceError(
             f"{self._path}: event {index}: '{field}' is {found[:40]}, expected {expected}", "export it again"
         )
@@ -225,13 +207,10 @@ def _classify_category(category: str) -> type[Span] | None:
     return PythonFrame if category == "python_function" else None
 
 
-def _is_short_query(fields: dict[str, Any]) -> bool:
+def _is_short_query(event: RawEvent) -> bool:
     """Return True for a call without device work or notable time, as most calls of a trace are."""
-    name, duration = fields.get("name"), fields.get("dur")
-    if isinstance(duration, JsonFloat):
-        short = duration.text[1:2] == "." and duration.text[:1].isdecimal() and duration.text[2:].isdecimal()
-    else:
-        short = isinstance(duration, int) and 0 <= duration < _SHORT_QUERY_US
+    duration, name = bytes(event.dur), event.name
+    short = duration[:1].isdigit() and (len(duration) == 1 or (duration[1:2] == b"." and duration[2:].isdigit()))
     return short and isinstance(name, str) and _is_query(name)
 
 
@@ -247,30 +226,55 @@ def clean_text(text: str) -> str:
     return sys.intern(text.encode("utf-8", "replace").decode("utf-8"))
 
 
-def _parse_nanoseconds(value: object) -> int | None:
-    """Convert microseconds to nanoseconds exactly; digits below a nanosecond are cut. Else returns None."""
-    if isinstance(value, JsonFloat):
-        # As torch writes them today: with three digits after the point.
-        if value.text[-4:-3] == "." and len(value.text) < 24:
-            digits = value.text[:-4] + value.text[-3:]
-            if digits.isdecimal():
-                return int(digits)
-        whole, _, fraction = value.text.partition(".")
-        if len(whole) < 20 and whole.isdecimal() and fraction.isdecimal():
-            return int(whole) * 1000 + int((fraction + "00")[:3])
-        try:
-            exact = Decimal(value.text)
-            # Before any arithmetic: as an integer, 1e999999999 would fill a gigabyte.
-            return int(exact * 1000) if -_LARGEST_US < exact < _LARGEST_US else None
-        except InvalidOperation:
-            return None
-    if isinstance(value, int) and not isinstance(value, bool) and abs(value) < _LARGEST_US:
-        return value * 1000
-    return None
+def _parse_nanoseconds(text: bytes) -> int | None:
+    """Convert microseconds to nanoseconds exactly; digits below a nanosecond are cut. Returns None for other text,
+    and for numbers that are too large."""
+    # As torch writes them today: with three digits after the point.
+    if text[-4:-3] == b"." and len(text) < 24:
+        digits = text[:-4] + text[-3:]
+        if digits.isdigit():
+            return int(digits)
+    whole, _, fraction = text.partition(b".")
+    if len(whole) < 20 and whole.isdigit() and (fraction.isdigit() or not fraction):
+        return int(whole) * 1000 + int((fraction + b"00")[:3] or b"0")
+    try:
+        exact = Decimal(text.decode())
+        # Before any arithmetic: as an integer, 1e999999999 would fill a gigabyte.
+        return int(exact * 1000) if -_LARGEST_US < exact < _LARGEST_US else None
+    except InvalidOperation:
+        return None
 
 
 def _check_integer(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < _LARGEST else None
+
+
+def _parse_identity(text: bytes) -> str:
+    """Return the number or name of a process, thread or stream. Old traces write thread ids as text in some events and
+    as numbers in others."""
+    return sys.intern(str(decode_value(text)))
+
+
+def _parse_thread(process: bytes, thread: bytes) -> HostThread:
+    return HostThread(_parse_identity(process), _parse_identity(thread))
+
+
+def _parse_texts(text: bytes) -> tuple[str, ...]:
+    values = decode_value(text)
+    return tuple(map(str, values)) if isinstance(values, list) else ()
+
+
+def _parse_size_text(text: bytes) -> tuple[int, ...]:
+    return _parse_sizes(decode_value(text)) or ()
+
+
+def _parse_operands(shapes: bytes, types: bytes, strides: bytes) -> tuple[Operand | None, ...] | None:
+    sizes, kinds, steps = decode_value(shapes), decode_value(types), decode_value(strides)
+    if not isinstance(sizes, list) or not isinstance(kinds, list):
+        return None
+    # Old traces leave out the types of trailing arguments that are not tensors.
+    rows = zip_longest(sizes, kinds[: len(sizes)], steps[: len(sizes)] if isinstance(steps, list) else ())
+    return tuple(_parse_operand(*row) for row in rows)
 
 
 def _parse_sizes(value: object) -> tuple[int, ...] | None:
