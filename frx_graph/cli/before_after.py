@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from frx_graph.cli.printing.output import print_notice, show_stages
+from frx_graph.cli.recordings import compare_records
 from frx_graph.errors import OptionError
 from frx_graph.evidence.file_kind import FileKind, detect_file_kind
 from frx_graph.rules.gpu_profile import GpuProfile
@@ -79,9 +80,7 @@ class SideFiles:
                 )
         found = read_layers(self.paths, gpu)
         if found.trace is not None:
-            raise OptionError(
-                f"--{self.word} {self.any} is a trace", "source, PTX and Nsight Compute's files are compared"
-            )
+            raise OptionError(f"--{self.word} {self.any} is a trace", "two traces are compared, or files about kernels")
         return found
 
     def _collect_options(self) -> Iterator[tuple[str, Path | None]]:
@@ -110,7 +109,8 @@ def analyze_sides(
     top: int,
     output: Path | None,
 ) -> int:
-    """Compare two sides, write the report, and return the exit code. Raises `OptionError` if one side has no file."""
+    """Compare two sides, of kernels or of recorded programs, write the report, and return the exit code. Raises
+    `OptionError` if one side has no file."""
     from frx_graph.analyzers.comparison.comparison import compare_layers
     from frx_graph.cli.compare import show_comparison
     from frx_graph.reports.kernels.compare_text import NextCommand
@@ -118,6 +118,10 @@ def analyze_sides(
     for side, other in ((before, after), (after, before)):
         if not side.paths:
             raise OptionError(f"--{other.word} has nothing to be compared with", f"--{side.word} FILE")
+    if before.any is not None and after.any is not None and len(before.paths) == len(after.paths) == 1:
+        code = compare_records(before.any, after.any, as_document=as_document, top=top, output=output)
+        if code is not None:
+            return code
     with show_stages() as progress:
         progress(f"reading {before.paths[0]}")
         layers_a = before.read_layers(gpu)

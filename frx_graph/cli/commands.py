@@ -36,7 +36,7 @@ COMMANDS: Mapping[str, Home] = {
     "profile": Home("profile:profile", "Measure a program's kernels with Nsight Compute."),
     "explain": Home("explain:explain", "Brief a developer or language model on a run or report."),
     "reconcile": Home("reconcile:reconcile", "Diagnose from source, PTX, counters and trace together."),
-    "compare": Home("compare:compare", "Compare two CUDA sources."),
+    "compare": Home("compare:compare", "Compare two runs, traces, advice files or CUDA sources."),
     "bench": Home("bench:bench", "Time two CUDA programs against each other."),
     "fleet": Home("fleet:fleet", "Find what many runs have in common, and its total cost."),
     "trial": Home("trial:trial", "Test if frx's changes keep a model correct and make it faster."),

@@ -1,4 +1,4 @@
-"""`frx compare`: compare two CUDA sources, optionally with PTX and measurements."""
+"""`frx compare`: compare two runs, traces or advice files, or two CUDA sources with PTX and measurements."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from frx_graph.analyzers.comparison.matching import Winner
 from frx_graph.analyzers.layers import Layers, SourceLayer
 from frx_graph.cli.options.evidence_options import BuildFlags, GpuModel, require_ncu, require_nvcc, split_flags
 from frx_graph.cli.printing.output import QuietOption, print_notice, print_result, show_stages
+from frx_graph.cli.recordings import compare_records
 from frx_graph.errors import EvidenceError, OptionError
 from frx_graph.evidence.file_kind import FileKind, detect_file_kind
 from frx_graph.measure.machine.device_state import list_gpu_names
@@ -35,8 +36,8 @@ _ELSEWHERE = "measure on a machine that has one, and pass the exports: --ncu-a a
 
 
 def compare(
-    a: Annotated[Path, typer.Argument(help="A CUDA source: the old version.")],
-    b: Annotated[Path, typer.Argument(help="A CUDA source: the new version.")],
+    a: Annotated[Path, typer.Argument(help="The old version: a CUDA source, run, trace or advice.")],
+    b: Annotated[Path, typer.Argument(help="The new version, of the same kind.")],
     with_ptx: Annotated[bool, typer.Option("--with-ptx", help="Compile both to PTX: registers, spills.")] = False,
     with_ncu: Annotated[
         bool, typer.Option("--with-ncu", help="Compile and run both under Nsight Compute; needs a GPU.")
@@ -48,8 +49,14 @@ def compare(
     as_document: Annotated[bool, typer.Option("--json", help="As JSON: frx_compare_v1.")] = False,
     _quiet: QuietOption = False,
 ) -> None:
-    """Compare two CUDA sources: what changed, which is better, on what evidence, and what is unknown. Exit code 0: B is
-    not worse; 1: B is worse, or has regressions; 2: an error, or inconclusive evidence."""
+    """Compare two CUDA sources, or two runs, traces or advice files: what changed, which is better, on what evidence,
+    and what is unknown. Exit code 0: B is not worse; 1: B is worse, or has regressions; 2: an error, or inconclusive
+    evidence."""
+    wants_kernels = with_ptx or with_ncu or build_flags or any(one is not None for one in (ncu_a, ncu_b, gpu_model))
+    if not wants_kernels:
+        code = compare_records(a, b, as_document=as_document, top=DEFAULT_TOP)
+        if code is not None:
+            raise typer.Exit(code)
     if with_ncu and (ncu_a is not None or ncu_b is not None):
         raise OptionError("--with-ncu measures again what --ncu-a and --ncu-b hold", "take one of both")
     flags = split_flags(build_flags)

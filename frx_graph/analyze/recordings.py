@@ -1,0 +1,154 @@
+"""Read a run, a trace or an advice as a recording that can be compared with another one."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from frx_graph.advice import Advice
+from frx_graph.analyze.run import analyze_bundle
+from frx_graph.analyze.trace import analyze_run
+from frx_graph.analyzers.run.steps import Scope
+from frx_graph.analyzers.run_change.recording import KernelUse, KnownProblem, Recording, RecordKind
+from frx_graph.analyzers.timeline.labels import Answer
+from frx_graph.evidence.kernel_name import normalize_kernel_name, strip_serial_number
+from frx_graph.reports.advice.advice_file import read_advice
+from frx_graph.reports.advice.fingerprint import compute_fingerprints
+from frx_graph.reports.render.source_path import find_checkout_root, shorten_path
+from frx_graph.reports.runs.run_document import RunResult, SummaryPart
+from frx_graph.reports.runs.trace_document import LabelPart, TraceResult, build_trace_document
+
+_SHARES = {
+    "waiting for input": "loader_wait_share",
+    "copies to the device": "h2d_share",
+    "copies from it": "d2h_share",
+    "forward": "forward_share",
+    "backward": "backward_share",
+    "optimizer": "optimizer_share",
+    "waiting for devices": "sync_share",
+    "device busy": "gpu_busy_share",
+    "device memory, most": "peak_memory_share",
+}
+
+
+def read_recording(path: Path, kind: RecordKind, scope: Scope = Scope.AUTO) -> Recording:
+    """Read the record at `path`. Raises `EvidenceError` if it is damaged, or not of this kind."""
+    match kind:
+        case RecordKind.RUN:
+            return _record_run(str(path), analyze_bundle(path).document.result, scope)
+        case RecordKind.TRACE:
+            found = analyze_run(path)
+            document = build_trace_document(found.trace, found.run, found.findings, find_checkout_root(Path.cwd()))
+            return _record_trace(str(path), document.result)
+        case RecordKind.ADVICE:
+            return _record_advice(str(path), read_advice(path), find_checkout_root(Path.cwd()))
+
+
+def _record_run(name: str, result: RunResult, scope: Scope) -> Recording:
+    found = result.get_scope(scope)
+    trace = result.trace
+    steps = tuple(one.wall_ms for one in found.per_step if one.wall_ms is not None and not one.failed)
+    problems = {
+        f"{one.of} {one.tensor} {one.shape}": KnownProblem(one.rule, one.title, one.tensor, one.count / one.among)
+        for one in found.layout_findings
+    }
+    return Recording(
+        name=name,
+        kind=RecordKind.RUN,
+        step_ms=steps,
+        labels=_select_labels(found.labels),
+        undecided=_select_undecided(found.labels),
+        shares=_select_shares(found.run_summary),
+        kernels={} if trace is None else _sum_kernels(trace),
+        problems=problems | ({} if trace is None else _list_layout_problems(trace)),
+        machine={} if trace is None else _name_devices(trace),
+    )
+
+
+def _record_trace(name: str, result: TraceResult) -> Recording:
+    shares = {
+        "waiting for input": result.host.dataloader_wait_share,
+        "waiting for devices": result.host.sync_wait_share,
+        "layout copies": result.layout_share,
+    }
+    busy = [one.busy_share for one in result.devices]
+    known = {name: share for name, share in shares.items() if share is not None}
+    return Recording(
+        name=name,
+        kind=RecordKind.TRACE,
+        step_ms=tuple(one.ms for one in result.window.steps),
+        labels=_select_labels(result.labels),
+        undecided=_select_undecided(result.labels),
+        shares=known | ({"device busy": sum(busy) / len(busy)} if busy else {}),
+        kernels=_sum_kernels(result),
+        problems=_list_layout_problems(result),
+        machine=_name_devices(result),
+    )
+
+
+def _record_advice(name: str, advice: Advice, root: Path) -> Recording:
+    marks = compute_fingerprints(advice.findings, root)
+    environment = advice.environment
+    return Recording(
+        name=name,
+        kind=RecordKind.ADVICE,
+        problems={
+            mark: KnownProblem(
+                one.rule,
+                one.title,
+                f"{shorten_path(one.site.file, root)}:{one.site.line}",
+                float(one.count_per_step),
+            )
+            for mark, one in zip(marks, advice.findings, strict=True)
+        },
+        machine={
+            "device": environment.device_name,
+            "torch": environment.torch_version,
+            "inner compiler": environment.inner,
+            "threads": str(environment.threads),
+        },
+    )
+
+
+def _select_labels(labels: Sequence[LabelPart]) -> dict[str, float]:
+    return {one.label: one.score for one in labels if one.answer is Answer.PRESENT}
+
+
+def _select_undecided(labels: Sequence[LabelPart]) -> frozenset[str]:
+    return frozenset(one.label for one in labels if one.answer is Answer.UNDECIDABLE)
+
+
+def _select_shares(summary: SummaryPart) -> dict[str, float]:
+    shares = {name: getattr(summary, attribute) for name, attribute in _SHARES.items()}
+    return {name: share for name, share in shares.items() if share is not None}
+
+
+def _sum_kernels(trace: TraceResult) -> Mapping[str, KernelUse]:
+    """Return the kernels by name, per step. Inductor's numbers of kernels differ from program to program, and
+    sizes among template arguments change with the data: neither is part of the name."""
+    steps = max(1, len(trace.window.steps))
+    sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    for kernel in trace.kernels:
+        total = sums[strip_serial_number(normalize_kernel_name(kernel.name))]
+        total[0] += kernel.count / steps
+        total[1] += kernel.total_ms / steps
+    return {name: KernelUse(count, ms) for name, (count, ms) in sums.items()}
+
+
+def _list_layout_problems(trace: TraceResult) -> dict[str, KnownProblem]:
+    steps = max(1, len(trace.window.steps))
+    return {
+        one.fingerprint: KnownProblem(
+            one.rule,
+            one.title,
+            one.operator if one.site is None else f"{one.site.file}:{one.site.line}",
+            one.copies / steps,
+        )
+        for one in trace.layout
+    }
+
+
+def _name_devices(trace: TraceResult) -> dict[str, str]:
+    names = sorted({one.name for one in trace.devices if one.name is not None})
+    return {"device": ", ".join(names)} if names else {}

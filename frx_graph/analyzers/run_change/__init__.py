@@ -1,0 +1,1 @@
+"""Compare two records of a program: what changed, by how much, and beyond which noise."""

@@ -1,0 +1,50 @@
+"""The facts of a run, a trace or an advice that can be compared with those of another."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+class RecordKind(enum.StrEnum):
+    """Kinds of records. Only records of one kind are compared."""
+
+    RUN = "run"
+    TRACE = "trace"
+    ADVICE = "advice"
+
+
+@dataclass(frozen=True, slots=True)
+class KernelUse:
+    """The launches of one kernel in a step, and their time."""
+
+    count: float
+    ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class KnownProblem:
+    """A finding. `per_step` counts copies or occurrences in a step, None if unknown."""
+
+    rule: str
+    title: str
+    place: str
+    per_step: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """One side. `step_ms` are the steps in order, without those that failed. `labels` are the bottlenecks with their
+    share of the time, 0..1; `undecided` are those that the record cannot tell. `shares` are other shares of the step,
+    0..1. Kernels are by name, problems by fingerprint. `machine` names what the times depend on."""
+
+    name: str
+    kind: RecordKind
+    step_ms: tuple[float, ...] = ()
+    labels: Mapping[str, float] = field(default_factory=dict)
+    undecided: frozenset[str] = frozenset()
+    shares: Mapping[str, float] = field(default_factory=dict)
+    kernels: Mapping[str, KernelUse] = field(default_factory=dict)
+    problems: Mapping[str, KnownProblem] = field(default_factory=dict)
+    machine: Mapping[str, str] = field(default_factory=dict)

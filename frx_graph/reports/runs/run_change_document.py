@@ -1,0 +1,100 @@
+"""Changes between two runs, traces or advice files as JSON: the document `frx_run_change_v1`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from frx_graph.analyzers.run_change.change import RunChange
+from frx_graph.analyzers.run_change.recording import RecordKind
+from frx_graph.analyzers.run_change.step_times import StepVerdict
+from frx_graph.reports.render.document import FinitePart, Text, read_from
+
+
+class StepChangePart(FinitePart):
+    """Median step times. The interval covers 95 % for these two processes; null: too few steps."""
+
+    before_ms: float
+    after_ms: float
+    before_steps: int
+    after_steps: int
+    change: float = Field(description="after over before, less 1: -0.1 is 10 % shorter")
+    change_low: float | None = read_from("low")
+    change_high: float | None = read_from("high")
+    verdict: StepVerdict = Field(description="beyond the 4 % by which two processes of one program differ")
+
+
+class LabelChangePart(FinitePart):
+    """A bottleneck, with its share of the time, 0..1; null: not present on that side."""
+
+    label: str
+    before: float | None
+    after: float | None
+
+
+class ShareChangePart(FinitePart):
+    """A share of the step's time, or of a device's memory, 0..1."""
+
+    name: str
+    before: float
+    after: float
+
+
+class KernelUsePart(FinitePart):
+    """Launches and milliseconds of a step."""
+
+    count: float
+    ms: float
+
+
+class KernelChangePart(FinitePart):
+    """A kernel that appeared, went or changed. Kernels that Inductor numbers are one without their number."""
+
+    name: Text
+    before: KernelUsePart | None
+    after: KernelUsePart | None
+    ms: float = Field(description="milliseconds that a step gained by it; negative: lost")
+
+
+class ProblemPart(FinitePart):
+    """A layout finding."""
+
+    rule: str
+    title: str
+    place: Text
+    per_step: float | None
+
+
+class RunChangeResult(FinitePart):
+    """Changes from one record to the other."""
+
+    schema_: Literal["frx_run_change_v1"] = Field(default="frx_run_change_v1", alias="schema")
+    kind: RecordKind = read_from("before.kind")
+    before: Text = read_from("before.name")
+    after: Text = read_from("after.name")
+    worse: bool = Field(description="slower, or with a new label or finding")
+    comparable: bool = Field(description="false: the two have nothing in common")
+    steps: StepChangePart | None = Field(description="null: a side has no steps")
+    labels_resolved: tuple[LabelChangePart, ...]
+    labels_new: tuple[LabelChangePart, ...]
+    labels_kept: tuple[LabelChangePart, ...]
+    labels_undecided: tuple[str, ...] = read_from("undecided", "present on one side, and not decidable on the other")
+    shares: tuple[ShareChangePart, ...] = Field(description="shares that differ by 2 points or more")
+    kernels: tuple[KernelChangePart, ...] = Field(description="the largest change first")
+    findings_resolved: tuple[ProblemPart, ...] = read_from("problems_resolved")
+    findings_new: tuple[ProblemPart, ...] = read_from("problems_new")
+    findings_kept: int = read_from("problems_kept")
+    other_machine: tuple[Text, ...] = Field(description="what differs between the machines")
+
+
+class RunChangeDocument(FinitePart):
+    """Wrapper shared by all analyses."""
+
+    mode: Literal["run_change"] = "run_change"
+    result: RunChangeResult
+
+
+def build_run_change_document(change: RunChange) -> RunChangeDocument:
+    """Return the document of a comparison."""
+    return RunChangeDocument(result=RunChangeResult.from_record(change))

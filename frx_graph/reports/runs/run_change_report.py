@@ -1,0 +1,117 @@
+"""Render what changed between two runs, traces or advice files for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import Console
+from rich.text import Text
+
+from frx_graph.analyzers.run_change.recording import RecordKind
+from frx_graph.analyzers.run_change.step_times import PROCESS_SPREAD, StepVerdict
+from frx_graph.reports.render.quantities import format_count, format_ms, format_percent, format_share
+from frx_graph.reports.render.source_path import cut_path
+from frx_graph.reports.render.text_console import make_console, print_more, print_section, print_title, print_wrapped
+from frx_graph.reports.runs.run_change_document import (
+    KernelChangePart,
+    KernelUsePart,
+    LabelChangePart,
+    ProblemPart,
+    RunChangeResult,
+    StepChangePart,
+)
+from frx_graph.support.plain_text import clean_line
+
+_TITLES = {RecordKind.RUN: "RUNS", RecordKind.TRACE: "TRACES", RecordKind.ADVICE: "ADVICE"}
+_NAME = 48
+
+
+def render_run_change(result: RunChangeResult, *, top: int, width: int, color: bool) -> str:
+    """Render the verdict, labels, shares, the `top` kernels and findings."""
+    out, console = make_console(width, color, soft_wrap=True)
+    console.print(Text.assemble((f"{_TITLES[result.kind]} COMPARED", "bold")))
+    print_wrapped(console, f"before: {cut_path(result.before, width - 12)}")
+    print_wrapped(console, f"after:  {cut_path(result.after, width - 12)}")
+    print_section(console, "VERDICT", _yield_verdict(result))
+    print_section(console, "LABELS", _yield_labels(result))
+    shares = (f"{one.name}: {format_share(one.before)} -> {format_share(one.after)}" for one in result.shares)
+    print_section(console, "SHARES OF A STEP", shares)
+    print_section(console, "KERNELS, PER STEP", map(_describe_kernel, result.kernels[:top]))
+    print_more(console, len(result.kernels), top, "kernels")
+    _print_problems(console, "FINDINGS RESOLVED", result.findings_resolved, top)
+    _print_problems(console, "NEW FINDINGS", result.findings_new, top)
+    print_section(console, "OTHER CONDITIONS", result.other_machine)
+    return out.getvalue()
+
+
+def _yield_verdict(result: RunChangeResult) -> Iterator[str]:
+    if not result.comparable:
+        yield "the two have nothing in common that could be compared"
+        return
+    if result.steps is not None:
+        yield _describe_steps(result.steps)
+    elif result.kind is not RecordKind.ADVICE:
+        yield "step times cannot be compared: one side has no steps"
+    new, gone = len(result.findings_new), len(result.findings_resolved)
+    yield f"{gone} findings resolved, {new} new, {result.findings_kept} as before"
+
+
+def _describe_steps(steps: StepChangePart) -> str:
+    times = f"{format_ms(steps.before_ms)} -> {format_ms(steps.after_ms)} a step (median of "
+    times += f"{steps.before_steps:,} and {format_count(steps.after_steps, 'step')})"
+    if steps.change_low is None or steps.change_high is None:
+        return f"{times}: too few steps to tell"
+    least, most = sorted((abs(steps.change_low), abs(steps.change_high)))
+    spread = format_percent(100 * PROCESS_SPREAD)
+    match steps.verdict:
+        case StepVerdict.FASTER | StepVerdict.SLOWER:
+            word = "shorter" if steps.verdict is StepVerdict.FASTER else "longer"
+            return (
+                f"{times}: {format_percent(100 * abs(steps.change))} {word} ({100 * least:.1f} to {100 * most:.1f} %)"
+            )
+        case StepVerdict.SAME:
+            return f"{times}: no difference beyond the {spread} by which two processes of one program differ"
+        case StepVerdict.UNKNOWN:
+            interval = f"{100 * steps.change_low:+.1f} to {100 * steps.change_high:+.1f} %"
+            return f"{times}: {interval}, which may be the {spread} by which two processes of one program differ"
+
+
+def _yield_labels(result: RunChangeResult) -> Iterator[str]:
+    for word, labels in (
+        ("resolved", result.labels_resolved),
+        ("new", result.labels_new),
+        ("kept", result.labels_kept),
+    ):
+        for one in labels:
+            yield f"{word}: {one.label}{_describe_share(one)}"
+    for label in result.labels_undecided:
+        yield f"cannot tell: {label}, which one of the two does not show"
+
+
+def _describe_share(label: LabelChangePart) -> str:
+    if label.before is not None and label.after is not None:
+        return f", {format_share(label.before)} -> {format_share(label.after)} of the time"
+    return f", {format_share(label.before if label.after is None else label.after)} of the time"
+
+
+def _describe_kernel(kernel: KernelChangePart) -> str:
+    name = clean_line(kernel.name, _NAME)
+    if kernel.before is None or kernel.after is None:
+        word, used = ("new", kernel.after) if kernel.before is None else ("gone", kernel.before)
+        assert used is not None
+        return f"{kernel.ms:+.3f} ms  {word}: {name}, {_describe_use(used)}"
+    return f"{kernel.ms:+.3f} ms  {name}, {_describe_use(kernel.before)} -> {_describe_use(kernel.after)}"
+
+
+def _describe_use(used: KernelUsePart) -> str:
+    return f"{used.count:.4g}× {format_ms(used.ms)}"
+
+
+def _print_problems(console: Console, title: str, problems: tuple[ProblemPart, ...], top: int) -> None:
+    if not problems:
+        return
+    print_title(console, title)
+    for one in problems[:top]:
+        count = "" if one.per_step is None else f", {one.per_step:.4g} a step"
+        print_wrapped(console, f"{one.rule} {one.title} ({clean_line(one.place, _NAME)}{count})")
+    print_more(console, len(problems), top)

@@ -1,0 +1,100 @@
+"""`frx compare` and `frx analyze --before --after` for two runs, traces and advice files."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from written_runs import WrittenRun, waiting_run
+
+from frx_graph.cli.main import run
+
+TRACES = Path(__file__).parents[1] / "data" / "traces"
+RESNET, ALEXNET = TRACES / "kineto_resnet50_two_steps.pt.trace.json.gz", TRACES / "hta_alexnet_one_forward.json.gz"
+ADVICE = Path(__file__).parents[1] / "data" / "documents" / "frx_advice_v1.json"
+PUBLISHED = resources.files("frx_graph.reports").joinpath("frx_run_change_v1.schema.json").read_text(encoding="utf-8")
+
+
+def result(capsys: pytest.CaptureFixture[str]) -> Any:
+    document = json.loads(capsys.readouterr().out)
+    jsonschema.Draft202012Validator(json.loads(PUBLISHED)).validate(document)
+    assert document["mode"] == "run_change"
+    return document["result"]
+
+
+def fast_run() -> WrittenRun:
+    run = WrittenRun()
+    for _ in range(30):
+        run.step(40, wait=1, forward=20)
+        run.sample(90)
+    return run
+
+
+def test_a_run_that_no_longer_waits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before, after = waiting_run().write(tmp_path / "before"), fast_run().write(tmp_path / "after")
+    assert run(["compare", str(before), str(after), "--json"]) in (0, 1)
+    found = result(capsys)
+    assert found["kind"] == "run"
+    assert found["steps"]["verdict"] == "faster"
+    assert found["steps"]["change"] == pytest.approx(-0.6, abs=0.02)
+    assert run(["compare", str(after), str(before)]) == 1
+    text = " ".join(capsys.readouterr().out.split())
+    assert "RUNS COMPARED" in text
+    assert "longer" in text
+    assert "new: input_bound" in text
+
+
+def test_a_trace_equals_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["analyze", "--before", str(RESNET), "--after", str(RESNET), "--json"]) == 0
+    found = result(capsys)
+    assert found["kernels"] == found["shares"] == found["labels_new"] == found["labels_resolved"] == []
+    assert found["findings_kept"] >= 1
+
+
+def test_kernels_that_appeared_and_went(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["compare", str(RESNET), str(ALEXNET)]) in (0, 1)
+    text = capsys.readouterr().out
+    assert "KERNELS, PER STEP" in text
+    assert "gone:" in text
+    assert "device:" in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_findings_of_advice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    advice = json.loads(ADVICE.read_text())
+    assert advice["findings"]
+    fixed = tmp_path / "fixed.json"
+    fixed.write_text(json.dumps(advice | {"findings": []}))
+    assert run(["compare", str(ADVICE), str(fixed), "--json"]) == 0
+    assert len(result(capsys)["findings_resolved"]) == len(advice["findings"])
+    assert run(["compare", str(fixed), str(ADVICE)]) == 1
+    assert "NEW FINDINGS" in capsys.readouterr().out
+
+
+def test_two_kinds_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = waiting_run().write(tmp_path / "run")
+    assert run(["compare", str(folder), str(RESNET)]) == 2
+    message = capsys.readouterr().err
+    assert "is a run, and" in message
+    assert "compare two of a kind" in message
+    kernel = tmp_path / "k.cu"
+    kernel.write_text("__global__ void k(float* a) { a[threadIdx.x] = 0; }")
+    assert run(["compare", str(kernel), str(RESNET)]) == 2
+    assert "about kernels" in capsys.readouterr().err
+
+
+def test_damaged_records_are_refused_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    good = waiting_run().write(tmp_path / "run")
+    assert run(["compare", str(empty), str(good)]) == 2
+    copy = tmp_path / "advice.json"
+    shutil.copy(ADVICE, copy)
+    copy.write_text(copy.read_text()[:-200])
+    assert run(["compare", str(copy), str(ADVICE)]) == 2
+    assert capsys.readouterr().err.count("\n") == 2
