@@ -184,3 +184,11 @@ class Advice:
     """The layout copies that a real step showed; null if none was run."""
     autopilot: tuple[AutopilotSearch, ...] = ()
     """What the autopilot has tried in this process, if it is in use."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdviceSet:
+    """The advice on several targets, in the order in which they were named."""
+
+    schema: Literal["frx_advice_set_v1"] = "frx_advice_set_v1"
+    advice: tuple[Advice, ...]

@@ -1,6 +1,7 @@
 """Read `[tool.frx]` in pyproject.toml: default options of `frx advise`, the ledger, and the trial policy.
 
 [tool.frx]
+targets = ["model.py:build"]
 ignore = ["FRX005"]
 train = true
 baseline = "frx-baseline.json"
@@ -31,6 +32,7 @@ class AdviseConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    targets: tuple[str, ...] = ()
     select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
     inner: str | None = None

@@ -64,7 +64,7 @@ def test_all_keys(tmp_path):
     [
         ("[tool.frx]\nexit-zero = true\n", "unknown key 'exit-zero'.*did you mean 'exit_zero'"),
         ("[tool.frx]\nignored = []\n", "did you mean 'ignore'"),
-        ("[tool.frx]\nzzz = 1\n", "known keys: select, ignore"),
+        ("[tool.frx]\nzzz = 1\n", "known keys: targets, select"),
         ("[tool.frx]\ntrain = 'yes'\n", r"\[tool.frx\] train: Input should be a valid boolean"),
         ("[tool.frx]\ntop = 0\n", "top: Input should be greater than or equal to 1"),
         ("[tool.frx]\nselect = 'FRX001'\n", "select"),

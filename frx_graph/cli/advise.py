@@ -1,30 +1,41 @@
-"""`frx advise`: ranked layout fixes for one call of a model, without a change to its code."""
+"""`frx advise`: ranked layout fixes for one call of a model, or of several, without a change to their code."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
+import torch
 import typer
 
+from frx_graph.advice import Advice
 from frx_graph.advisor.target import DTYPES, load_target, place
+from frx_graph.advisor.target_search import find_targets
 from frx_graph.cli.interrupt import exit_on_interrupt
 from frx_graph.cli.options.placement import check_device, check_dtype
-from frx_graph.cli.printing.output import JsonOption, QuietOption, is_json, show_stages
-from frx_graph.cli.printing.report_output import ReportOptions, emit_report
+from frx_graph.cli.printing.output import JsonOption, QuietOption, is_json, print_notice, show_stages
+from frx_graph.cli.printing.report_output import ReportOptions, check_several, emit_report, emit_reports
 from frx_graph.config import read_advise_config
-from frx_graph.errors import TargetError
+from frx_graph.errors import FrxError, TargetError
 from frx_graph.measure.console_capture import STDERR, STDOUT, redirect_output
 from frx_graph.reports.advice.terminal import DEFAULT_TOP, Format
+from frx_graph.support.plain_text import clean_line
 
 
 def advise(
-    target: Annotated[
-        str, typer.Argument(help="module:callable or file.py:callable, returning (model, args[, kwargs]).")
-    ],
+    targets: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="TARGET...",
+            help="module:callable or file.py:callable, returning (model, args[, kwargs]), or a folder: all build "
+            "functions in it. Default: targets of [tool.frx].",
+        ),
+    ] = None,
     train: Annotated[bool | None, typer.Option("--train/--no-train", help="Include the backward pass.")] = None,
     dtype: Annotated[str | None, typer.Option(help=f"Cast model and inputs: {', '.join(DTYPES)}.")] = None,
     device: Annotated[str | None, typer.Option(help="Move model and inputs: cpu, cuda, cuda:1.")] = None,
@@ -56,7 +67,7 @@ def advise(
     top: Annotated[int | None, typer.Option(min=1, help="Explain this many findings in full.")] = None,
     _quiet: QuietOption = False,
 ) -> None:
-    """Print ranked layout fixes for a model. The model is not changed."""
+    """Print ranked layout fixes for a model, or for several. The models are not changed."""
     config = read_advise_config(Path.cwd())
     options = ReportOptions(
         format=Format.JSON if is_json(format, as_document) else format or config.format or Format.TEXT,
@@ -69,8 +80,53 @@ def advise(
         exit_zero=config.exit_zero if exit_zero is None else exit_zero,
     )
     options.check()
-    cast_to = check_dtype(dtype or config.dtype)
-    run_on = check_device(device or config.device)
+    settings = _Settings(
+        train=config.train if train is None else train,
+        observe=config.observe if observe is None else observe,
+        measure=config.measure if measure is None else measure,
+        inner=inner or config.inner or "eager",
+        dtype=check_dtype(dtype or config.dtype),
+        dtype_name=dtype or config.dtype,
+        device=check_device(device or config.device),
+        evidence=tuple(evidence or ()),
+    )
+    names = find_targets(targets or config.targets)
+    if len(names) == 1:
+        raise typer.Exit(emit_report(_advise_target(names[0], settings), options))
+    check_several(options)
+    raise typer.Exit(_advise_all(names, settings, options))
+
+
+@dataclass(frozen=True, slots=True)
+class _Settings:
+    """The advice that the command line and `[tool.frx]` ask for."""
+
+    train: bool
+    observe: bool
+    measure: bool
+    inner: str
+    dtype: torch.dtype | None
+    dtype_name: str | None
+    device: str | None
+    evidence: tuple[Path, ...]
+
+
+def _advise_all(names: Sequence[str], settings: _Settings, options: ReportOptions) -> int:
+    """Advise on several targets, and return the exit code. A target that fails is named, and the others go on."""
+    made: list[Advice] = []
+    failed = 0
+    for number, name in enumerate(names, start=1):
+        print_notice(f"frx: {number} of {len(names)}: {clean_line(name, 200)}")
+        try:
+            made.append(_advise_target(name, settings))
+        except FrxError as error:
+            failed += 1
+            print_notice(f"frx: {clean_line(str(error), 1000)}")
+    code = emit_reports(made, options) if made else 2
+    return 2 if failed else code
+
+
+def _advise_target(target: str, settings: _Settings) -> Advice:
     # What the model prints, its native code and its child processes too, must not end up in the report.
     with show_stages() as progress, redirect_output(STDOUT, STDERR), contextlib.redirect_stdout(sys.stderr):
         progress("importing torch's compiler")
@@ -81,35 +137,31 @@ def advise(
             from frx_graph.trials.arm_messages import TargetWorkload
 
         progress(f"loading {target}")
-        workload = place(load_target(target), run_on, cast_to)
-        trains = config.train if train is None else train
-        observes = config.observe if observe is None else observe
-        compiler = inner or config.inner or "eager"
-        measures = config.measure if measure is None else measure
+        workload = place(load_target(target), settings.device, settings.dtype)
         cost_allocations = functools.partial(
             measure_allocation_cost,
-            TargetWorkload(target, run_on, dtype or config.dtype),
+            TargetWorkload(target, settings.device, settings.dtype_name),
             lambda environment: start_arm(environment=environment),
-            train=trains,
-            inner=compiler,
-            compare_times=measures,
+            train=settings.train,
+            inner=settings.inner,
+            compare_times=settings.measure,
         )
         try:
             report = advise_model(
                 workload.model,
                 workload.args,
                 workload.kwargs,
-                train=trains,
-                observe=observes,
-                inner=compiler,
-                measure=measures,
+                train=settings.train,
+                observe=settings.observe,
+                inner=settings.inner,
+                measure=settings.measure,
                 target=target,
-                evidence=evidence or (),
+                evidence=settings.evidence,
                 progress=progress,
                 # Eager frees and allocates around every operator: only what Inductor compiles is worth the wait.
-                cost_allocations=cost_allocations if observes and compiler == "inductor" else None,
+                cost_allocations=cost_allocations if settings.observe and settings.inner == "inductor" else None,
             )
         except SystemExit as error:
             message = f"the model ended the program with exit code {error.code!r}"
             raise TargetError(message, "guard its sys.exit") from error
-    raise typer.Exit(emit_report(report.advice, options))
+    return report.advice

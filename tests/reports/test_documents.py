@@ -21,7 +21,7 @@ from pydantic import AliasPath
 from pydantic.json_schema import GenerateJsonSchema
 
 import frx_graph
-from frx_graph.advice import Advice
+from frx_graph.advice import Advice, AdviceSet
 from frx_graph.ledger.schema import LedgerDocument
 from frx_graph.reports.doctor_document import DoctorDocument, SmokeDocument
 from frx_graph.reports.init_document import InitDocument
@@ -35,6 +35,7 @@ from frx_graph.reports.kernels.reconcile_document import ReconcileDocument
 from frx_graph.reports.render.document import Part, get_adapter, to_json
 from frx_graph.reports.runs.collect_report import CollectDocument
 from frx_graph.reports.runs.fleet_document import FleetDocument
+from frx_graph.reports.runs.run_change_document import RunChangeDocument
 from frx_graph.reports.runs.run_document import RunDocument
 from frx_graph.reports.runs.trace_document import TraceDocument
 from frx_graph.reports.trials.trial_document import TrialDocument, TrialMatrixDocument
@@ -43,6 +44,7 @@ from frx_graph.reports.trials.tune_report import TuneDocument
 SCHEMAS = Path(frx_graph.__file__).parent / "reports"
 WRITTEN = Path(__file__).parents[1] / "data" / "documents"
 DOCUMENTS: dict[str, type[Any]] = {
+    "frx_advice_set_v1": AdviceSet,
     "frx_advice_v1": Advice,
     "frx_bench_v0": BenchDocument,
     "frx_collect_v1": CollectDocument,
@@ -56,6 +58,7 @@ DOCUMENTS: dict[str, type[Any]] = {
     "frx_ncu_v1": NcuDocument,
     "frx_ptx_v1": PtxDocument,
     "frx_reconcile_v1": ReconcileDocument,
+    "frx_run_change_v1": RunChangeDocument,
     "frx_run_v1": RunDocument,
     "frx_smoke_test_v1": SmokeDocument,
     "frx_trace_v1": TraceDocument,
@@ -67,12 +70,14 @@ _OF_TRIALS = frozenset(
     {"extra_process_pairs", "allocation", "check", "run_seconds", "summary", "ignored", "ignore_load", "load"}
 )
 _OF_TRACES = frozenset({"idle_host_work_ms", "small_kernels_by_part", "small_kernels_by_operator"})
+_OF_ADVICE = frozenset({"autopilot", "measurements", "kernel", "calibrated_under_load"})
 ADDED_LATER = {
-    "frx_advice_v1": frozenset({"autopilot", "measurements", "kernel", "calibrated_under_load"}),
+    "frx_advice_v1": _OF_ADVICE,
+    "frx_advice_set_v1": _OF_ADVICE,
     "frx_trial_v1": _OF_TRIALS,
     "frx_trial_matrix_v1": _OF_TRIALS,
     "frx_collect_v1": _OF_TRACES,
-    "frx_cuda_v1": frozenset({"not_examined"}),
+    "frx_cuda_v1": frozenset({"not_examined", "headers"}),
     "frx_compare_v1": frozenset({"predicted", "bound_by_rule", "assembled_for"}) | _OF_TRACES,
     "frx_ncu_v1": frozenset({"arithmetic_roof_pct", "dram_roof_pct", "bound_by_rule"}),
     "frx_ptx_v1": frozenset({"assembled_for"}),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
 from pydantic import ValidationError
 
-from frx_graph.advice import Advice
+from frx_graph.advice import Advice, AdviceSet
 from frx_graph.errors import EvidenceError
 from frx_graph.reports.render.document import get_adapter, to_json
 
@@ -20,6 +21,12 @@ _HINT = "frx advise --format json --output advice.json writes one"
 def render_json(advice: Advice) -> str:
     """Return one JSON document, in ASCII, so that any name survives any terminal and file."""
     return json.dumps(to_json(advice), indent=2, ensure_ascii=True, allow_nan=False) + "\n"
+
+
+def render_set(advices: Iterable[Advice]) -> str:
+    """Return the advice on several targets as one JSON document."""
+    document = to_json(AdviceSet(advice=tuple(advices)))
+    return json.dumps(document, indent=2, ensure_ascii=True, allow_nan=False) + "\n"
 
 
 def parse_advice(text: bytes | str) -> Advice:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from frx_graph.advice import Advice, Totals
 from frx_graph.errors import OptionError
 from frx_graph.records import Finding, Refusal
-from frx_graph.reports.advice.advice_file import render_json
+from frx_graph.reports.advice.advice_file import render_json, render_set
 from frx_graph.reports.advice.github import render_github
 from frx_graph.reports.advice.markdown import render_markdown
 from frx_graph.reports.advice.sarif import render_sarif
 from frx_graph.reports.advice.terminal import DEFAULT_TOP, PIPED_WIDTH, Format, detect_terminal
-from frx_graph.reports.advice.text import render_text
+from frx_graph.reports.advice.text import render_text, render_totals
 from frx_graph.reports.advice.wording import Cards, load_cards
 from frx_graph.reports.render.source_path import find_checkout_root
 from frx_graph.support.atomic_file import write_atomically
@@ -54,6 +56,29 @@ def render(
             from frx_graph.reports.advice.html import render_html
 
             return render_html(advice, root=folder, cards=load_cards() if cards is None else cards)
+
+
+def render_several(
+    advices: Sequence[Advice], format: Format, *, top: int, width: int = PIPED_WIDTH, color: bool = False
+) -> str:
+    """Return the reports on several targets as one. JSON is an `frx_advice_set_v1`, SARIF has a run for each target,
+    and text ends with a table of all. Raises `OptionError` for HTML."""
+    texts = [render(one, format, top=top, width=width, color=color) for one in advices]
+    match format:
+        case Format.JSON:
+            return render_set(advices)
+        case Format.SARIF:
+            whole, *others = map(json.loads, texts)
+            whole["runs"] += [run for one in others for run in one["runs"]]
+            return json.dumps(whole, indent=2, ensure_ascii=True, allow_nan=False) + "\n"
+        case Format.TEXT:
+            return "\n".join([*texts, render_totals(advices, width=width, color=color)])
+        case Format.MD:
+            return "\n".join(texts)
+        case Format.GITHUB:
+            return "".join(texts)
+        case Format.HTML:
+            raise OptionError("an HTML page is about one target", "render each by itself")
 
 
 @dataclass(frozen=True)

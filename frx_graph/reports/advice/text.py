@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
@@ -13,14 +14,17 @@ from frx_graph.advice import Advice
 from frx_graph.records import Copy, Finding, Risk, Severity
 from frx_graph.reports.advice import wording
 from frx_graph.reports.advice.comparison import Agreement, compare, count_agreements
+from frx_graph.reports.advice.grouping import FindingGroup, group_findings
 from frx_graph.reports.render.marked_text import split_lines
 from frx_graph.reports.render.quantities import format_byte_count, format_count, format_seconds
-from frx_graph.reports.render.text_console import make_console
+from frx_graph.reports.render.text_console import make_console, print_table
 from frx_graph.support.plain_text import clean_line
 
 EVIDENCE_SHOWN = 2
 SUBJECTS_SHOWN = 4
 SITES_SHOWN = 20
+PLACES_SHOWN = 6
+NEXT_STEPS = 5
 
 _SEVERITY_STYLE = {Severity.HIGH: "bold red", Severity.MEDIUM: "yellow", Severity.LOW: "cyan", Severity.INFO: "dim"}
 _RISK_STYLE = {Risk.LOW: "green", Risk.MEDIUM: "yellow", Risk.HIGH: "red"}
@@ -42,20 +46,38 @@ def render_text(advice: Advice, *, top: int, width: int, color: bool, root: Path
     """Return the report at `width` columns, with the first `top` findings; files are named relative to `root`."""
     out, console = make_console(width, color)
     _print_header(console, advice)
-    shown = advice.findings[:top]
+    found = group_findings(advice.findings)
+    shown = found.groups[:top]
     if shown:
         console.print(_make_table(shown, root))
-        if hidden := len(advice.findings) - len(shown):
-            console.print(
-                Text(f"{format_count(hidden, 'more finding')}: --top {len(advice.findings)} shows all.\n", "dim")
-            )
-        for rank, finding in enumerate(shown, start=1):
-            _print_details(console, rank, finding, root)
+        if hidden := len(found.groups) - len(shown):
+            console.print(Text(f"{format_count(hidden, 'more place')}: --top {len(found.groups)} shows all.\n", "dim"))
+        for rank, group in enumerate(shown, start=1):
+            _print_details(console, rank, group, root)
+    _print_worthless(console, found.worthless, root)
     if advice.observed is not None:
         _print_comparison(console, advice.copies, advice.observed, root)
     _print_autopilot(console, advice)
     _print_refusals(console, advice, root)
+    _print_next_steps(console, shown[:NEXT_STEPS], root)
     return "".join(f"{line.rstrip()}\n" for line in out.getvalue().rstrip().split("\n"))
+
+
+def render_totals(advices: Sequence[Advice], *, width: int, color: bool) -> str:
+    """Return a table of several targets: findings, copies a step and their traffic."""
+    out, console = make_console(width, color)
+    console.print(Text("ALL TARGETS", "bold"))
+    rows = (
+        (
+            clean_line(one.target, 60),
+            f"{len(one.findings):,}",
+            f"{one.totals.copies_per_step:,}",
+            format_byte_count(one.totals.copy_bytes_per_step),
+        )
+        for one in advices
+    )
+    print_table(console, ("target", "findings", "copies a step", "traffic"), rows)
+    return out.getvalue()
 
 
 def _print_header(console: Console, advice: Advice) -> None:
@@ -83,14 +105,15 @@ def _print_header(console: Console, advice: Advice) -> None:
         console.print()
 
 
-def _make_table(findings: tuple[Finding, ...], root: Path) -> Table:
+def _make_table(groups: Sequence[FindingGroup], root: Path) -> Table:
     table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), leading=1)
     table.add_column("#", justify="right", no_wrap=True)
     table.add_column("Finding", overflow="fold", ratio=1)
     table.add_column("Saves a step", no_wrap=True)
     table.add_column("Effort", no_wrap=True)
     table.add_column("Risk", no_wrap=True)
-    for rank, finding in enumerate(findings, start=1):
+    for rank, group in enumerate(groups, start=1):
+        finding = group.first
         what = Text(overflow="fold")
         what.append(finding.rule, _SEVERITY_STYLE[finding.severity])
         what.append(f" {wording.format_title(finding)}\n")
@@ -100,12 +123,19 @@ def _make_table(findings: tuple[Finding, ...], root: Path) -> Table:
             f"\n{module}, {wording.format_frequency(finding)}" if module else f"\n{wording.format_frequency(finding)}",
             "dim",
         )
+        if group.others:
+            what.append(f"\nalso {_list_rules(group.others)}", "dim")
         saves = Text("\n".join(wording.describe_impact(finding).lines))
         table.add_row(str(rank), what, saves, finding.effort.value, Text(finding.risk.value, _RISK_STYLE[finding.risk]))
     return table
 
 
-def _print_details(console: Console, rank: int, finding: Finding, root: Path) -> None:
+def _list_rules(findings: Sequence[Finding]) -> str:
+    return ", ".join(dict.fromkeys(finding.rule for finding in findings))
+
+
+def _print_details(console: Console, rank: int, group: FindingGroup, root: Path) -> None:
+    finding = group.first
     console.print(
         Text.assemble(
             (f"{rank}. {finding.rule}", _SEVERITY_STYLE[finding.severity]),
@@ -120,8 +150,31 @@ def _print_details(console: Console, rank: int, finding: Finding, root: Path) ->
     grid.add_row("   Fix", Text("\n".join(split_lines(finding.fix)), overflow="fold"))
     for index, fact in enumerate(wording.sort_evidence(finding)[:EVIDENCE_SHOWN]):
         grid.add_row("" if index else "   Why", Text(wording.format_evidence(fact), "dim", overflow="fold"))
+    for index, other in enumerate(group.others):
+        said = f"{other.rule} {wording.format_title(other)}: {wording.describe_impact(other).sentence}"
+        grid.add_row("" if index else "  Also", Text(said, overflow="fold"))
     console.print(grid)
     console.print()
+
+
+def _print_worthless(console: Console, findings: Sequence[Finding], root: Path) -> None:
+    if not findings:
+        return
+    console.print(Text(f"{format_count(len(findings), 'finding')} with nothing to save in the current program", "bold"))
+    places = dict.fromkeys(f"{one.rule} {wording.format_location(one.site, root)}" for one in findings)
+    more = f", and {len(places) - PLACES_SHOWN} more" if len(places) > PLACES_SHOWN else ""
+    console.print(Text(f"{', '.join(list(places)[:PLACES_SHOWN])}{more}\n", overflow="fold"))
+
+
+def _print_next_steps(console: Console, groups: Sequence[FindingGroup], root: Path) -> None:
+    """Print the first fixes, one line each as far as they fit, where a reader of a long report ends."""
+    if len(groups) < 2:
+        return
+    console.print(Text("\nWhat to do now", "bold"))
+    for rank, group in enumerate(groups, start=1):
+        fix = " ".join(" ".join(split_lines(group.first.fix)).split()).partition(". ")[0].rstrip(".")
+        place = wording.format_location(group.first.site, root)
+        console.print(Text(f"{rank}. {place}: {fix}"), no_wrap=True, overflow="ellipsis")
 
 
 def _print_comparison(console: Console, predicted: tuple[Copy, ...], observed: tuple[Copy, ...], root: Path) -> None:

@@ -34,7 +34,9 @@ def test_nothing_analysed_never_reads_like_no_findings(format, failed, root, car
 
 
 def test_top_limits_what_people_read_only(advice, root, cards):
-    many = dataclasses.replace(advice, findings=advice.findings * 10)
+    places = [dataclasses.replace(one.site, file="net.py", line=at) for at, one in enumerate(advice.findings * 10, 1)]
+    findings = zip(advice.findings * 10, places, strict=True)
+    many = dataclasses.replace(advice, findings=tuple(dataclasses.replace(one, site=site) for one, site in findings))
     counts = {
         format: render(many, format, top=3, root=root, cards=cards).count("Tag the operator flexible")
         for format in Format

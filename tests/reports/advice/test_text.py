@@ -44,9 +44,9 @@ def test_colour_only_when_asked(advice, root, monkeypatch):
 def test_top_reports_how_many_findings_it_leaves_out(advice, root):
     text = _text(advice, root, top=2)
     assert "FRX007" not in text
-    assert "2 more findings: --top 4 shows all." in text
+    assert "2 more places: --top 4 shows all." in text
     unknown_only = dataclasses.replace(advice, findings=advice.findings[2:])
-    assert "1 more finding: --top 2 shows all." in _text(unknown_only, root, top=1)
+    assert "1 more place: --top 2 shows all." in _text(unknown_only, root, top=1)
 
 
 def test_observed_evidence_comes_first(advice, root):

@@ -1,0 +1,49 @@
+"""Advise on one target as `frx advise` does, with the options of `[tool.frx]`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from frx_graph.advisor.advisor import advise
+from frx_graph.advisor.target import DTYPES, load_target, place
+from frx_graph.config import read_advise_config
+from frx_graph.errors import TargetError
+from frx_graph.reports.advice.baseline import filter_new, read_baseline
+from frx_graph.reports.advice.render import render
+from frx_graph.reports.advice.selection import apply_selection, parse_selection
+from frx_graph.reports.advice.suppressions import apply_suppressions
+from frx_graph.reports.advice.terminal import DEFAULT_TOP, Format
+from frx_graph.reports.advice.wording import Outcome, classify_outcome
+from frx_graph.reports.render.source_path import find_checkout_root
+from frx_graph.rules.rule_card import load_all_cards
+
+
+def check_target(target: str, folder: Path) -> str | None:
+    """Return the report of a target in `folder` if it has findings; None if it has none. Raises `TargetError` if
+    nothing of it could be analysed."""
+    config = read_advise_config(folder)
+    location, _, name = target.rpartition(":")
+    if location.endswith(".py"):
+        target = f"{os.path.relpath(folder / location)}:{name}"
+    workload = place(load_target(target), config.device, DTYPES.get(config.dtype or ""))
+    advice = advise(
+        workload.model,
+        workload.args,
+        workload.kwargs,
+        train=config.train,
+        observe=config.observe,
+        inner=config.inner or "eager",
+        measure=config.measure,
+        target=target,
+    ).advice
+    root = find_checkout_root(folder)
+    selection = parse_selection(config.select, config.ignore, {card.code: card.name for card in load_all_cards()})
+    shown = apply_suppressions(apply_selection(advice, selection))
+    if config.baseline is not None:
+        shown = filter_new(shown, read_baseline(config.baseline), root)
+    outcome = classify_outcome(shown)
+    if outcome is Outcome.NOTHING_ANALYSED:
+        raise TargetError(f"nothing of {target} could be analysed", f"frx advise {target} says why")
+    text = render(shown, Format.TEXT, top=config.top or DEFAULT_TOP, root=folder)
+    return text if outcome is Outcome.FINDINGS else None
