@@ -22,6 +22,7 @@ MOST = 1e30
 LEAST = 1 / MOST
 """Smallest absolute value other than zero: quotients by it are finite."""
 _is_plain = re.compile(r"-?\d{1,24}(?:\.\d{1,24})?").fullmatch
+_is_grouped = re.compile(r"[1-9]\d{0,2}(?:,\d{3}){1,8}(?:\.\d{1,24})?").fullmatch
 
 
 def is_measurable(number: float) -> bool:
@@ -60,8 +61,11 @@ def is_missing(text: str) -> bool:
 def parse_number(text: str, written: NumberFormat) -> float:
     """Parse a number. Raises `ValueError` for text in another format, and for values beyond `MOST` or below `LEAST`."""
     # Nearly all numbers in a large file look like this.
-    if written is NumberFormat.POINT and _is_plain(text):
-        return float(text)
+    if written is NumberFormat.POINT:
+        if _is_plain(text):
+            return float(text)
+        if _is_grouped(text):
+            return float(text.replace(",", ""))
     text = text.strip()
     if len(text) <= _LONGEST:
         number = None

@@ -35,18 +35,14 @@ class TextLines:
         self._longest = longest
 
     def __iter__(self) -> Iterator[str]:
-        return self
-
-    def __next__(self) -> str:
-        line = self._stream.readline(self._longest + 1)
-        if not line:
-            raise StopIteration
-        self.number += 1
-        if len(line) > self._longest:
-            raise EvidenceError(f"{self._path}: line {self.number}: longer than {self._longest:,} characters")
-        if "\0" in line:
-            raise EvidenceError(f"{self._path}: line {self.number}: a NUL character, expected text")
-        return line
+        readline, longest = self._stream.readline, self._longest
+        while line := readline(longest + 1):
+            self.number += 1
+            if len(line) > longest:
+                raise EvidenceError(f"{self._path}: line {self.number}: longer than {longest:,} characters")
+            if "\0" in line:
+                raise EvidenceError(f"{self._path}: line {self.number}: a NUL character, expected text")
+            yield line
 
     def read_rest(self) -> str:
         """Return all unread text in one piece, which may be no longer than a line."""

@@ -50,8 +50,8 @@ class KernelChange:
 
 @dataclass(frozen=True, slots=True)
 class RunChange:
-    """Differences of two recordings. Labels that one side cannot decide are `undecided`, and neither new nor resolved. `other_machine`
-    names what differs between the machines."""
+    """Differences of two recordings. Labels that one side cannot decide are `undecided`, and neither new nor resolved.
+    `other_machine` names what differs between the machines."""
 
     before: Recording
     after: Recording

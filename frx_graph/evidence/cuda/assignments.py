@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from tree_sitter import Node, Query, QueryCursor
 
-from frx_graph.evidence.cuda.record import record
 from frx_graph.evidence.cuda.syntax import get_text, load_cuda_language, walk
+from frx_graph.evidence.record import record
 
 _QUERY = """
 (assignment_expression) @assigned

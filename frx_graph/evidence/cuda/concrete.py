@@ -14,7 +14,7 @@ from itertools import repeat
 from typing import TypeVar
 
 from frx_graph.evidence.cuda.polynomial import Polynomial
-from frx_graph.evidence.cuda.record import record
+from frx_graph.evidence.record import record
 
 _DEEPEST = 20
 """Limit on symbols made of symbols; an index has two or three."""

@@ -8,11 +8,11 @@ from tree_sitter import Node
 
 from frx_graph.evidence.cuda.concrete import OPPOSITE, SymbolOperation, Test, TestGroup, iterate_tests
 from frx_graph.evidence.cuda.polynomial import Polynomial
-from frx_graph.evidence.cuda.record import record
 from frx_graph.evidence.cuda.source import Condition
 from frx_graph.evidence.cuda.state import DEEPEST, State, convert_to_number, evaluate
 from frx_graph.evidence.cuda.syntax import get_line, get_text
 from frx_graph.evidence.cuda.values import ANYTHING, THREAD_X, UNIFORM, WARP, Symbols, Varies
+from frx_graph.evidence.record import record
 
 _THREAD = frozenset(["x", "y", "z"])
 _BUILT_IN = ("threadIdx.", "blockIdx.", "blockDim.", "gridDim.")

@@ -7,8 +7,8 @@ import re
 from tree_sitter import Node
 
 from frx_graph.evidence.cuda.constants import strip_qualifiers
-from frx_graph.evidence.cuda.record import record
 from frx_graph.evidence.cuda.syntax import get_text
+from frx_graph.evidence.record import record
 
 _DEEPEST = 20
 _TYPE = re.compile(

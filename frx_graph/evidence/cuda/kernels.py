@@ -13,7 +13,6 @@ from frx_graph.evidence.cuda.assignments import Changes
 from frx_graph.evidence.cuda.constants import fold_constant
 from frx_graph.evidence.cuda.declarators import parse_declarator, read_element_type
 from frx_graph.evidence.cuda.polynomial import ZERO
-from frx_graph.evidence.cuda.record import record
 from frx_graph.evidence.cuda.source import Kernel, Launch, LaunchBounds, Parameter, Space
 from frx_graph.evidence.cuda.state import Evaluator, Inlining, State
 from frx_graph.evidence.cuda.statements import inline_function, run_statement
@@ -30,6 +29,7 @@ from frx_graph.evidence.cuda.syntax import (
     split_arguments,
 )
 from frx_graph.evidence.cuda.values import UNIFORM, Base, Pointer
+from frx_graph.evidence.record import record
 
 EVALUATORS: Mapping[str, Evaluator] = {
     "identifier": operators.evaluate_name,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Mapping
 
-from frx_graph.evidence.cuda.record import record
+from frx_graph.evidence.record import record
 
 MOST_TERMS = 48
 """Limit on terms: an index has a handful, and larger polynomials are dropped."""

@@ -9,7 +9,7 @@ from pathlib import PurePath
 
 from frx_graph.evidence.cuda.concrete import LoopValues, SymbolChoice, SymbolOperation, Test, TestGroup
 from frx_graph.evidence.cuda.polynomial import Polynomial
-from frx_graph.evidence.cuda.record import record
+from frx_graph.evidence.record import record
 
 
 class Space(enum.StrEnum):

@@ -13,8 +13,8 @@ from tree_sitter import Node
 
 from frx_graph.evidence.cuda.constants import TYPE_BYTES, fold_constant
 from frx_graph.evidence.cuda.declarators import parse_declarator, read_element_type
-from frx_graph.evidence.cuda.record import record
 from frx_graph.evidence.cuda.syntax import NO_CODE, Tree, find_enclosing_nodes, find_nearest, get_text
+from frx_graph.evidence.record import record
 
 _BEGINS = re.compile(rb"\b(?:struct|union)\s[^;(){}=]{0,200}\{")
 _SPECIFIERS = ("struct_specifier", "union_specifier")

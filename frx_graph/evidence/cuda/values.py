@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, replace
 
 from frx_graph.evidence.cuda.concrete import LoopValues, SymbolChoice, SymbolOperation, Test, TestGroup
 from frx_graph.evidence.cuda.polynomial import MOST_TERMS, ZERO, Polynomial, make_constant, make_symbol
-from frx_graph.evidence.cuda.record import record
 from frx_graph.evidence.cuda.source import Space, Stride, StrideKind
+from frx_graph.evidence.record import record
 
 WARP = 32
 _LONGEST_NAME = 2_000

@@ -92,14 +92,24 @@ class _CsvTable:
         # In a long table, rows of rules are longer.
         long = 1 + max(self.columns[name] for name in read if name in self.columns)
         least = long if self.form is Form.LONG else len(self.header)
-        for lines in self._iterate_row_lines():
-            for row in self._parse_row(lines):
+        first, kernel = self.columns[_ID] == 0, self.columns[_KERNEL]
+        for line in self._lines:
+            # Nsight Compute quotes all cells but empty ones at the end of a row, and usually there are no other quotes.
+            # Nearly all rows are such, and `csv` takes twice as long for them.
+            cells = line.rstrip("\r\n,")
+            split = cells[1:-1].split('","')
+            plain = len(split) >= least and 2 * len(split) == line.count('"') and cells[0] == cells[-1] == '"'
+            if not plain and first and not self._begins_row(line):
+                self.foreign_lines += bool(line.strip())
+                continue
+            self.line = self._lines.number
+            for row in [split] if plain else self._parse_row(line):
                 if len(row) < least:
-                    if self.columns[_ID] == 0 and len(row) > 1 and row[0].isdigit():
+                    if first and len(row) > 1 and row[0].isdigit():
                         # The file ends within a row.
                         raise self.make_error(f"a row of {len(row)} columns, expected {len(self.header)}")
                     self.foreign_lines += 1
-                elif row[self.columns[_KERNEL]] == _KERNEL:
+                elif row[kernel] == _KERNEL:
                     raise self.make_error("a second table begins, expected one export a file")
                 else:
                     yield row
@@ -122,26 +132,14 @@ class _CsvTable:
         what = f"no row with the columns {_ID} and {_KERNEL} in {self._lines.number:,} lines, expected {EXPECTED}"
         raise EvidenceError(f"{self.path}: {what}", _EXPORT_HINT)
 
-    def _iterate_row_lines(self) -> Iterator[list[str]]:
-        """Yield the lines of each row of the table, without those in between: a row begins with the launch's number."""
-        first = self.columns[_ID] == 0
-        # The row of units has no number; an editor that saved the file may have left quotation marks out.
+    def _begins_row(self, line: str) -> bool:
+        """Return True if a row of the table begins on a line: it begins with the launch's number. The row of units has
+        none; an editor that saved the file may have left quotation marks out."""
         begins = ('"', ",") if self.form is Form.WIDE else '"'
-        for line in self._lines:
-            if first and not (line.startswith(begins) or line[:1].isdigit()):
-                self.foreign_lines += bool(line.strip())
-                continue
-            self.line = self._lines.number
-            yield [line, *self._read_row_rest()] if line.count('"') % 2 else [line]
+        return line.startswith(begins) or line[:1].isdigit()
 
-    def _parse_row(self, lines: list[str]) -> list[list[str]]:
-        # Nsight Compute quotes all cells, and usually there are no other quotes: `csv` takes twice as long
-        # for these.
-        line, columns = lines[0].rstrip("\r\n"), len(self.header)
-        if len(lines) == 1 and line.count('"') == 2 * columns and line[0] == line[-1] == '"':
-            row = line[1:-1].split('","')
-            if len(row) == columns:
-                return [row]
+    def _parse_row(self, line: str) -> list[list[str]]:
+        lines = [line, *self._read_row_rest()] if line.count('"') % 2 else [line]
         try:
             return list(csv.reader(lines, strict=True))
         except csv.Error as error:

@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass
 
 from frx_graph.evidence.dtype import DType
+from frx_graph.evidence.record import record
 
 _DIRECTIONS = (
     ("HtoD", re.compile(r"HtoD|HostTo(?:Device|Gpu)")),
@@ -72,7 +73,7 @@ class HostThread:
     thread: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Span:
     """An event with a duration."""
 
@@ -86,14 +87,14 @@ class Span:
         return self.start_ns + self.duration_ns
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class HostSpan(Span):
     """An event with a duration on a thread of the host."""
 
     thread: HostThread
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Operator(HostSpan):
     """One call of an operator or autograd node, or a range that the program named (`annotation`).
 
@@ -112,7 +113,7 @@ class Operator(HostSpan):
     call_stack: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RuntimeCall(HostSpan):
     """A call of the CUDA or HIP runtime or driver. `correlation` links it to its device activity; `bytes` is the
     requested copy size, if the trace has it (ROCm's do)."""
@@ -121,7 +122,7 @@ class RuntimeCall(HostSpan):
     bytes: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DeviceActivity(Span):
     """A kernel, copy or fill on a device. `bytes` is the size of a copy or fill, counted once, as the trace has it."""
 
@@ -146,7 +147,7 @@ class DeviceActivity(Span):
         return peer or self.is_host_transfer
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PythonFrame(HostSpan):
     """A Python function, built-in or module call on the stack.
 
