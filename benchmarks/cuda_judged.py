@@ -62,6 +62,7 @@ from tabulate import tabulate
 
 from frx_graph.analyzers.cuda.analysis import detect_cuda_defects
 from frx_graph.errors import EvidenceError
+from frx_graph.evidence.cuda.headers import read_headers
 from frx_graph.evidence.cuda.parsing import parse_cuda
 
 JUDGMENTS = Path(__file__).parent / "cuda_judgments.csv"
@@ -145,12 +146,12 @@ def judgments(path: Path = JUDGMENTS) -> Iterator[Judgment]:
 @cache
 def findings(file: Path) -> frozenset[tuple[str, str]]:
     """The kernels and rules of a file that something is said of; kernels by their own name alone."""
-    return _findings_of(file.read_text(errors="replace"), str(file))
+    return _findings_of(file.read_text(errors="replace"), file)
 
 
-def _findings_of(text: str, name: str) -> frozenset[tuple[str, str]]:
+def _findings_of(text: str, file: Path) -> frozenset[tuple[str, str]]:
     try:
-        source = parse_cuda(text, name)
+        source = parse_cuda(text, str(file), read_headers(file, text))
     except EvidenceError:
         return frozenset()
     return frozenset(
@@ -164,7 +165,7 @@ def _is_said(file: Path, one: Judgment) -> bool:
     if one.how != "planted":
         return said
     mutant = planted(one.rule, file.read_text(errors="replace"), one.line)
-    return not said and (one.kernel, one.rule) in _findings_of(mutant, str(file))
+    return not said and (one.kernel, one.rule) in _findings_of(mutant, file)
 
 
 def _file(folder: Path, one: Judgment) -> Path:

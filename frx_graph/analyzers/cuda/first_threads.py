@@ -210,7 +210,8 @@ def _choose_blocks(kernel: Kernel, launches: Sequence[Launch]) -> Sequence[_Trie
         columns = min(width, WARP if plane and height > 1 else _MOST_THREADS)
         return [_TriedBlock(width, height, columns, min(height, _MOST_THREADS // columns) if plane else 1)]
     if plane:
-        return [_TriedBlock(*size, 8, 8) for size in _PLANES]
+        planes = {(width or one, height or other) for one, other in _PLANES}
+        return [_TriedBlock(x, y, min(8, x), min(8, y)) for x, y in sorted(planes)]
     if width:
         return [_TriedBlock(width, 1, min(width, _MOST_THREADS), 1)]
     # `threadIdx.x < 512` matters only if a block has more threads.
