@@ -92,9 +92,17 @@ def _declare_members(state: State, node: Node, name: str, element: str, words: C
             make_constant(size) if size is not None else state.symbols.create_symbol("size", UNIFORM)
             for size in field.sizes[1:]
         )
-        state.names[member] = Pointer(Base(member, Space.SHARED, "volatile" in words), ZERO, field.element, inner)
+        base = Base(_name_array(state, node, member), Space.SHARED, "volatile" in words)
+        state.names[member] = Pointer(base, ZERO, field.element, inner)
         if not field.sizes:
             state.places.add(member)
+
+
+def _name_array(state: State, node: Node, name: str) -> str:
+    """Return a name for the memory of an array: two functions, or two blocks, may each have their own `buffer`. Memory
+    of a size that the launch gives is the same for all."""
+    first = state.declared.setdefault(name, node.start_byte)
+    return name if first == node.start_byte else f"{name}:{get_line(node)}"
 
 
 def _declare_array(
@@ -108,7 +116,7 @@ def _declare_array(
         size = None if size is None or count is None else size * count
     dynamic = "extern" in words and space is Space.SHARED
     state.arrays.append(Array(name, get_line(node), element, counts, None if dynamic else size, dynamic, space))
-    base = Base(name, space, "volatile" in words)
+    base = Base(name if dynamic else _name_array(state, node, name), space, "volatile" in words)
     if not found.sizes and space is Space.SHARED:
         # A single variable: all threads see writes to it.
         state.names[name] = Pointer(base, ZERO, element)
@@ -116,5 +124,7 @@ def _declare_array(
         return
     inner = tuple(value if value is not None else state.symbols.create_symbol("size", UNIFORM) for value in values[1:])
     if space is Space.SHARED:
-        state.pitches[name] = frozenset(one for size in inner for one in size.iterate_symbols() if one.isidentifier())
+        state.pitches[base.name] = frozenset(
+            one for size in inner for one in size.iterate_symbols() if one.isidentifier()
+        )
     state.names[name] = Pointer(base, ZERO, element, inner)

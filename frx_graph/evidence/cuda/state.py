@@ -71,6 +71,8 @@ class State:
     symbols: Symbols = field(default_factory=Symbols)
     events: list[Event] = field(default_factory=list)
     arrays: list[Array] = field(default_factory=list)
+    declared: dict[str, int] = field(default_factory=dict)
+    """Where each name of an array was declared first."""
     conditions: tuple[Condition, ...] = ()
     loops: tuple[int, ...] = ()
     arms: tuple[tuple[int, int], ...] = ()
