@@ -24,9 +24,10 @@ among them.
   counts for neither. Of samples 8 to 10 (seeds 8118, 9119, 10120), at most 14 findings of a rule and three of a
   repository were drawn, among `blind` kernels without a finding, and the reader did not know which is which. Of sample
   11, all findings of races and of barriers below a condition were judged, each kernel once.
-- `planted`: what `cuda_planted.py` makes of kernels, drawn with the seed 2411, samples 7 to 9 and 11 with 7117, 8118, 9119, 11121: a
-  defect may be there that was not before. The reader said whether it is, before anything was run. Recall is the share
-  of those with it in which the rule finds it and did not before; precision their share among all in which it does.
+- `planted`: what `cuda_planted.py` makes of kernels, drawn with the seed 2411, samples 7 to 9 and 11 with 7117, 8118,
+  9119 and 11121: a defect may be there that was not before. The reader said whether it is, before anything was run.
+  Recall is the share of those with it in which the rule finds it and did not before; precision their share among all in
+  which it does.
 
 What counts as the defect:
 
