@@ -13,6 +13,7 @@ minimum_speedup = 0.05
 
 from __future__ import annotations
 
+import os
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ class AdviseConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     targets: tuple[str, ...] = ()
+    """Files and folders are relative to the file there, and to the current folder here."""
     select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
     inner: str | None = None
@@ -78,12 +80,21 @@ def read_advise_config(start: Path) -> AdviseConfig:
         where = ".".join(str(part) for part in first["loc"])
         raise OptionError(f"{name}: [tool.frx] {where}: {clean_line(first['msg'])}") from error
     # In the file, paths are relative to its folder.
-    paths: dict[str, Path | str] = {}
+    paths: dict[str, Any] = {"targets": tuple(_place_target(target, file.parent) for target in config.targets)}
     if config.baseline is not None:
         paths["baseline"] = file.parent / config.baseline
     if config.ledger and "://" not in config.ledger and not config.ledger.startswith("~"):
         paths["ledger"] = str(file.parent / config.ledger)
     return config.model_copy(update=paths)
+
+
+def _place_target(target: str, folder: Path) -> str:
+    """Return a target with its file or folder relative to the current folder; a module stays as it is."""
+    location, colon, name = target.rpartition(":")
+    place = folder / (location if location.endswith(".py") else target)
+    if not location.endswith(".py") and not place.is_dir():
+        return target
+    return os.path.relpath(place) + (f"{colon}{name}" if location.endswith(".py") else "")
 
 
 def read_policy_table(config: AdviseConfig) -> TrialPolicy:

@@ -32,12 +32,16 @@ def find_targets(typed: Sequence[str]) -> list[str]:
 
 
 def _list_targets(folder: Path) -> Iterator[str]:
-    files = sorted(path for path in folder.rglob("*.py") if not any(part.startswith(".") for part in path.parts))
+    files = sorted(path for path in folder.rglob("*.py") if not _is_hidden(path.relative_to(folder)))
     if len(files) > _MOST_FILES:
         raise TargetError(f"{folder}: more than {_MOST_FILES:,} Python files", "name a folder with models")
     for path in files:
         for function in _list_functions(path):
             yield f"{path}:{function}"
+
+
+def _is_hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)
 
 
 def _list_functions(path: Path) -> Iterator[str]:

@@ -61,6 +61,7 @@ def _record_run(name: str, result: RunResult, scope: Scope) -> Recording:
         undecided=_select_undecided(found.labels),
         shares=_select_shares(found.run_summary),
         kernels={} if trace is None else _sum_kernels(trace),
+        per_step=trace is None or bool(trace.window.steps),
         problems=problems | ({} if trace is None else _list_layout_problems(trace)),
         machine={} if trace is None else _name_devices(trace),
     )
@@ -82,6 +83,7 @@ def _record_trace(name: str, result: TraceResult) -> Recording:
         undecided=_select_undecided(result.labels),
         shares=known | ({"device busy": sum(busy) / len(busy)} if busy else {}),
         kernels=_sum_kernels(result),
+        per_step=bool(result.window.steps),
         problems=_list_layout_problems(result),
         machine=_name_devices(result),
     )
@@ -125,7 +127,7 @@ def _select_shares(summary: SummaryPart) -> dict[str, float]:
 
 
 def _sum_kernels(trace: TraceResult) -> Mapping[str, KernelUse]:
-    """Return the kernels by name, per step. Inductor's numbers of kernels differ from program to program, and
+    """Return the kernels by name, per step or of all. Inductor's numbers of kernels differ from program to program, and
     sizes among template arguments change with the data: neither is part of the name."""
     steps = max(1, len(trace.window.steps))
     sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
@@ -137,13 +139,13 @@ def _sum_kernels(trace: TraceResult) -> Mapping[str, KernelUse]:
 
 
 def _list_layout_problems(trace: TraceResult) -> dict[str, KnownProblem]:
-    steps = max(1, len(trace.window.steps))
+    steps = len(trace.window.steps)
     return {
         one.fingerprint: KnownProblem(
             one.rule,
             one.title,
             one.operator if one.site is None else f"{one.site.file}:{one.site.line}",
-            one.copies / steps,
+            one.copies / steps if steps else None,
         )
         for one in trace.layout
     }

@@ -121,7 +121,8 @@ def _advise_all(names: Sequence[str], settings: _Settings, options: ReportOption
             made.append(_advise_target(name, settings))
         except FrxError as error:
             failed += 1
-            print_notice(f"frx: {clean_line(str(error), 1000)}")
+            # Like every error, also with --quiet.
+            typer.echo(f"frx: {clean_line(str(error), 1000)}", err=True)
     code = emit_reports(made, options) if made else 2
     return 2 if failed else code
 

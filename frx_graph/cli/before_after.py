@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from frx_graph.cli.printing.output import print_notice, show_stages
-from frx_graph.cli.recordings import compare_records
+from frx_graph.cli.recordings import compare_records, detect_record_kind
 from frx_graph.errors import OptionError
 from frx_graph.evidence.file_kind import FileKind, detect_file_kind
 from frx_graph.rules.gpu_profile import GpuProfile
@@ -119,7 +119,10 @@ def analyze_sides(
         if not side.paths:
             raise OptionError(f"--{other.word} has nothing to be compared with", f"--{side.word} FILE")
     if before.any is not None and after.any is not None and len(before.paths) == len(after.paths) == 1:
-        code = compare_records(before.any, after.any, as_document=as_document, top=top, output=output)
+        if gpu_model is not None and detect_record_kind(before.any) is not None:
+            raise OptionError("--gpu-model is for kernels; runs and traces name their own device", "leave it out")
+        labels = (before.label, after.label)
+        code = compare_records(before.any, after.any, as_document=as_document, top=top, labels=labels, output=output)
         if code is not None:
             return code
     with show_stages() as progress:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from frx_graph.evidence.file_kind import FileKind, detect_file_kind
 if TYPE_CHECKING:
     from frx_graph.analyzers.run_change.change import RunChange
 
+_EXPECTED = "a run's folder or zip, a trace, or advice (frx_advice_v1)"
 _NOUNS = {RecordKind.RUN: "a run", RecordKind.TRACE: "a trace", RecordKind.ADVICE: "advice"}
 
 
@@ -34,7 +36,14 @@ def detect_record_kind(path: Path) -> RecordKind | None:
 
 
 def compare_records(
-    before: Path, after: Path, *, as_document: bool, top: int, scope: Scope = Scope.AUTO, output: Path | None = None
+    before: Path,
+    after: Path,
+    *,
+    as_document: bool,
+    top: int,
+    labels: tuple[str | None, str | None] = (None, None),
+    scope: Scope = Scope.AUTO,
+    output: Path | None = None,
 ) -> int | None:
     """Write what changed, and return the exit code: 0 if the second is not worse; 1 if it is slower or has a new
     problem; 2 if nothing can be compared. Returns None if both are about kernels. Raises `OptionError` for two
@@ -43,6 +52,10 @@ def compare_records(
     if first is None and second is None:
         return None
     if first is None or second is None or first is not second:
+        for path in (before, after):
+            if not is_bundle(path):
+                # A file may also be missing or empty.
+                detect_file_kind(path, _EXPECTED)
         kinds = ((before, first), (after, second))
         names = (f"{path} is {'about kernels' if kind is None else _NOUNS[kind]}" for path, kind in kinds)
         raise OptionError(", and ".join(names), "compare two of a kind")
@@ -56,6 +69,7 @@ def compare_records(
         old = read_recording(before, first, scope)
         progress(f"reading {after}")
         new = read_recording(after, second, scope)
+    old, new = (replace(side, name=label or side.name) for side, label in zip((old, new), labels, strict=True))
     change = compare_recordings(old, new)
     document = build_run_change_document(change)
     render = partial(render_run_change, document.result, top=top)

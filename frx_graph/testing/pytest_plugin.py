@@ -27,11 +27,13 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
     """Add a test for each target."""
     if not config.getoption("frx"):
         return
+    from frx_graph.advisor.target_search import find_targets
     from frx_graph.config import read_advise_config
     from frx_graph.errors import FrxError
 
     try:
-        targets = read_advise_config(config.rootpath).targets
+        named = read_advise_config(config.rootpath).targets
+        targets = find_targets(named) if named else []
     except FrxError as error:
         raise pytest.UsageError(f"frx: {error}") from error
     if not targets:

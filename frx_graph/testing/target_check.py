@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from frx_graph.advisor.advisor import advise
 from frx_graph.advisor.target import DTYPES, load_target, place
 from frx_graph.config import read_advise_config
-from frx_graph.errors import TargetError
+from frx_graph.errors import OptionError, TargetError
 from frx_graph.reports.advice.baseline import filter_new, read_baseline
 from frx_graph.reports.advice.render import render
 from frx_graph.reports.advice.selection import apply_selection, parse_selection
@@ -23,10 +22,10 @@ def check_target(target: str, folder: Path) -> str | None:
     """Return the report of a target in `folder` if it has findings; None if it has none. Raises `TargetError` if
     nothing of it could be analysed."""
     config = read_advise_config(folder)
-    location, _, name = target.rpartition(":")
-    if location.endswith(".py"):
-        target = f"{os.path.relpath(folder / location)}:{name}"
-    workload = place(load_target(target), config.device, DTYPES.get(config.dtype or ""))
+    if config.dtype is not None and config.dtype not in DTYPES:
+        raise OptionError(f"[tool.frx] dtype: unknown {config.dtype!r}", ", ".join(DTYPES))
+    dtype = None if config.dtype is None else DTYPES[config.dtype]
+    workload = place(load_target(target), config.device, dtype)
     advice = advise(
         workload.model,
         workload.args,

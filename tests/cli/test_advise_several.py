@@ -11,6 +11,7 @@ import pytest
 
 from frx_graph.advisor.target_search import find_targets
 from frx_graph.cli.main import run
+from frx_graph.config import read_advise_config
 from frx_graph.errors import OptionError, TargetError
 
 MODELS = """
@@ -56,6 +57,13 @@ def test_targets_of_a_folder(folder: Path) -> None:
         find_targets([])
 
 
+def test_folders_above_are_searched(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder / "models")
+    assert find_targets(["../models"]) == ["../models/churn.py:build", "../models/churn.py:build_clean"]
+    (folder / "pyproject.toml").write_text('[tool.frx]\ntargets = ["models/churn.py:build", "models", "a.b:c"]\n')
+    assert read_advise_config(Path.cwd()).targets == ("churn.py:build", ".", "a.b:c")
+
+
 def test_all_are_reported_and_totalled(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["advise", "models", "--no-measure"]) == 1
     said = capsys.readouterr()
@@ -98,4 +106,6 @@ def test_a_target_that_fails_does_not_stop_the_others(folder: Path, capsys: pyte
     assert run(["advise", *typed, "--no-measure"]) == 2
     said = capsys.readouterr()
     assert "planted" in said.err
+    assert run(["advise", *typed, "--no-measure", "-q"]) == 2
+    assert "planted" in capsys.readouterr().err
     assert "models/churn.py:build " in said.out

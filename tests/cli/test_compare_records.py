@@ -16,6 +16,7 @@ from frx_graph.cli.main import run
 
 TRACES = Path(__file__).parents[1] / "data" / "traces"
 RESNET, ALEXNET = TRACES / "kineto_resnet50_two_steps.pt.trace.json.gz", TRACES / "hta_alexnet_one_forward.json.gz"
+MI250 = TRACES / "hta_mi250_minitoy_train.json.gz"
 ADVICE = Path(__file__).parents[1] / "data" / "documents" / "frx_advice_v1.json"
 PUBLISHED = resources.files("frx_graph.reports").joinpath("frx_run_change_v1.schema.json").read_text(encoding="utf-8")
 
@@ -58,6 +59,11 @@ def test_a_trace_equals_itself(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_kernels_that_appeared_and_went(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["compare", str(RESNET), str(ALEXNET)]) in (0, 1)
+    text = capsys.readouterr().out
+    # One of them marks no steps.
+    assert "KERNELS" not in text
+    assert "marked on one side only" in text
+    assert run(["compare", str(RESNET), str(MI250)]) in (0, 1)
     text = capsys.readouterr().out
     assert "KERNELS, PER STEP" in text
     assert "gone:" in text

@@ -62,6 +62,7 @@ class RunChange:
     undecided: tuple[str, ...]
     shares: tuple[ShareChange, ...]
     kernels: tuple[KernelChange, ...]
+    per_step: bool
     problems_resolved: tuple[KnownProblem, ...]
     problems_new: tuple[KnownProblem, ...]
     problems_kept: int
@@ -100,11 +101,12 @@ def compare_recordings(before: Recording, after: Recording) -> RunChange:
         labels_kept=tuple(one for one in labels if one.before is not None and one.after is not None),
         undecided=tuple(sorted(undecided)),
         shares=tuple(_list_shares(before.shares, after.shares)),
-        kernels=tuple(sorted(_list_kernels(before.kernels, after.kernels), key=lambda one: -abs(one.ms))),
+        kernels=tuple(sorted(_list_kernels(before, after), key=lambda one: -abs(one.ms))),
+        per_step=before.per_step and after.per_step,
         problems_resolved=tuple(gone),
         problems_new=tuple(new),
         problems_kept=len(before.problems.keys() & after.problems.keys()),
-        other_machine=tuple(_list_machine(before.machine, after.machine)),
+        other_machine=(*_list_machine(before.machine, after.machine), *_describe_steps(before, after)),
     )
 
 
@@ -114,10 +116,12 @@ def _list_shares(before: Mapping[str, float], after: Mapping[str, float]) -> Ite
             yield ShareChange(name, before[name], after[name])
 
 
-def _list_kernels(before: Mapping[str, KernelUse], after: Mapping[str, KernelUse]) -> Iterator[KernelChange]:
-    """Yield kernels that appeared, went, or changed. One side without kernels shows nothing about the other."""
-    for name in dict.fromkeys((*before, *after)) if before and after else ():
-        old, new = before.get(name), after.get(name)
+def _list_kernels(before: Recording, after: Recording) -> Iterator[KernelChange]:
+    """Yield kernels that appeared, went, or changed. One side without kernels shows nothing about the other, nor do
+    steps about a record without."""
+    alike = before.kernels and after.kernels and before.per_step is after.per_step
+    for name in dict.fromkeys((*before.kernels, *after.kernels)) if alike else ():
+        old, new = before.kernels.get(name), after.kernels.get(name)
         if (
             old is None
             or new is None
@@ -125,6 +129,11 @@ def _list_kernels(before: Mapping[str, KernelUse], after: Mapping[str, KernelUse
             or _differs(old.ms, new.ms, _KERNEL_CHANGE)
         ):
             yield KernelChange(name, old, new)
+
+
+def _describe_steps(before: Recording, after: Recording) -> Iterator[str]:
+    if before.kernels and after.kernels and before.per_step is not after.per_step:
+        yield "steps: marked on one side only, so kernels are not compared"
 
 
 def _differs(old: float, new: float, share: float) -> bool:

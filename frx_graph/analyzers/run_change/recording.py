@@ -46,5 +46,7 @@ class Recording:
     undecided: frozenset[str] = frozenset()
     shares: Mapping[str, float] = field(default_factory=dict)
     kernels: Mapping[str, KernelUse] = field(default_factory=dict)
+    per_step: bool = True
+    """False: the record marks no steps, and `kernels` adds up all of it."""
     problems: Mapping[str, KnownProblem] = field(default_factory=dict)
     machine: Mapping[str, str] = field(default_factory=dict)

@@ -71,9 +71,10 @@ def compare_step_times(before: Sequence[float], after: Sequence[float]) -> StepC
     low = high = None
     if min(first.size, second.size) >= _FEWEST:
         random = np.random.default_rng(0)
-        ratios = _draw_medians(second, random) / _draw_medians(first, random)
-        tail = 100 * (1 - _COVERED) / 2
-        low, high = (float(one) - 1.0 for one in np.percentile(ratios, [tail, 100 - tail]))
+        new, old = _draw_medians(second, random), _draw_medians(first, random)
+        if old.min() > 0:
+            tail = 100 * (1 - _COVERED) / 2
+            low, high = (float(one) - 1.0 for one in np.percentile(new / old, [tail, 100 - tail]))
     return StepChange(float(np.median(first)), float(np.median(second)), first.size, second.size, low, high)
 
 

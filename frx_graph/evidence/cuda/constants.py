@@ -12,6 +12,10 @@ _MOST_CHARACTERS = 200
 """Longest expression that is worth folding; longer ones do not consist of numbers alone."""
 _MOST = 1 << 63
 _DEFINE = re.compile(r"#[ \t]*+define[ \t]++(\w++)[ \t]++([^\n\\]++)$", re.MULTILINE)
+_GUARDED = re.compile(
+    r"^[ \t]*+#[ \t]*+ifndef[ \t]++(\w++)[ \t]*+\r?\n\s*+#[ \t]*+define[ \t]++(?=(\w++))\2", re.MULTILINE
+)
+"""The definition of a macro right behind the question whether it is defined."""
 _MACRO = re.compile(r"#[ \t]*+define[ \t]++(\w++)\(")
 _CONSTANT = re.compile(
     r"const(?:expr)?[ \t]{1,9}(?:static[ \t]{1,9})?"
@@ -97,10 +101,15 @@ def find_file_constants(text: str) -> dict[str, int]:
     """Return names with one value throughout the file. A name with two different definitions is left out, since the
     build decides which one holds."""
     raw: dict[str, set[str]] = {}
+    defaults: dict[str, set[str]] = {}
+    guarded = {found.start(2) for found in _GUARDED.finditer(text)} if "ifndef" in text else set()
     for pattern, before_it in ((_DEFINE, _BLANK), (_CONSTANT, _BEFORE_CONSTANT)):
         for found in pattern.finditer(text):
             if _is_at_line_start(text, found, before_it):
-                raw.setdefault(found[1], set()).add(_COMMENT.sub(" ", found[2]).strip())
+                into = defaults if found.start(1) in guarded else raw
+                into.setdefault(found[1], set()).add(_COMMENT.sub(" ", found[2]).strip())
+    # `#ifndef N`, `#define N 128`: only if nothing else defines it.
+    raw = defaults | raw
     known: dict[str, int] = {}
     # A constant may depend on others, in any order; chains are short.
     for _ in range(4):

@@ -19,6 +19,8 @@ from frx_graph.evidence.text_lines import read_whole_text
 
 _INCLUDE = re.compile(r'^[ \t]*+#[ \t]*+include[ \t]*+"([^"\n]{1,200})"', re.MULTILINE)
 _SUFFIXES = frozenset([".cu", ".cuh", ".h", ".hh", ".hpp", ".inl", ".hip", ".inc"])
+_MOST_NAMES = 2_000
+"""Limit on names that are looked for."""
 _MOST_HEADERS = 100
 """Limit on headers; a kernel needs a few."""
 _MOST_CHARACTERS = 1 << 20
@@ -52,9 +54,13 @@ def read_headers(path: Path, text: str) -> Headers:
     missing: dict[str, None] = {}
     left = _MOST_CHARACTERS
     waiting = deque((path, name) for name in _list_names(text))
+    tried = 0
     seen = {path.resolve()}
     while waiting:
         including, name = waiting.popleft()
+        tried += 1
+        if tried > _MOST_NAMES:
+            break
         at = _find_header(name, [including.parent, *folders])
         if at is not None and at.resolve() in seen:
             continue

@@ -97,8 +97,10 @@ def find_kernels(tree: Tree) -> tuple[list[Definition], list[str]]:
 
 def find_device_functions(tree: Tree) -> dict[str, Node]:
     """Return the `__device__` functions with a body, by name. If two share a name, both are left out, since only the
-    compiler knows which one is called."""
+    compiler knows which one is called. One of the file itself comes before methods, functions in namespaces and equal
+    ones in its headers."""
     found: dict[str, dict[int, Node]] = {}
+    others: dict[str, dict[int, Node]] = {}
     places = list(_DEVICE.finditer(tree.text))
     for at, holders in zip(places, find_enclosing_nodes(tree.root, (one.span() for one in places)), strict=True):
         definition = find_nearest(holders, "function_definition", "comment", "declaration")
@@ -107,8 +109,21 @@ def find_device_functions(tree: Tree) -> dict[str, Node]:
         body = definition.child_by_field_name("body")
         if body is not None and at.start() < body.start_byte:
             name = get_function_name(tree.text, definition)
-            found.setdefault(name, {})[definition.start_byte] = definition
-    return {name: next(iter(nodes.values())) for name, nodes in found.items() if len(nodes) == 1}
+            inside = any(one.type in _HOLDERS for one in holders[holders.index(definition) + 1 :])
+            weak = definition.start_byte >= tree.end and inside
+            (others if weak else found).setdefault(name, {})[definition.start_byte] = definition
+    for name, nodes in found.items():
+        _drop_equal_ones(tree, nodes)
+        others.pop(name, None)
+    return {name: next(iter(nodes.values())) for name, nodes in (found | others).items() if len(nodes) == 1}
+
+
+def _drop_equal_ones(tree: Tree, nodes: dict[int, Node]) -> None:
+    """Drop functions of headers that are written as one of the file is."""
+    own = {get_text(tree.text, node) for start, node in nodes.items() if start < tree.end}
+    for start in [one for one in nodes if one >= tree.end]:
+        if get_text(tree.text, nodes[start]) in own:
+            del nodes[start]
 
 
 def find_file_arrays(tree: Tree) -> dict[str, Pointer]:

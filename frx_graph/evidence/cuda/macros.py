@@ -39,6 +39,9 @@ _ALIAS = re.compile(
     r"|\busing[ \t]+(\w{1,60})[ \t]*=[ \t]*([\w \t]{1,40}?)[ \t]*;"
 )
 _DEFINES = r"\b(?:typedef|using)\b[^;{]{1,200};"
+_DECLARED = (
+    r"\b(?!(?:const|volatile|unsigned|signed|return|typename|typedef|using)\b)\w+[ \t]*[ \t*&][ \t]*({})[ \t]*[\[=,)]"
+)
 _OTHER_TYPE = r"\b(?:typename|class|struct|union|enum)\s+(?:{})\b|#[ \t]*define[ \t]+(?:{})\b"
 
 
@@ -82,6 +85,8 @@ def expand_aliases(text: str) -> str:
         return text
     names = "|".join(sorted(plain, key=len, reverse=True))
     taken = {word for one in re.finditer(_OTHER_TYPE.format(names, names), text) for word in _WORD.findall(one[0])}
+    # A variable of the same name hides the type.
+    taken |= {one[1] for one in re.finditer(_DECLARED.format(names), text)}
     names = "|".join(sorted(plain.keys() - taken - TYPE_BYTES.keys(), key=len, reverse=True))
     if not names:
         return text

@@ -221,16 +221,27 @@ class _TextWindow:
         anything unusual among them: until the window goes on, they are then taken one at a time."""
         if self._position < self._unusual:
             return ()
-        ends = list(_BETWEEN_EVENTS.finditer(self._text, max(self._position, len(self._text) - _LAST_EVENT)))
-        if not ends:
+        end = self._find_last_end()
+        if end is None:
+            self._unusual = len(self._text)
             return ()
-        end = ends[-1]
         events = decode_events(f"[{self._text[self._position : end.start() + 1]}]")
         if events is None:
             self._unusual = len(self._text)
             return ()
         self._position = end.end()
         return events
+
+    def _find_last_end(self) -> re.Match[str] | None:
+        """Return the end of the last whole event in this window."""
+        searched, ends = _LAST_EVENT, list[re.Match[str]]()
+        while not ends:
+            begin = max(self._position, len(self._text) - searched)
+            ends = list(_BETWEEN_EVENTS.finditer(self._text, begin))
+            if begin == self._position:
+                break
+            searched *= 4
+        return ends[-1] if ends else None
 
     def take_member(self) -> Any:
         """Take the next JSON value with the comma after it, if it is an object that is complete in this window.

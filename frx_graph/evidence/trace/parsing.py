@@ -236,7 +236,8 @@ def _parse_nanoseconds(text: bytes) -> int | None:
             return int(digits)
     whole, _, fraction = text.partition(b".")
     if len(whole) < 20 and whole.isdigit() and (fraction.isdigit() or not fraction):
-        return int(whole) * 1000 + int((fraction + b"00")[:3] or b"0")
+        ns = int(whole) * 1000 + int((fraction + b"00")[:3] or b"0")
+        return ns if ns < _LARGEST else None
     try:
         exact = Decimal(text.decode())
         # Before any arithmetic: as an integer, 1e999999999 would fill a gigabyte.

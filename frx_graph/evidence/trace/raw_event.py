@@ -10,7 +10,8 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 from msgspec import Raw
@@ -19,7 +20,8 @@ _ABSENT = Raw(b"")
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?", re.ASCII)
 
 
-class JsonFloat(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class JsonFloat:
     """A number with a fraction or exponent, as written: a double holds today's microseconds to a quarter only. Also
     what stands for a number and is none."""
 
@@ -72,6 +74,14 @@ class _DecodedEvent(RawEvent, gc=False):
 
 
 NO_ARGUMENTS = RawArguments()
+
+
+def _list_fields(kind: type[msgspec.Struct]) -> tuple[tuple[str, str, bool], ...]:
+    return tuple((one.name, one.encode_name, one.type is Raw) for one in msgspec.structs.fields(kind))
+
+
+_EVENT_FIELDS, _ARGUMENT_FIELDS = _list_fields(RawEvent), _list_fields(RawArguments)
+"""The name of each field here and in the file, and whether it stays JSON text."""
 _DECODER = msgspec.json.Decoder(list[_DecodedEvent])
 _VALUE_DECODER = msgspec.json.Decoder()
 
@@ -95,20 +105,19 @@ def decode_value(text: bytes) -> Any:
 def convert_event(fields: Mapping[str, Any]) -> RawEvent:
     """Return the event with these fields, from a decoder that keeps numbers as `JsonFloat`."""
     args = fields.get("args")
-    return RawEvent(
-        **_select_fields(RawEvent, fields) | {"args": _convert_arguments(args) if isinstance(args, dict) else args}
-    )
+    read = _select_fields(_EVENT_FIELDS, fields)
+    return RawEvent(**read | {"args": _convert_arguments(args) if isinstance(args, dict) else args})
 
 
 def _convert_arguments(args: Mapping[str, Any]) -> RawArguments:
-    return RawArguments(**_select_fields(RawArguments, args))
+    return RawArguments(**_select_fields(_ARGUMENT_FIELDS, args))
 
 
-def _select_fields(kind: type[msgspec.Struct], fields: Mapping[str, Any]) -> dict[str, Any]:
+def _select_fields(read: Sequence[tuple[str, str, bool]], fields: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        one.name: _write_json(fields[one.encode_name]) if one.type is Raw else _drop_text(fields[one.encode_name])
-        for one in msgspec.structs.fields(kind)
-        if one.encode_name in fields
+        name: _write_json(fields[written]) if as_text else _drop_text(fields[written])
+        for name, written, as_text in read
+        if written in fields
     }
 
 
@@ -124,6 +133,6 @@ def _write_json(value: object) -> Raw:
         return Raw(value.text.encode("utf-8", "replace"))
     try:
         # Half surrogate pairs, which escapes allow, become question marks.
-        return Raw(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
+        return Raw(json.dumps(value, ensure_ascii=False, default=_drop_text).encode("utf-8", "replace"))
     except RecursionError:
         return Raw(b"null")

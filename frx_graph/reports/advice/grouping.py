@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from frx_graph.capture.call_site import UNKNOWN_SITE
-from frx_graph.records import Finding
+from frx_graph.records import Basis, Finding
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +26,12 @@ class GroupedFindings:
 
 
 def group_findings(findings: Sequence[Finding]) -> GroupedFindings:
-    """Group ranked findings; groups stay in the order of their first finding."""
+    """Group ranked findings; groups stay in the order of their first finding. Findings that save nothing are groups,
+    too, if there are no others."""
     places: dict[object, list[Finding]] = {}
     worthless = []
     for number, finding in enumerate(findings):
-        if saves_nothing(finding):
+        if saves_nothing(finding) and not all(map(saves_nothing, findings)):
             worthless.append(finding)
             continue
         known = finding.site.file != UNKNOWN_SITE.file and finding.site.line
@@ -40,5 +41,6 @@ def group_findings(findings: Sequence[Finding]) -> GroupedFindings:
 
 
 def saves_nothing(finding: Finding) -> bool:
-    """Return True if the finding has no traffic to save, and no measured time."""
-    return finding.bytes_per_step == 0 and not finding.saving.measured_pct
+    """Return True if the finding has no traffic to save and no measured time, and no run has shown it."""
+    seen = any(fact.basis is Basis.OBSERVED for fact in finding.evidence)
+    return finding.bytes_per_step == 0 and not finding.saving.measured_pct and not seen

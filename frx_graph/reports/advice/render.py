@@ -21,6 +21,7 @@ from frx_graph.reports.advice.text import render_text, render_totals
 from frx_graph.reports.advice.wording import Cards, load_cards
 from frx_graph.reports.render.source_path import find_checkout_root
 from frx_graph.support.atomic_file import write_atomically
+from frx_graph.support.plain_text import escape_surrogates
 
 
 def render(
@@ -68,7 +69,10 @@ def render_several(
         case Format.JSON:
             return render_set(advices)
         case Format.SARIF:
-            whole, *others = map(json.loads, texts)
+            whole, *others = documents = [json.loads(text) for text in texts]
+            for advice, document in zip(advices, documents, strict=True):
+                # Code scanning tells the runs of one tool apart by this.
+                document["runs"][0]["automationDetails"] = {"id": f"frx/{escape_surrogates(advice.target)}/"}
             whole["runs"] += [run for one in others for run in one["runs"]]
             return json.dumps(whole, indent=2, ensure_ascii=True, allow_nan=False) + "\n"
         case Format.TEXT:

@@ -82,6 +82,7 @@ class RunChangeResult(FinitePart):
     labels_undecided: tuple[str, ...] = read_from("undecided", "present on one side, and not decidable on the other")
     shares: tuple[ShareChangePart, ...] = Field(description="shares that differ by 2 points or more")
     kernels: tuple[KernelChangePart, ...] = Field(description="the largest change first")
+    kernels_per_step: bool = read_from("per_step", "false: no steps are marked, so the whole record counts")
     findings_resolved: tuple[ProblemPart, ...] = read_from("problems_resolved")
     findings_new: tuple[ProblemPart, ...] = read_from("problems_new")
     findings_kept: int = read_from("problems_kept")

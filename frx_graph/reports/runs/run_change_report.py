@@ -36,7 +36,8 @@ def render_run_change(result: RunChangeResult, *, top: int, width: int, color: b
     print_section(console, "LABELS", _yield_labels(result))
     shares = (f"{one.name}: {format_share(one.before)} -> {format_share(one.after)}" for one in result.shares)
     print_section(console, "SHARES OF A STEP", shares)
-    print_section(console, "KERNELS, PER STEP", map(_describe_kernel, result.kernels[:top]))
+    title = "KERNELS, PER STEP" if result.kernels_per_step else "KERNELS, OF ALL"
+    print_section(console, title, map(_describe_kernel, result.kernels[:top]))
     print_more(console, len(result.kernels), top, "kernels")
     _print_problems(console, "FINDINGS RESOLVED", result.findings_resolved, top)
     _print_problems(console, "NEW FINDINGS", result.findings_new, top)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from frx_graph.analyze.cuda_source import analyze_cuda
 from frx_graph.evidence.cuda.headers import read_headers
 from frx_graph.evidence.cuda.source import CudaSource, Space
@@ -133,3 +135,43 @@ def test_a_thousand_headers_end(tmp_path: Path) -> None:
     found = read_headers(tmp_path / "k.cu", '#include "h0.h"\n')
     assert len(found.read) == 100
     assert found.missing == ("h100.h",)
+
+
+OWN = """#include "other.cuh"
+__device__ void put(float* s, int i, float v) { s[i] = v; }
+__global__ void k(float* out) {
+    __shared__ float s[64];
+    put(s, threadIdx.x, out[threadIdx.x]);
+    out[threadIdx.x] = s[63 - threadIdx.x];
+}
+void go(float* out) { k<<<1, 64>>>(out); }
+"""
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "",
+        "__device__ void put(float* s, int i, float v) { s[i] = v; }",
+        "namespace other { __device__ void put(float* s, int i, float v) { __syncthreads(); } }",
+        "struct Writer { __device__ void put(int i, float v) { __syncthreads(); } };",
+        "using s = float;",
+        "typedef float s;",
+    ],
+)
+def test_a_header_does_not_hide_what_the_file_has(tmp_path: Path, header: str) -> None:
+    write(tmp_path, {"sum.cu": OWN, "other.cuh": header})
+    assert len(list_races(tmp_path)) == 1
+
+
+def test_an_overload_in_a_header_leaves_the_call_open(tmp_path: Path) -> None:
+    header = "__device__ void put(float* s, long i, float v) { __syncthreads(); }"
+    write(tmp_path, {"sum.cu": OWN, "other.cuh": header})
+    assert list_races(tmp_path) == []
+
+
+@pytest.mark.parametrize("own", ["", "#define WIDTH 128\n"])
+def test_a_default_of_a_header_counts_if_nothing_else_does(tmp_path: Path, own: str) -> None:
+    guarded = "#ifndef WIDTH\n#define WIDTH 256\n#endif\n"
+    files = {"sum.cu": own + KERNEL, "reduce.cuh": HEADER.replace("#define WIDTH 256\n", guarded)}
+    assert read(tmp_path, **files).launches[0].block.sizes == (128 if own else 256, 1, 1)

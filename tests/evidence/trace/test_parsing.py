@@ -233,7 +233,7 @@ def test_events_decoded_at_once_are_the_same(tmp_path: Path) -> None:
         event(ph="i"),
         {},
     ]
-    text = json.dumps(events, default=str).replace('["0.125"]', "0.125")
+    text = json.dumps(events, default=lambda value: float(value.text))
     decoded = decode_events(text)
     assert decoded is not None
     one, other = EventParser(tmp_path), parsed(*events)

@@ -31,7 +31,7 @@ def test_unknown_places_are_not_one_place(advice):
 def test_what_saves_nothing_is_folded(advice, root):
     first, second, *_ = advice.findings
     saving = dataclasses.replace(second.saving, measured_pct=None)
-    idle = dataclasses.replace(second, bytes_per_step=0, saving=saving)
+    idle = dataclasses.replace(second, bytes_per_step=0, saving=saving, evidence=())
     found = group_findings([idle, first])
     assert (found.worthless, [group.first for group in found.groups]) == ((idle,), [first])
     shown = dataclasses.replace(advice, findings=(idle, first))
