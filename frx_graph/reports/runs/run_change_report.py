@@ -54,7 +54,7 @@ def _yield_verdict(result: RunChangeResult) -> Iterator[str]:
     elif result.kind is not RecordKind.ADVICE:
         yield "step times cannot be compared: one side has no steps"
     new, gone = len(result.findings_new), len(result.findings_resolved)
-    yield f"{gone} findings resolved, {new} new, {result.findings_kept} as before"
+    yield f"{format_count(gone, 'finding')} resolved, {new:,} new, {result.findings_kept:,} as before"
 
 
 def _describe_steps(steps: StepChangePart) -> str:
