@@ -23,8 +23,8 @@ among them.
   reader looked at each and wrote down whether it is true. Precision is the share that is. What is not found any more
   counts for neither. Of samples 8 to 10 (seeds 8118, 9119, 10120), at most 14 findings of a rule and three of a
   repository were drawn, among `blind` kernels without a finding, and the reader did not know which is which. Of sample
-  11, all findings of races and of barriers below a condition were judged, each kernel once, and at most 12 of five other
-  rules, three of a repository.
+  11, all findings of races and of barriers below a condition were judged, each kernel once, and at most 12 of each of
+  five other rules, three of a repository.
 - `planted`: what `cuda_planted.py` makes of kernels, drawn with the seed 2411, samples 7 to 9 and 11 with 7117, 8118,
   9119 and 11121: a defect may be there that was not before. The reader said whether it is, before anything was run.
   Recall is the share of those with it in which the rule finds it and did not before; precision their share among all in
