@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, reject
 from hypothesis import strategies as st
 
 from frx_graph.errors import ScriptError
@@ -214,9 +214,19 @@ class _Without(ast.NodeTransformer):
         return node
 
 
+def patched_or_refused(text: str) -> str:
+    """Return the patched script. libcst writes some comments in another column than it has read them; such a script is
+    refused, and hypothesis draws another one."""
+    try:
+        return patched(text)
+    except ScriptError as error:
+        assert "cannot be written as it was read" in str(error)
+        reject()
+
+
 @given(generated_script())
 def test_what_is_put_in_comes_out_to_the_byte_and_the_rest_stays(text: str) -> None:
-    new = patched(text)
+    new = patched_or_refused(text)
     assert remove_patch(script(new)) == text
     assert patch(script(new)) is None
     assert ast.dump(_Without().visit(ast.parse(new))) == ast.dump(ast.parse(text))
@@ -228,7 +238,7 @@ def test_what_is_put_in_comes_out_to_the_byte_and_the_rest_stays(text: str) -> N
 
 @given(generated_script(), st.data())
 def test_other_changes_stay_when_it_is_taken_out(text: str, data: st.DataObject) -> None:
-    lines = patched(text).split("\n")
+    lines = patched_or_refused(text).split("\n")
     ours = [index for index, line in enumerate(lines) if line.rstrip("\r").endswith(MARK) and "    with" not in line]
     at = data.draw(st.sampled_from(ours[:1]))
     lines.insert(at, "# mine")
