@@ -32,11 +32,11 @@ _SHARES = {
 }
 
 
-def read_recording(path: Path, kind: RecordKind, scope: Scope = Scope.AUTO) -> Recording:
+def read_recording(path: Path, kind: RecordKind) -> Recording:
     """Read the record at `path`. Raises `EvidenceError` if it is damaged, or not of this kind."""
     match kind:
         case RecordKind.RUN:
-            return _record_run(str(path), analyze_bundle(path).document.result, scope)
+            return _record_run(str(path), analyze_bundle(path).document.result)
         case RecordKind.TRACE:
             found = analyze_run(path)
             document = build_trace_document(found.trace, found.run, found.findings, find_checkout_root(Path.cwd()))
@@ -45,8 +45,8 @@ def read_recording(path: Path, kind: RecordKind, scope: Scope = Scope.AUTO) -> R
             return _record_advice(str(path), read_advice(path), find_checkout_root(Path.cwd()))
 
 
-def _record_run(name: str, result: RunResult, scope: Scope) -> Recording:
-    found = result.get_scope(scope)
+def _record_run(name: str, result: RunResult) -> Recording:
+    found = result.get_scope(Scope.AUTO)
     trace = result.trace
     steps = tuple(one.wall_ms for one in found.per_step if one.wall_ms is not None and not one.failed)
     problems = {

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from frx_graph.cli.compare_records import compare_records, detect_record_kind
 from frx_graph.cli.printing.output import print_notice, show_stages
-from frx_graph.cli.recordings import compare_records, detect_record_kind
 from frx_graph.errors import OptionError
 from frx_graph.evidence.file_kind import FileKind, detect_file_kind
 from frx_graph.rules.gpu_profile import GpuProfile

@@ -17,9 +17,9 @@ from frx_graph.analyze.program_layers import Build, compile_program, compile_ptx
 from frx_graph.analyzers.comparison.comparison import Comparison, compare_layers
 from frx_graph.analyzers.comparison.matching import Winner
 from frx_graph.analyzers.layers import Layers, SourceLayer
+from frx_graph.cli.compare_records import compare_records
 from frx_graph.cli.options.evidence_options import BuildFlags, GpuModel, require_ncu, require_nvcc, split_flags
 from frx_graph.cli.printing.output import QuietOption, print_notice, print_result, show_stages
-from frx_graph.cli.recordings import compare_records
 from frx_graph.errors import EvidenceError, OptionError
 from frx_graph.evidence.file_kind import FileKind, detect_file_kind
 from frx_graph.measure.machine.device_state import list_gpu_names

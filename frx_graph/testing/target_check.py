@@ -5,27 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 
 from frx_graph.advisor.advisor import advise
-from frx_graph.advisor.target import DTYPES, load_target, place
+from frx_graph.advisor.target import load_target, place
+from frx_graph.cli.options.placement import check_device, check_dtype
 from frx_graph.config import read_advise_config
-from frx_graph.errors import OptionError, TargetError
+from frx_graph.errors import TargetError
 from frx_graph.reports.advice.baseline import filter_new, read_baseline
 from frx_graph.reports.advice.render import render
-from frx_graph.reports.advice.selection import apply_selection, parse_selection
-from frx_graph.reports.advice.suppressions import apply_suppressions
+from frx_graph.reports.advice.shown_findings import choose_findings
 from frx_graph.reports.advice.terminal import DEFAULT_TOP, Format
 from frx_graph.reports.advice.wording import Outcome, classify_outcome
 from frx_graph.reports.render.source_path import find_checkout_root
-from frx_graph.rules.rule_card import load_all_cards
 
 
 def check_target(target: str, folder: Path) -> str | None:
     """Return the report of a target in `folder` if it has findings; None if it has none. Raises `TargetError` if
     nothing of it could be analysed."""
     config = read_advise_config(folder)
-    if config.dtype is not None and config.dtype not in DTYPES:
-        raise OptionError(f"[tool.frx] dtype: unknown {config.dtype!r}", ", ".join(DTYPES))
-    dtype = None if config.dtype is None else DTYPES[config.dtype]
-    workload = place(load_target(target), config.device, dtype)
+    workload = place(load_target(target), check_device(config.device), check_dtype(config.dtype))
     advice = advise(
         workload.model,
         workload.args,
@@ -36,11 +32,9 @@ def check_target(target: str, folder: Path) -> str | None:
         measure=config.measure,
         target=target,
     ).advice
-    root = find_checkout_root(folder)
-    selection = parse_selection(config.select, config.ignore, {card.code: card.name for card in load_all_cards()})
-    shown = apply_suppressions(apply_selection(advice, selection))
+    shown = choose_findings(advice, config.select, config.ignore)
     if config.baseline is not None:
-        shown = filter_new(shown, read_baseline(config.baseline), root)
+        shown = filter_new(shown, read_baseline(config.baseline), find_checkout_root(folder))
     outcome = classify_outcome(shown)
     if outcome is Outcome.NOTHING_ANALYSED:
         raise TargetError(f"nothing of {target} could be analysed", f"frx advise {target} says why")

@@ -9,11 +9,11 @@ from frx_graph.analyzers.run_change.recording import KernelUse, KnownProblem, Re
 from frx_graph.analyzers.run_change.step_times import StepChange, StepVerdict, compare_step_times
 
 _SHARE_POINTS = 0.02
-"""Smallest difference of two shares that is listed: shares of short runs vary by as much."""
+"""Smallest difference of two shares that is listed: a choice, as are the next two."""
 _KERNEL_CHANGE = 0.2
 """Smallest relative change of a kernel's time in a step that is listed, unless its launches change."""
 _LAUNCH_CHANGE = 0.05
-"""Launches per step vary by less, as when a step that is cut off counts."""
+"""Smallest relative change of a kernel's launches in a step that is listed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +62,15 @@ class RunChange:
     undecided: tuple[str, ...]
     shares: tuple[ShareChange, ...]
     kernels: tuple[KernelChange, ...]
-    per_step: bool
     problems_resolved: tuple[KnownProblem, ...]
     problems_new: tuple[KnownProblem, ...]
     problems_kept: int
     other_machine: tuple[str, ...]
+
+    @property
+    def per_step(self) -> bool:
+        """Return True if kernels are counted per step."""
+        return self.before.per_step and self.after.per_step
 
     @property
     def comparable(self) -> bool:
@@ -102,7 +106,6 @@ def compare_recordings(before: Recording, after: Recording) -> RunChange:
         undecided=tuple(sorted(undecided)),
         shares=tuple(_list_shares(before.shares, after.shares)),
         kernels=tuple(sorted(_list_kernels(before, after), key=lambda one: -abs(one.ms))),
-        per_step=before.per_step and after.per_step,
         problems_resolved=tuple(gone),
         problems_new=tuple(new),
         problems_kept=len(before.problems.keys() & after.problems.keys()),

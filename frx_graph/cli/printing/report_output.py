@@ -16,12 +16,10 @@ from frx_graph.cli.printing.output import check_folder, print_report, write_outp
 from frx_graph.errors import OptionError
 from frx_graph.reports.advice.baseline import build_baseline, filter_new, read_baseline, write_baseline
 from frx_graph.reports.advice.fingerprint import Identity
-from frx_graph.reports.advice.selection import apply_selection, parse_selection
-from frx_graph.reports.advice.suppressions import apply_suppressions
+from frx_graph.reports.advice.shown_findings import choose_findings, parse_rules
 from frx_graph.reports.advice.terminal import Format, detect_terminal
 from frx_graph.reports.advice.wording import Outcome, classify_outcome
 from frx_graph.reports.render.source_path import find_checkout_root
-from frx_graph.rules.rule_card import load_all_cards
 
 
 @dataclass(frozen=True)
@@ -39,7 +37,7 @@ class ReportOptions:
 
     def check(self) -> None:
         """Raise `OptionError` for wrong options, before any long work begins."""
-        parse_selection(self.select, self.ignore, _list_known_rules())
+        parse_rules(self.select, self.ignore)
         if self.baseline is not None:
             read_baseline(self.baseline)
         for path in (self.output, self.write_baseline):
@@ -79,8 +77,7 @@ def emit_reports(advices: Sequence[Advice], options: ReportOptions) -> int:
 def _select_findings(advices: Sequence[Advice], options: ReportOptions) -> list[Advice]:
     """Return the advice without findings that were not asked for, are suppressed or known; write the baseline."""
     root = find_checkout_root(Path.cwd())
-    selection = parse_selection(options.select, options.ignore, _list_known_rules())
-    shown = [apply_suppressions(apply_selection(advice, selection)) for advice in advices]
+    shown = [choose_findings(advice, options.select, options.ignore) for advice in advices]
     if options.write_baseline is not None:
         # Targets may share code, and each is compared with the baseline by itself.
         known: Counter[Identity] = Counter()
@@ -110,7 +107,3 @@ def _get_exit_code(shown: Advice, options: ReportOptions) -> int:
             return 2
         case _:
             return 0
-
-
-def _list_known_rules() -> dict[str, str]:
-    return {card.code: card.name for card in load_all_cards()}

@@ -22,9 +22,9 @@ _SUFFIXES = frozenset([".cu", ".cuh", ".h", ".hh", ".hpp", ".inl", ".hip", ".inc
 _MOST_NAMES = 2_000
 """Limit on names that are looked for."""
 _MOST_HEADERS = 100
-"""Limit on headers; a kernel needs a few."""
+"""Limit on headers that are read."""
 _MOST_CHARACTERS = 1 << 20
-"""Limit on all headers of a file. Parsing as much takes a tenth of a second."""
+"""Limit on all headers of a file together."""
 _FOLDERS_ABOVE = 6
 """Limit on the folders above the file that may be its project's."""
 _PROJECT_FILES = (".git", "CMakeLists.txt", "Makefile", "pyproject.toml", "setup.py", "meson.build")
@@ -54,13 +54,11 @@ def read_headers(path: Path, text: str) -> Headers:
     missing: dict[str, None] = {}
     left = _MOST_CHARACTERS
     waiting = deque((path, name) for name in _list_names(text))
-    tried = 0
     seen = {path.resolve()}
-    while waiting:
-        including, name = waiting.popleft()
-        tried += 1
-        if tried > _MOST_NAMES:
+    for _ in range(_MOST_NAMES):
+        if not waiting:
             break
+        including, name = waiting.popleft()
         at = _find_header(name, [including.parent, *folders])
         if at is not None and at.resolve() in seen:
             continue

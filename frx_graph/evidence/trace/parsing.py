@@ -40,7 +40,6 @@ _QUERY = re.compile(
     r"(?:cuda|hip)(?:Occupancy|Func(?:Get|Set)Attribute|\w*Get|\w*IsCapturing|Event(?:Query|Record)|StreamQuery"
     r"|StreamWaitEvent)\w*"
 )
-_SHORT_QUERY_US = 10
 _MEMORY = "[memory]"
 """Category of each allocation and release, if memory was profiled."""
 _MOST_SHARED = 1 << 14
@@ -209,6 +208,7 @@ def _classify_category(category: str) -> type[Span] | None:
 
 def _is_short_query(event: RawEvent) -> bool:
     """Return True for a call without device work or notable time, as most calls of a trace are."""
+    # Under 10 us there is one digit before the point.
     duration, name = bytes(event.dur), event.name
     short = duration[:1].isdigit() and (len(duration) == 1 or (duration[1:2] == b"." and duration[2:].isdigit()))
     return short and isinstance(name, str) and _is_query(name)

@@ -115,13 +115,13 @@ def _convert_arguments(args: Mapping[str, Any]) -> RawArguments:
 
 def _select_fields(read: Sequence[tuple[str, str, bool]], fields: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        name: _write_json(fields[written]) if as_text else _drop_text(fields[written])
+        name: _write_json(fields[written]) if as_text else _convert_number(fields[written])
         for name, written, as_text in read
         if written in fields
     }
 
 
-def _drop_text(value: object) -> object:
+def _convert_number(value: object) -> object:
     """Return the value as the decoder of many events gives it."""
     if not isinstance(value, JsonFloat):
         return value
@@ -133,6 +133,6 @@ def _write_json(value: object) -> Raw:
         return Raw(value.text.encode("utf-8", "replace"))
     try:
         # Half surrogate pairs, which escapes allow, become question marks.
-        return Raw(json.dumps(value, ensure_ascii=False, default=_drop_text).encode("utf-8", "replace"))
+        return Raw(json.dumps(value, ensure_ascii=False, default=_convert_number).encode("utf-8", "replace"))
     except RecursionError:
         return Raw(b"null")

@@ -28,19 +28,20 @@ class GroupedFindings:
 def group_findings(findings: Sequence[Finding]) -> GroupedFindings:
     """Group ranked findings; groups stay in the order of their first finding. Findings that save nothing are groups,
     too, if there are no others."""
+    worthless = tuple(filter(_saves_nothing, findings))
+    if len(worthless) == len(findings):
+        worthless = ()
     places: dict[object, list[Finding]] = {}
-    worthless = []
     for number, finding in enumerate(findings):
-        if saves_nothing(finding) and not all(map(saves_nothing, findings)):
-            worthless.append(finding)
+        if finding in worthless:
             continue
         known = finding.site.file != UNKNOWN_SITE.file and finding.site.line
         places.setdefault(finding.site.location if known else number, []).append(finding)
     groups = tuple(FindingGroup(first, tuple(others)) for first, *others in places.values())
-    return GroupedFindings(groups, tuple(worthless))
+    return GroupedFindings(groups, worthless)
 
 
-def saves_nothing(finding: Finding) -> bool:
+def _saves_nothing(finding: Finding) -> bool:
     """Return True if the finding has no traffic to save and no measured time, and no run has shown it."""
     seen = any(fact.basis is Basis.OBSERVED for fact in finding.evidence)
     return finding.bytes_per_step == 0 and not finding.saving.measured_pct and not seen

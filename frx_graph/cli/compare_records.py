@@ -5,17 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from frx_graph.analyzers.run.steps import Scope
 from frx_graph.analyzers.run_change.recording import RecordKind
 from frx_graph.cli.options.evidence_options import is_bundle
 from frx_graph.cli.printing.output import print_result, show_stages
 from frx_graph.errors import EvidenceError, OptionError
 from frx_graph.evidence.file_kind import FileKind, detect_file_kind
-
-if TYPE_CHECKING:
-    from frx_graph.analyzers.run_change.change import RunChange
 
 _EXPECTED = "a run's folder or zip, a trace, or advice (frx_advice_v1)"
 _NOUNS = {RecordKind.RUN: "a run", RecordKind.TRACE: "a trace", RecordKind.ADVICE: "advice"}
@@ -42,7 +37,6 @@ def compare_records(
     as_document: bool,
     top: int,
     labels: tuple[str | None, str | None] = (None, None),
-    scope: Scope = Scope.AUTO,
     output: Path | None = None,
 ) -> int | None:
     """Write what changed, and return the exit code: 0 if the second is not worse; 1 if it is slower or has a new
@@ -66,18 +60,12 @@ def compare_records(
 
     with show_stages() as progress:
         progress(f"reading {before}")
-        old = read_recording(before, first, scope)
+        old = read_recording(before, first)
         progress(f"reading {after}")
-        new = read_recording(after, second, scope)
+        new = read_recording(after, second)
     old, new = (replace(side, name=label or side.name) for side, label in zip((old, new), labels, strict=True))
     change = compare_recordings(old, new)
     document = build_run_change_document(change)
     render = partial(render_run_change, document.result, top=top)
     print_result(document, render, as_document=as_document, output=output)
-    return _get_exit_code(change)
-
-
-def _get_exit_code(change: RunChange) -> int:
-    if not change.comparable:
-        return 2
-    return int(change.worse)
+    return int(change.worse) if change.comparable else 2
