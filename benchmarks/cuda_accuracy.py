@@ -2,12 +2,13 @@
 
     python benchmarks/cuda_accuracy.py FOLDER... [--findings RULE] [--json FILE]
 
-FOLDER holds `.cu` and `.cuh` files, in folders of any depth. Prints for each folder kernels, launches against a count
-of `<<<` outside comments and strings, the share of bytes that the parser understood, of global accesses whose stride
-is known, megabytes a second of processor time, and findings by rule. MB/s is from the text of a file to its findings;
-parser MB/s is of what takes the parser alone, tree-sitter with what is blanked and passed over before it (the bodies of
-host functions), counted over all bytes of the file. Both are of one round, and of all files, those without a kernel
-too, which are parsed for the second figure alone. `--findings RULE` lists those of a rule with
+FOLDER holds `.cu` and `.cuh` files, in folders of any depth, with the headers that they include. Prints for each folder
+kernels, launches against a count of `<<<` outside comments, strings and `#if 0`, the share of bytes that the parser
+understood, of global accesses whose stride is known, megabytes a second of processor time, and findings by rule. MB/s
+is from a file, and the headers read with it, to its findings, over the file's own bytes; parser MB/s is of what takes
+the parser alone, tree-sitter with what is blanked and passed over before it (the bodies of host functions). Both are of
+one round, and of all files, those without a kernel too, which are parsed for the second figure alone.
+`--findings RULE` lists those of a rule with
 their lines, to be judged by reading the code. Precision is not computed: only a reader can say what is right.
 
 Exit code 1 where a file cannot be read for another reason than that there is no kernel in it, or a launch was missed.
@@ -22,21 +23,23 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tabulate import tabulate
 
 from frx_graph.analyzers.cuda.analysis import CudaFinding, detect_cuda_defects
 from frx_graph.errors import EvidenceError
-from frx_graph.evidence.cuda.parsing import parse_cuda
+from frx_graph.evidence.cuda.parsing import read_cuda
 from frx_graph.evidence.cuda.source import Space, StrideKind
 from frx_graph.evidence.cuda.syntax import parse_tree
 
 _NOT_CODE = re.compile(
-    r'//[^\n]*|/\*.*?\*/|"(?:[^"\\\n]|\\.)*"|^[ \t]*#[ \t]*define(?:[^\n]*\\\n)*[^\n]*', re.DOTALL | re.M
+    r'//[^\n]*|/\*.*?\*/|"(?:[^"\\\n]|\\.)*"|^[ \t]*#[ \t]*define(?:[^\n]*\\\n)*[^\n]*'
+    r"|^[ \t]*#[ \t]*if[ \t]+0\b.*?^[ \t]*#[ \t]*(?=e)",
+    re.DOTALL | re.M,
 )
-"""Comments, strings and macros: a `<<<` in these launches nothing."""
+"""Comments, strings, macros and what `#if 0` removes: a `<<<` in these launches nothing."""
 
 
 @dataclass
@@ -74,7 +77,7 @@ def main() -> int:
         results.append(folder)
     _print(results)
     if arguments.json is not None:
-        arguments.json.write_text(json.dumps([asdict(one) for one in results], indent=2) + "\n")
+        arguments.json.write_text(json.dumps([vars(one) for one in results], indent=2) + "\n")
     return 1 if any(one.failed or one.launches < one.launches_by_grep for one in results) else 0
 
 
@@ -89,7 +92,7 @@ def _read(path: Path, folder: Folder) -> Iterator[tuple[Path, CudaFinding]]:
         folder.parser_seconds += time.process_time() - begin
         begin = time.process_time()
         try:
-            source = parse_cuda(text, str(file))
+            source = read_cuda(file)
         except EvidenceError as error:
             if "no kernel and no launch" not in str(error):
                 folder.failed.append(str(error))

@@ -30,7 +30,7 @@ from frx_graph.evidence.cuda.values import WARP
 _MOST_THREADS = 256
 """Threads to try in a block of known size: eight warps, as most launches have."""
 _LINES = (64, 256)
-_PLANES = ((8, 8), (16, 16), (32, 32))
+_PLANES = ((8, 8), (16, 16), (32, 2), (32, 32))
 """Blocks to try for unknown sizes; their first 64 threads, or 8 by 8."""
 _MOST_TRIED = 32_000
 """Limit on threads times accesses, and iterations of windows, in a kernel; real ones need a tenth."""
@@ -58,6 +58,8 @@ class FirstThreads:
 
     kernel: Kernel
     launches: Sequence[Launch]
+    waiting: frozenset[int] = frozenset()
+    """Numbers of the loops in which threads wait for each other."""
     _blocks: Sequence[_TriedBlock] = ()
     _worlds: dict[tuple[frozenset[str], _TriedBlock], _World] = field(default_factory=dict)
     _left: int = _MOST_TRIED
@@ -79,11 +81,14 @@ class FirstThreads:
         # Most kernels never need this.
         self._blocks = self._blocks or _choose_blocks(self.kernel, self.launches)
         outer = frozenset([f"loop:{loop.step.line}"] if loop is not None else ())
-        inner, again = self._name_loops(read, write), self._name_loops(write, read)
+        earlier, later = (read, write) if overwrites else (write, read)
+        # Before the second iteration of a loop, threads may have waited in its first.
+        first, second = self._name_loops(earlier, later), self._name_loops(later, earlier, self.waiting)
         found: bool | None = None
-        tried = ((outer, _EARLY), (outer | inner, _EARLY), (outer, again))
+        # The loops in their second iteration when the element is read, and when it is written.
+        tried = ((outer, _EARLY), (outer | second, _EARLY), (outer, first))
         if overwrites:
-            tried = ((_EARLY, outer), (inner, outer), (_EARLY, outer | again))
+            tried = ((_EARLY, outer), (first, outer), (_EARLY, outer | second))
         for late, wrote in dict.fromkeys(tried):
             met = [self._can_threads_meet_in(block, write, wrote, read, late, written) for block in self._blocks]
             if all(met):
@@ -125,9 +130,10 @@ class FirstThreads:
             self._worlds[late, block] = _World(self, late, block)
         return self._worlds[late, block]
 
-    def _name_loops(self, one: Access, other: Access) -> frozenset[str]:
-        """Name the loops around one access that are not around the other."""
-        loops = (self.kernel.loops.get(number) for number in one.step.loops if number not in other.step.loops)
+    def _name_loops(self, one: Access, other: Access, without: Collection[int] = ()) -> frozenset[str]:
+        """Name the loops around one access that are not around the other, and not `without`."""
+        alone = (number for number in one.step.loops if number not in other.step.loops and number not in without)
+        loops = map(self.kernel.loops.get, alone)
         return frozenset(f"loop:{loop.step.line}" for loop in loops if loop is not None)
 
 

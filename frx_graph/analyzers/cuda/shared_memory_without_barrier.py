@@ -83,7 +83,8 @@ def find_races(source: CudaSource, kernel: Kernel, *, volatile: bool) -> Iterato
     if not events:
         return
     done: set[str] = set()
-    threads = FirstThreads(kernel, find_launches(source, kernel))
+    waiting = frozenset(number for one in events if not isinstance(one, Access) for number in one.step.loops)
+    threads = FirstThreads(kernel, find_launches(source, kernel), waiting)
     inside = group_by_loop(events)
     for overwrites in (False,) if volatile else (False, True):
         yield from _find_races_between((), events, done, None, threads, volatile, overwrites)

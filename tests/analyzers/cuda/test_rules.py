@@ -305,6 +305,21 @@ def test_launches_with_non_constant_sizes_are_not_judged() -> None:
         ("x[i] = n; if (i == 0) out[0] = x[0];", False),
         ("if (i == 0) x[0] = 0; atomicAdd(&x[0], 1);", True),
         ("atomicAdd(&x[i], 1); out[i] = x[i];", False),
+        # Before the loop's second iteration, which writes what was read, all have waited.
+        (
+            "int a = 0, b = 64; out[i] = x[a + (i ^ 1)];"
+            "for (int k = 0; k < n; ++k) { x[b + i] = k; __syncthreads(); out[k] = x[b]; __syncthreads();"
+            "int c = a; a = b; b = c; }",
+            False,
+        ),
+        (
+            "int a = 0, b = 64; out[i] = x[a + (i ^ 1)];"
+            "for (int k = 0; k < n; ++k) { x[b + i] = k; int c = a; a = b; b = c; }",
+            True,
+        ),
+        # In a block of 8 by 4 no two rows meet.
+        ("int* y = x + 33 * i + 8 * threadIdx.y; int far = y[7]; y[0] = far; y[7] = n;", False),
+        ("int* y = x + 33 * threadIdx.y + i; int far = y[7]; y[0] = far; y[7] = n;", True),
         # Another array in the same memory.
         ("int* y = x + 4096; y[i] = n; for (int k = 0; k < n; ++k) out[i] += x[k];", False),
         ("if (i == 0) x[0] = 0; __syncthreads(); atomicAdd(&x[0], 1);", False),
