@@ -12,8 +12,8 @@ At the end of a trial, with all its quads measured, the log ratios of times (bas
 - **inconclusive**: all other cases, also if too many quads were void. It is not a milder promotion: nothing is used.
 
 An inconclusive trial with all quads gets more process pairs once, for a second look. The median of every pair then need
-not reach half the minimum, but the mean of the pairs must exceed it with 99.75 % confidence. To be below the minimum
-then takes 80 % confidence: a gain that twelve pairs do not show is not worth another trial.
+not reach half the minimum, but the mean of the pairs must exceed it with 99.75 % confidence. To be below the minimum,
+the mean of the quads then only has to be there: a gain that twelve pairs do not show is not worth another trial.
 
 A trial ends earlier when the safe t-test has seen enough. It ends without promotion when the mean is below the minimum,
 in at least two pairs of processes; "equivalent" then takes 95 % confidence, as at the end. It promotes when the mean
@@ -52,8 +52,8 @@ PROVING_PAIRS = 4
 REJECTION_ALPHA = 0.05
 """Probability that a candidate just at the minimum is rejected by the last quad. A false rejection costs a gain. A
 false promotion slows the program down, so its probability is the policy's far smaller alpha."""
-LAST_LOOK_ALPHA = 0.2
-"""The same after a second look: no pairs are left that could tell."""
+LAST_LOOK_ALPHA = 0.5
+"""The same after a second look, that of the more likely side: no pairs are left that could tell."""
 SECOND_LOOK_ALPHA = 0.0025
 """Probability that the process pairs of a second look wrongly prove what every pair of the first has to show. All of
 twelve pairs would show it in a quarter of the trials of a gain of 4 %, if processes differ by 2 %."""
