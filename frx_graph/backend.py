@@ -23,7 +23,7 @@ from frx_graph.compiler.inner_compiler import make_frozen_planned_backend, make_
 from frx_graph.compiler.plans import make_current_plan
 from frx_graph.compiler.pre_autograd import Compiled
 from frx_graph.compiler.rewrite_log import LOG
-from frx_graph.compiler.rewrite_pipeline import RewrittenGraph
+from frx_graph.compiler.rewritten_graphs import RewrittenGraphs
 from frx_graph.distributed.handshake import may_have_plans
 from frx_graph.errors import AgreementError, CaptureError, OptionError, SerializationError, TrialError, summarize_error
 from frx_graph.monitor.monitored_program import make_monitored_backend
@@ -232,10 +232,10 @@ def report(*, measure: bool = True) -> AdviceReport:
     return replace(made, advice=replace(made.advice, autopilot=_session.list_searches()))
 
 
-def rewritten() -> tuple[RewrittenGraph, ...]:
-    """Return the rewrites of the graphs that this process has compiled, or found in a cache, in order. A backward from
-    Inductor's cache alone has the id of the process that compiled it."""
-    return LOG.read_all()
+def rewritten() -> RewrittenGraphs:
+    """Return the rewrites of the graphs that this process has compiled, or found in a cache, in order, as a tuple that
+    prints itself. A backward from Inductor's cache alone has the id of the process that compiled it."""
+    return RewrittenGraphs(LOG.read_all())
 
 
 def clear() -> None:

@@ -49,8 +49,10 @@ from frx_graph.promotion.history import find_rejected, is_settled
 from frx_graph.promotion.lookup import PromotedPlans
 from frx_graph.promotion.promoted_plan import Promotion, Subject
 from frx_graph.records import Candidate
+from frx_graph.trials.environment import read_trial_setup
 from frx_graph.trials.policy import TrialPolicy
 
+SETUP = read_trial_setup(torch.device("cpu"))
 POLICY = TrialPolicy(decision_max_age_days=30, canary_interval_steps=CHECK_STEPS, steps_per_block=1)
 SIGNATURE = "5" * 16
 ENVIRONMENTS = ("a" * 16, "b" * 16)
@@ -241,7 +243,7 @@ class Lives(RuleBasedStateMachine):
         shutil.rmtree(self.folder)
 
     def subject(self, environment: str) -> Subject:
-        return Subject(self.place, SIGNATURE, environment, POLICY)
+        return Subject(self.place, SIGNATURE, environment, SETUP, POLICY)
 
     def decide(self, decisions: list[Decision]) -> bool:
         """Append them if the ledger takes them."""
@@ -429,7 +431,7 @@ class Lives(RuleBasedStateMachine):
             proposed = replace(standing[0], kind=Kind.PROPOSED, trial=None, recorded_at=at)
             tried = replace(proposed, kind=Kind.TRIED, trial=TRIAL)
             open_ledger(place).append([proposed, tried, replace(proposed, kind=Kind.REJECTED)])
-        return Subject(place, SIGNATURE, environment, POLICY)
+        return Subject(place, SIGNATURE, environment, SETUP, POLICY)
 
     def plans_of(self, kind: Rank, subject: Subject, standing: Sequence[Decision]) -> PromotedPlans:
         """What a rank knows when it starts to compile."""

@@ -21,6 +21,7 @@ from frx_graph.evidence.run.bundle import OpenBundle, open_bundle
 from frx_graph.evidence.run.device_samples import read_device_samples
 from frx_graph.evidence.run.event_stream import EventStream, read_event_stream
 from frx_graph.evidence.run.events import GpuSample, RunWarning
+from frx_graph.evidence.run.host_samples import HostSample, read_host_samples
 from frx_graph.reports.render.quantities import format_count
 from frx_graph.reports.render.source_path import find_checkout_root
 from frx_graph.reports.runs.run_document import RunDocument, SourcePart, build_run_document
@@ -59,7 +60,8 @@ def analyze_files(bundle: OpenBundle) -> RunDocument:
     errors: list[EvidenceError] = []
     sources: list[SourcePart] = []
     stream = EventStream(())
-    samples: tuple[GpuSample, ...] = ()
+    samples: tuple[GpuSample, ...] | None = None
+    host: tuple[HostSample, ...] = ()
     traced: TraceEvidence | None = None
     for role, path in find_raw_files(bundle):
         if role == "trace" and traced is not None:
@@ -73,6 +75,8 @@ def analyze_files(bundle: OpenBundle) -> RunDocument:
                     traced = analyze_run(path)
                 case "samples":
                     samples = read_device_samples(path)
+                case "host":
+                    host = read_host_samples(path)
         except EvidenceError as error:
             errors.append(error)
             unread.append(MissingPart(subject=bundle.get_relative_name(path), reason=_strip_root(bundle, error)))
@@ -80,7 +84,7 @@ def analyze_files(bundle: OpenBundle) -> RunDocument:
         sources.append(describe_source(bundle, role, path))
     if not sources and errors:
         raise EvidenceError(_strip_root(bundle, errors[0]), errors[0].hint)
-    record = analyze_record(stream.events, samples, None if traced is None else traced.run)
+    record = analyze_record(stream.events, samples, None if traced is None else traced.run, host)
     missing = _list_gaps(stream, record, {role for role, _ in find_raw_files(bundle)})
     warnings = tuple(dict.fromkeys(event.message for event in stream.events if isinstance(event, RunWarning)))
     trace: TraceResult | None = None
@@ -109,7 +113,11 @@ def _list_gaps(stream: EventStream, record: RunRecord, there: Set[Role]) -> list
         (dropped, "events", f"{dropped:,} were dropped by the program"),
         (record.clock_changes, "time", f"the clock went back {format_count(record.clock_changes, 'time')}"),
         (record.unfinished, "steps", f"{format_count(record.unfinished, 'step')} began and did not end"),
-        (not steps, "steps", "no step is marked: use `frx.step_context` or `profiler.step()`"),
+        (
+            not steps,
+            "steps",
+            "no step is marked: `frx init --patch train.py` adds the calls that mark them, or use `profiler.step()`",
+        ),
         (steps and not loads, "waits for input", "not recorded: use `frx_graph.instrument_dataloader(loader)`"),
         (
             record.from_trace and steps,

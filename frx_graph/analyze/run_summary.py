@@ -16,7 +16,7 @@ from frx_graph.reports.runs.run_document import RunResult, SourcePart
 from frx_graph.support.plain_text import clean_line
 from frx_graph.version import __version__
 
-Role = Literal["events", "trace", "samples"]
+Role = Literal["events", "trace", "samples", "host"]
 LONGEST_SUMMARY: Final = 64 << 20
 TOO_LONG: Final = f"the summary is longer than {LONGEST_SUMMARY:,} bytes"
 _ROOT_TRACE: Final = bundle_layout.PROFILER_TRACE.name
@@ -31,6 +31,8 @@ def find_raw_files(bundle: OpenBundle) -> Iterator[tuple[Role, Path]]:
         yield "trace", trace
     if (samples := bundle.find(bundle_layout.GPU_METRICS)) is not None and samples.stat().st_size:
         yield "samples", samples
+    if (host := bundle.find(bundle_layout.HOST_METRICS)) is not None and host.stat().st_size:
+        yield "host", host
 
 
 def describe_source(bundle: OpenBundle, role: Role, path: Path) -> SourcePart:
@@ -54,13 +56,17 @@ def load_summary(bundle: OpenBundle) -> tuple[RunResult | None, str]:
 
 def list_raw_files(sizes: Mapping[str, int]) -> tuple[tuple[Role, str], ...]:
     """List the same files for a bundle that is not open, from sizes in bytes by file name."""
-    events, samples = str(bundle_layout.EVENTS), str(bundle_layout.GPU_METRICS)
+    samples: Sequence[tuple[Role, str]] = (
+        ("samples", str(bundle_layout.GPU_METRICS)),
+        ("host", str(bundle_layout.HOST_METRICS)),
+    )
+    events = str(bundle_layout.EVENTS)
     first = (str(bundle_layout.PROFILER_TRACE), _ROOT_TRACE)
     traces = [name for name in first if name in sizes]
     traces += sorted(name for name in sizes if name not in first and _PROFILE.fullmatch(name))
     found: list[tuple[Role, str]] = [("events", events)] if sizes.get(events) else []
     found += [("trace", name) for name in traces]
-    return (*found, ("samples", samples)) if sizes.get(samples) else tuple(found)
+    return (*found, *(one for one in samples if sizes.get(one[1])))
 
 
 def parse_summary(

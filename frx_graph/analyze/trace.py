@@ -9,7 +9,8 @@ from frx_graph.analyzers.layers import TraceLayer
 from frx_graph.analyzers.timeline.analysis import analyze_timeline
 from frx_graph.analyzers.trace.analysis import prepare_trace
 from frx_graph.analyzers.trace.findings import find_layout_copies
-from frx_graph.evidence.trace.torch_trace import TorchTrace, read_torch_trace
+from frx_graph.evidence.trace.reading import read_trace
+from frx_graph.evidence.trace.torch_trace import TorchTrace
 from frx_graph.passes.severity import rank_findings
 from frx_graph.records import Finding
 from frx_graph.support.garbage_collection import pause_gc
@@ -24,7 +25,7 @@ class TraceEvidence(TraceLayer):
 
 def analyze_run(path: Path) -> TraceEvidence:
     """Analyse the trace at `path`. Raises `EvidenceError` if the file is not such a trace."""
-    return analyze_parsed_trace(read_torch_trace(path))
+    return analyze_parsed_trace(read_trace(path))
 
 
 def analyze_parsed_trace(trace: TorchTrace) -> TraceEvidence:

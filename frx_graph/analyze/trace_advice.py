@@ -12,7 +12,7 @@ from frx_graph.analyzers.trace.gaps import get_device_name, list_gaps
 from frx_graph.analyzers.trace.memory_bound import find_memory_bound
 from frx_graph.analyzers.trace.permutes import find_permutes
 from frx_graph.analyzers.trace.roofline import compute_roofline_points, measure_work
-from frx_graph.evidence.trace.torch_trace import read_torch_trace
+from frx_graph.evidence.trace.reading import read_trace
 from frx_graph.passes.severity import rank_findings
 from frx_graph.rules.gpu_profile import find_gpu
 from frx_graph.version import __version__
@@ -28,7 +28,7 @@ def analyze_trace(path: str | Path, model_name: str | None = None) -> Advice:
     """
     path = Path(path)
     started = time.perf_counter()
-    trace = read_torch_trace(path)
+    trace = read_trace(path)
     read_s = time.perf_counter() - started
     analysis = prepare_trace(trace)
     gpu = find_gpu(get_device_name(analysis))

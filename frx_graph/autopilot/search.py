@@ -30,6 +30,7 @@ from frx_graph.autopilot.proposals import (
 )
 from frx_graph.autopilot.search_log import SearchLog
 from frx_graph.autopilot.trial_decisions import decide_graph, decide_search
+from frx_graph.capture.call_site import parse_stack_trace
 from frx_graph.compiler.plans import ALL_REWRITES, filter_by_risk, make_recorded_plan
 from frx_graph.distributed.consensus import has_several_ranks
 from frx_graph.errors import SerializationError, TrialError
@@ -113,7 +114,7 @@ def try_graph(
             pool=not arms.in_process and may_pool(),
         )
         progress("asking for candidates")
-        kept = _DecisionRecorder(signature, options.inner, train, policy, record)
+        kept = _DecisionRecorder(signature, _describe_place(dynamo), options.inner, train, policy, record)
         kind, reason = Kind.REJECTED, "all was tried that measured times favour, or that may matter"
         try:
             search = _GraphSearch(base, arms, policy, deadline, progress, log)
@@ -255,6 +256,13 @@ def _make_arms(
     return _GraphArms(stack.enter_context(WarmArms()).start, filter_by_risk(ALL_REWRITES, policy.risk))
 
 
+def _describe_place(dynamo: fx.GraphModule) -> str:
+    """Return the function that the graph's first operator is in, with file and line."""
+    sites = (parse_stack_trace(node.stack_trace) for node in dynamo.graph.nodes if node.op.startswith("call"))
+    site = next((site for site in sites if site.line), None)
+    return "a graph without known lines" if site is None else f"{site.function} at {Path(site.file).name}:{site.line}"
+
+
 def _get_only_graph(graphs: Sequence[MadeGraph]) -> MadeGraph:
     if len(graphs) != 1:
         raise TrialError(f"the graph became {len(graphs)} graphs in another process")
@@ -266,6 +274,7 @@ class _DecisionRecorder:
     """Records the decisions of one graph's trials as soon as they are known."""
 
     signature: str
+    target: str
     inner: str
     train: bool
     policy: TrialPolicy
@@ -295,7 +304,7 @@ class _DecisionRecorder:
             return ()
         document = build_trial_document(
             trial.run,
-            target=f"graph {self.signature}",
+            target=self.target,
             train=self.train,
             inner=self.inner,
             candidates=trial.candidates,

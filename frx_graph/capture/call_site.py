@@ -6,7 +6,6 @@ live Python stack under a dispatch mode (observation). Both keep the innermost f
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 import re
 import sysconfig
@@ -19,11 +18,9 @@ from typing import Annotated
 from annotated_types import Ge
 
 from frx_graph.support.json_fields import NullFor
+from frx_graph.support.optional_torch import find_torch_folder
 
-_TORCH = importlib.util.find_spec("torch")
-assert _TORCH is not None
-assert _TORCH.origin is not None
-_TORCH_ROOT = f"{Path(_TORCH.origin).parent}/"
+_TORCH_ROOT = f"{find_torch_folder() or '<no torch>'}/"
 """Found without an import: documents name call sites, and reading them needs no torch."""
 _DYNAMO_ROOT = f"{_TORCH_ROOT}_dynamo/"
 _OWN_ROOT = f"{Path(__file__).parent.parent}/"

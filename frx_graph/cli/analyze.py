@@ -19,6 +19,7 @@ from frx_graph.cli.options.evidence_options import (
     get_run_exit_code,
     get_trace_exit_code,
     is_bundle,
+    note_unused_gpu,
 )
 from frx_graph.cli.printing.output import QuietOption, is_json, print_result, show_stages
 from frx_graph.cli.printing.report_output import ReportOptions, emit_report
@@ -27,7 +28,6 @@ from frx_graph.evidence.file_kind import FileKind, detect_file_kind
 from frx_graph.reports.advice.terminal import DEFAULT_TOP, Format
 from frx_graph.rules.gpu_profile import GpuProfile, require_cuda_gpu
 
-_NO_GPU_MODEL = "--gpu-model is for kernels; runs and traces name their own device"
 _NO_SCOPE = "--scope chooses the steps of a run's folder or zip"
 
 
@@ -105,14 +105,12 @@ def analyze(
         if model is not None:
             raise OptionError("--model names the report on the layouts of a trace", "frx analyze --trace FILE --model")
         if is_bundle(file):
-            if gpu_model is not None:
-                raise OptionError(_NO_GPU_MODEL, "leave it out")
+            note_unused_gpu(gpu_model)
             raise typer.Exit(_analyze_run(file, options, scope or Scope.AUTO))
         if scope is not None:
             raise OptionError(_NO_SCOPE, "frx analyze RUN --scope steady_state")
         raise typer.Exit(_analyze_evidence(file, options, require_cuda_gpu(gpu_model)))
-    if gpu_model is not None:
-        raise OptionError(_NO_GPU_MODEL, "leave it out")
+    note_unused_gpu(gpu_model)
     if scope is not None:
         raise OptionError(_NO_SCOPE, "frx analyze RUN --scope steady_state")
     from frx_graph.analyze.trace_advice import analyze_trace
@@ -141,8 +139,10 @@ def _analyze_evidence(path: Path, options: ReportOptions, gpu: GpuProfile | None
     """Report on kernels or a trace, and return the exit code: 0 for nothing found, 1 for findings, 2 if the file is not
     conclusive. These reports have no layout rules to select."""
     kind = detect_file_kind(path)
-    if gpu is not None and kind is FileKind.TRACE:
-        raise OptionError(_NO_GPU_MODEL, "leave it out")
+    if kind in (FileKind.TRACE, FileKind.TORCH_LOG, FileKind.MEMORY):
+        note_unused_gpu(None if gpu is None else gpu.name)
+    if kind is FileKind.TORCH_LOG:
+        return _report_torch_log(path, options)
     hint = "--trace reports the layout findings alone" if kind is FileKind.TRACE else "leave them out"
     _check_format(options, hint)
     with show_stages() as progress:
@@ -174,6 +174,29 @@ def _read_evidence(kind: FileKind, path: Path, gpu: GpuProfile | None) -> _Repor
             return _report_cuda(path, gpu)
         case FileKind.NCU_CSV | FileKind.NCU_REPORT:
             return _report_kernels(path, gpu, kind)
+        case FileKind.MEMORY:
+            return _report_memory(path)
+        case FileKind.TORCH_LOG:
+            raise AssertionError("its advice is written by emit_report")
+
+
+def _report_torch_log(path: Path, options: ReportOptions) -> int:
+    from frx_graph.analyze.torch_log import analyze_torch_log
+
+    with show_stages() as progress:
+        progress(f"reading {path}")
+        advice = analyze_torch_log(path)
+    return emit_report(advice, options)
+
+
+def _report_memory(path: Path) -> _Report:
+    from frx_graph.analyzers.memory import analyze_memory
+    from frx_graph.evidence.memory_snapshot import read_memory_snapshot
+    from frx_graph.reports.runs.memory_document import build_memory_document
+    from frx_graph.reports.runs.memory_report import render_memory
+
+    document = build_memory_document(str(path), analyze_memory(read_memory_snapshot(path)))
+    return document, partial(render_memory, document.result), int(bool(document.result.findings))
 
 
 def _report_trace(path: Path) -> _Report:

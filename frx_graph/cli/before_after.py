@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from frx_graph.cli.compare_records import compare_records, detect_record_kind
+from frx_graph.cli.options.evidence_options import note_unused_gpu
 from frx_graph.cli.printing.output import print_notice, show_stages
 from frx_graph.errors import OptionError
 from frx_graph.evidence.file_kind import FileKind, detect_file_kind
@@ -119,8 +120,8 @@ def analyze_sides(
         if not side.paths:
             raise OptionError(f"--{other.word} has nothing to be compared with", f"--{side.word} FILE")
     if before.any is not None and after.any is not None and len(before.paths) == len(after.paths) == 1:
-        if gpu_model is not None and detect_record_kind(before.any) is not None:
-            raise OptionError("--gpu-model is for kernels; runs and traces name their own device", "leave it out")
+        if detect_record_kind(before.any) is not None:
+            note_unused_gpu(gpu_model)
         labels = (before.label, after.label)
         code = compare_records(before.any, after.any, as_document=as_document, top=top, labels=labels, output=output)
         if code is not None:

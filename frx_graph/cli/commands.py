@@ -13,6 +13,8 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from frx_graph.cli.interrupt import exit_on_interrupt
+from frx_graph.errors import OptionError
+from frx_graph.support.optional_torch import INSTALL_TORCH, is_torch_installed
 from frx_graph.version import __version__
 
 if TYPE_CHECKING:
@@ -52,6 +54,9 @@ COMMANDS: Mapping[str, Home] = {
 """The commands, in the order of `frx --help`."""
 
 
+_NEED_TORCH = frozenset(["advise", "trial", "probe"])
+
+
 class CommandGroup(TyperGroup):
     """A group that imports a command only when it is used, not to list it."""
 
@@ -82,6 +87,8 @@ class _LazyCommands(Mapping[str, TyperCommand | TyperGroup]):
 
 def load_command(name: str) -> TyperCommand | TyperGroup:
     """The command, imported."""
+    if name in _NEED_TORCH and not is_torch_installed():
+        raise OptionError(f"frx {name} needs PyTorch, which is not installed", INSTALL_TORCH)
     module, _, attribute = COMMANDS[name].at.partition(":")
     with exit_on_interrupt():
         found = getattr(importlib.import_module(f"frx_graph.cli.{module}"), attribute)
@@ -95,6 +102,7 @@ app = typer.Typer(
     name="frx",
     cls=CommandGroup,
     add_completion=False,  # `frx completion` does it without starting Python at every Tab
+    context_settings={"help_option_names": ["--help", "-h"]},  # commands inherit it
     rich_markup_mode=None,
 )
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
+from importlib import resources
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from frx_graph.cli.command_tree import describe_commands
-from frx_graph.cli.completion_script import PROGRAMS, Shell, write_completion_script
+from frx_graph.cli.completion_script import PROGRAMS, Shell
 from frx_graph.cli.printing.output import QuietOption, print_notice
 from frx_graph.errors import OptionError
 from frx_graph.support.atomic_file import write_atomically
@@ -30,7 +30,7 @@ def completion(
     if shell is None and name not in set(Shell):
         raise OptionError(f"SHELL names no shell of {', '.join(Shell)}", "frx completion bash")
     wanted = shell or Shell(name)
-    script = write_completion_script(wanted, list(describe_commands()))
+    script = read_completion_script(wanted)
     if not install:
         typer.echo(script, nl=False)
         return
@@ -44,6 +44,11 @@ def completion(
         print_notice(f"frx: wrote {path}")
     if wanted is Shell.ZSH:
         print_notice("frx: ~/.zshrc needs, before compinit: fpath+=~/.zfunc")
+
+
+def read_completion_script(shell: Shell) -> str:
+    """Return the packaged script, which a test holds equal to `write_completion_script`."""
+    return resources.files("frx_graph.cli").joinpath("completions", f"frx.{shell}").read_text(encoding="utf-8")
 
 
 def _list_completion_files(shell: Shell) -> list[Path]:

@@ -1,6 +1,7 @@
 """Write shell completion as a script that holds all names, so that pressing Tab starts no Python.
 
-Loading the options of a command would import torch. The script must be printed again after an update.
+Loading the options of all commands would import torch, so the scripts are in the package: `FRX_GOLDEN=write pytest
+tests/cli/test_completion.py` writes them. A user prints them again after an update.
 """
 
 from __future__ import annotations

@@ -17,8 +17,7 @@ from frx_graph.cli.printing.output import (
     print_checks,
     print_document,
 )
-from frx_graph.doctor.installation import check_installation, list_usable_devices
-from frx_graph.measure.machine.device_profile_cache import measure_again
+from frx_graph.doctor.installation import check_installation
 from frx_graph.reports.doctor_document import build_doctor_document
 from frx_graph.reports.render.document import to_json
 from frx_graph.support.check import Status, find_worst
@@ -37,6 +36,9 @@ def doctor(
 ) -> None:
     """Check versions, device, compilers, caches and contracts. Exit code 0: no problems; 1: warnings; 2: errors."""
     if measure:
+        from frx_graph.doctor.torch_build import list_usable_devices
+        from frx_graph.measure.machine.device_profile_cache import measure_again
+
         for device in list_usable_devices():
             measure_again(device)
     checks = check_installation()

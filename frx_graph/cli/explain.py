@@ -68,7 +68,7 @@ def _read_report_layers(report: Path) -> Layers:
     """Read the report. Raises `EvidenceError` if it is not a report on kernels."""
     kind = detect_file_kind(report)
     if kind not in (FileKind.NCU_CSV, FileKind.NCU_REPORT, FileKind.PTX):
-        what = "is source, which needs a report" if kind is FileKind.CUDA else "is a trace, which covers a whole run"
+        what = "is source, which needs a report" if kind is FileKind.CUDA else "does not describe kernels"
         hint = f"frx explain report.csv --source {report}, or " if kind is FileKind.CUDA else ""
         raise EvidenceError(f"{report}: {what}", f"{hint}frx analyze {report}")
     return read_layers([report])

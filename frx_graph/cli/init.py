@@ -22,6 +22,7 @@ from frx_graph.cli.printing.output import (
     print_text,
     show_stages,
 )
+from frx_graph.doctor.installation import check_first_steps
 from frx_graph.doctor.next_steps import NextCommand, describe_script, suggest_commands
 from frx_graph.errors import OptionError
 from frx_graph.instrumentation.patch import patch as patched
@@ -69,7 +70,7 @@ def init(
             script, None if found is None else found.text, "imports frx_graph already", yes=yes, as_document=as_document
         )
         if found is not None and not as_document:
-            print_notice(f"frx: next: frx collect -- python {clean_line(shlex.quote(str(patch)), _LONGEST)}")
+            print_notice(f"frx: next: frx collect --explain -- python {clean_line(shlex.quote(str(patch)), _LONGEST)}")
             print_notice(f"frx: undo: frx init --unpatch {clean_line(shlex.quote(str(patch)), _LONGEST)}")
     elif unpatch is not None:
         script = read_script(unpatch)
@@ -82,10 +83,9 @@ def init(
 
 def _show_first_steps(as_document: bool) -> None:
     with show_stages() as progress:
-        progress("importing torch")
+        progress("looking at this machine")
         with exit_on_interrupt():
-            from frx_graph.doctor.machine import check_cuda, check_gpu_model, check_python, check_tools, check_torch
-        looked = (*check_python(), *check_torch(), *check_cuda(), *check_gpu_model(), *check_tools())
+            looked = check_first_steps()
         checks = tuple(check for check in looked if check.name not in _FOR_SOURCES)
         progress("looking for training scripts")
         scripts = find_scripts(Path.cwd())

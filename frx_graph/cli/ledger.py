@@ -32,9 +32,10 @@ from frx_graph.ledger.location import Location, choose_location
 from frx_graph.ledger.plain_file import TABLES_VERSION
 from frx_graph.ledger.schema import build_ledger_document
 from frx_graph.ledger.store import EventFilter, Ledger
+from frx_graph.ledger.trial_summary import read_summaries
 from frx_graph.ledger.verification import verify as verify_ledger
 from frx_graph.reports.render.quantities import format_count
-from frx_graph.reports.trials.event_text import render_event, render_list
+from frx_graph.reports.trials.event_text import parse_trial, render_event, render_list
 from frx_graph.support.plain_text import clean_line
 
 DEFAULT_LIMIT = 20
@@ -82,17 +83,19 @@ def list_events(
     source = _open_to_read(place)
     total = 0 if source is None else source.count_events(wanted)
     events = () if source is None else source.read_events(wanted, newest=limit)
+    summaries = {} if source is None else read_summaries(source, events)
     standings = None
     if signature is not None:
         steps = {} if source is None else source.read_steps_by_environment(signature)
         standings = {name: fold_steps(each) for name, each in steps.items() if environment in (None, name)}
     if is_json(format, as_document):
-        print_document(build_ledger_document(str(place), total, events, standings))
+        print_document(build_ledger_document(str(place), total, events, summaries, standings))
         return
     if source is None:
         typer.echo(_NOTHING_YET.format(place))
         return
-    print_text(partial(render_list, events, standings or {}, total=total, ledger=str(place)))
+    shown = partial(render_list, events, summaries, standings or {}, total=total, ledger=str(place))
+    print_text(partial(shown, now=datetime.now(UTC)))
 
 
 @ledger.command()
@@ -102,14 +105,16 @@ def show(
     as_document: JsonOption = False,
     at: LedgerOption = None,
 ) -> None:
-    """Print one decision in full, with its evidence."""
+    """Print one decision in full, and its trial with gates and samples."""
     place = _choose_place(at)
     source = open_to_read(place)
     found = _find(source, event)
+    summaries = read_summaries(source, (found,))
     if is_json(format, as_document):
-        print_document(build_ledger_document(str(place), 1, (found,)))
+        print_document(build_ledger_document(str(place), 1, (found,), summaries))
         return
-    print_text(partial(render_event, found, source.read_evidence(found)))
+    trial = parse_trial(source.read_evidence(found))
+    print_text(partial(render_event, found, summaries.get(found.position), trial, now=datetime.now(UTC)))
 
 
 @ledger.command()

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from frx_graph.cli.interrupt import EXIT_INTERRUPTED, exit_on_interrupt, watch_interrupts
 from frx_graph.errors import FrxError, summarize_error
+from frx_graph.support.optional_torch import INSTALL_TORCH
 from frx_graph.support.plain_text import clean_line
 
 EXIT_CLEAN, EXIT_FINDINGS, EXIT_ERROR = 0, 1, 2
@@ -59,6 +60,8 @@ def _report_error(error: BaseException) -> int:
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         where = "the output" if error.filename is None else error.filename
         return _fail(f"{where}: {error.strerror} (free some space, or write to another disk)")
+    if isinstance(error, ModuleNotFoundError) and error.name == "torch":
+        return _fail(f"this command needs PyTorch, which is not installed. {INSTALL_TORCH}")
     # A defect of frx itself is reported in one line.
     if os.environ.get("FRX_DEBUG"):
         traceback.print_exception(error)

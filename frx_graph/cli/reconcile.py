@@ -10,9 +10,8 @@ import typer
 
 from frx_graph.analyze.layers import read_layers
 from frx_graph.analyzers.reconcile.reconciliation import reconcile as reconciled
-from frx_graph.cli.options.evidence_options import GpuModel
+from frx_graph.cli.options.evidence_options import GpuModel, note_unused_gpu
 from frx_graph.cli.printing.output import QuietOption, print_result, show_stages
-from frx_graph.errors import OptionError
 from frx_graph.reports.advice.terminal import DEFAULT_TOP
 from frx_graph.reports.kernels.reconcile_document import build_reconcile_document
 from frx_graph.reports.kernels.reconcile_report import render_reconciliation
@@ -34,8 +33,8 @@ def reconcile(
     with show_stages() as progress:
         progress(f"reading {', '.join(map(str, files))}")
         layers = read_layers(files, gpu)
-    if gpu is not None and layers.source is None and layers.ptx is None and layers.ncu is None:
-        raise OptionError("--gpu-model is for kernels: a trace names its own device", "leave it out")
+    if layers.source is None and layers.ptx is None and layers.ncu is None:
+        note_unused_gpu(gpu_model)
     document = build_reconcile_document(layers, reconciled(layers))
     print_result(document, partial(render_reconciliation, document.result, top=top), as_document=as_document)
     raise typer.Exit(1 if document.result.diagnoses else 0)

@@ -145,6 +145,9 @@ def tune(
                 document = TuneRun(
                     settings, folder, diagnose=find_bottleneck, say=_print_line, progress=progress, cluster=cluster
                 ).run()
+        except BaseException:
+            _print_line(f"Interrupted: the same command with --resume {folder.path} goes on from here")
+            raise
         finally:
             _print_line(f"Report saved: {folder.path / REPORT}")
             _print_line(f"Markdown report saved: {folder.path / MARKDOWN}")

@@ -26,9 +26,10 @@ def suggest_commands(checks: Sequence[Check], scripts: ScriptsFound) -> tuple[Ne
         name = shlex.quote(str(script.path))
         if script.line is not None and not script.instrumented:
             commands.append(NextCommand(f"frx init --patch {name}", "have the script record its steps"))
-        commands.append(NextCommand(f"frx collect -- python {name}", "run it, and find its bottleneck"))
+        explained = "run it, find its bottleneck, and write a prompt for a language model"
+        commands.append(NextCommand(f"frx collect --explain -- python {name}", explained))
         if _is_present(checks, "GPU model") and _is_present(checks, "ncu"):
-            commands.append(NextCommand(f"frx profile -- python {name}", "measure its kernels"))
+            commands.append(NextCommand(f"frx profile --explain -- python {name}", "measure its kernels"))
     commands.append(NextCommand("frx advise file.py:callable", "layout fixes for a model, without training"))
     return tuple(commands)
 

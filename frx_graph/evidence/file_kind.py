@@ -7,12 +7,14 @@ import re
 from pathlib import Path
 
 from frx_graph.errors import EvidenceError
+from frx_graph.evidence.memory_snapshot import PICKLE_MAGIC
 from frx_graph.evidence.ncu.report_blocks import MAGIC
 from frx_graph.evidence.opening import GZIP_MAGIC, open_evidence
+from frx_graph.evidence.torch_log import IS_TORCH_LOG
 
 EXPECTED = (
-    "a torch.profiler trace (.json, .json.gz), an Nsight Compute report (.ncu-rep) or CSV export (.csv), PTX (.ptx) or "
-    "CUDA source (.cu)"
+    "a torch.profiler trace (.json, .json.gz), an Nsight Systems export (.sqlite), an Nsight Compute report (.ncu-rep) "
+    "or CSV export (.csv), PTX (.ptx), CUDA source (.cu), a log of TORCH_TRACE (.log), or a snapshot of CUDA memory"
 )
 _SNIFFED_BYTES = 1 << 16
 _OPENS_JSON = re.compile(rb"\s*(?:\{\s*(?:[\"}]|\Z)|\[\s*(?:[\]{]|\Z))")
@@ -21,6 +23,7 @@ _NCU = re.compile(rb"^(?:==PROF==|\"ID\",\"Process ID\")", re.MULTILINE)
 _PTX = re.compile(rb"^\s*\.version\s+\d+\.\d+", re.MULTILINE)
 _CUDA = re.compile(rb"\b__global__\b|[\w>)]\s*<<<[^;{}]{1,500}>>>\s*\(")
 _CUDA_SUFFIXES = (".cu", ".cuh", ".cuda")
+_SQLITE = b"SQLite format 3\0"
 _BYTE_ORDER_MARKS = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
 
 
@@ -32,6 +35,8 @@ class FileKind(enum.StrEnum):
     NCU_REPORT = "ncu_report"
     PTX = "ptx"
     CUDA = "cuda_source"
+    TORCH_LOG = "torch_log"
+    MEMORY = "memory"
 
 
 def detect_file_kind(path: Path, expected: str = EXPECTED) -> FileKind:
@@ -43,11 +48,18 @@ def detect_file_kind(path: Path, expected: str = EXPECTED) -> FileKind:
         raise EvidenceError(f"{path}: is empty, expected {expected}")
     if start.startswith(MAGIC):
         return FileKind.NCU_REPORT
+    if start.startswith(_SQLITE) or path.suffix == ".nsys-rep":
+        return FileKind.TRACE
+    if start.startswith(PICKLE_MAGIC):
+        return FileKind.MEMORY
     for mark in _BYTE_ORDER_MARKS:
         start = start.removeprefix(mark)
     text = start.replace(b"\0", b"")
     if start.startswith(GZIP_MAGIC):
         return FileKind.TRACE
+    if IS_TORCH_LOG.search(text):
+        # It contains graphs, kernels and PTX as text.
+        return FileKind.TORCH_LOG
     # A program may print JSON before the table.
     if _NCU.search(text):
         return FileKind.NCU_CSV

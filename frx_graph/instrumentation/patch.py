@@ -38,9 +38,6 @@ _PACKAGE = "frx_graph"
 _TIMED = cst.Attribute(value=cst.Name(_PACKAGE), attr=cst.Name("instrument_dataloader"))
 _Statement = cst.BaseStatement | cst.SimpleStatementLine
 _Body = TypeVar("_Body", cst.IndentedBlock, cst.Module)
-_COUNTING = "iter(range(10**12))"
-"""Written without an import, since the script may use that name for something else."""
-_NAMES_OF_THE_COUNTER = ("frx_steps", "frx_graph_steps", "frx_graph_step_numbers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,15 +71,10 @@ def patch(script: Script) -> Patch | None:
     names = {name.value for name in m.findall(module, m.Name()) if isinstance(name, cst.Name)}
     if _PACKAGE in names:
         raise ScriptError(f"{script.path} uses the name {_PACKAGE} for something else", _BY_HAND)
-    counter = next((name for name in _NAMES_OF_THE_COUNTER if name not in names), None)
-    if counter is None:
-        raise ScriptError(f"{script.path} uses {', '.join(_NAMES_OF_THE_COUNTER)}", _BY_HAND)
-    wrapped = module.visit(_LoopWrapper({loop.node: loop for loop in found.loops}, counter, module.config_for_parsing))
+    wrapped = module.visit(_LoopWrapper({loop.node: loop for loop in found.loops}, module.config_for_parsing))
     assert isinstance(wrapped, cst.Module)
-    counted = any(loop.step is None for loop in found.loops)
     job_name = _PLAIN.sub("-", script.path.stem).strip("-") or "training"
     lines = [f"import {_PACKAGE}", f"{_PACKAGE}.init(job_name={json.dumps(job_name)})"]
-    lines += [f"{counter} = {_COUNTING}"] if counted else []
     inserted = [_parse_line(f"{line}  {MARK}", module.config_for_parsing) for line in lines]
     at = _find_insertion_index(module, found.loops[0].node)
     text = wrapped.with_changes(body=(*wrapped.body[:at], *inserted, *wrapped.body[at:])).code + script.blank_end
@@ -154,7 +146,6 @@ class _LoopWrapper(cst.CSTTransformer):
     """Puts the bodies of loops into a `with`."""
 
     loops: dict[cst.For, TrainingLoop]
-    counter: str
     config: cst.PartialParserConfig
 
     def leave_For(self, original_node: cst.For, updated_node: cst.For) -> cst.For:  # noqa: N802
@@ -163,7 +154,7 @@ class _LoopWrapper(cst.CSTTransformer):
             return updated_node
         body = updated_node.body
         assert isinstance(body, cst.IndentedBlock)
-        given = {"step": loop.step or f"next({self.counter})", "batch": loop.batch, "model": loop.model}
+        given = {"step": loop.step, "batch": loop.batch, "model": loop.model}
         arguments = ", ".join(f"{name}={value}" for name, value in given.items() if value is not None)
         line = f"with {_PACKAGE}.step_context({arguments}):  {MARK}\n    pass"
         statement = cst.ensure_type(_parse_line(line, self.config), cst.With)

@@ -40,7 +40,9 @@ def _get_user_name() -> str:
 
 
 AUTOPILOT = "autopilot"
-"""`decided_by` of automatic decisions."""
+"""`decided_by` of trials that the autopilot makes unasked."""
+BACKEND = 'backend="frx"'
+"""`decided_by` of a program that applies, expires or rolls back a promoted plan, in any mode."""
 
 TRIAL_SCHEMA = "frx_trial_v1"
 

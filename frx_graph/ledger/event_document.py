@@ -55,7 +55,7 @@ class HashedEvent(LedgerModel):
     candidates: tuple[CandidateModel, ...]
     trial: dict[str, Any] | None = Field(description="The evidence: an frx_trial_v1 document.")
     reason: str
-    decided_by: str = Field(description="autopilot, frx trial, or a person.")
+    decided_by: str = Field(description='autopilot, frx trial, backend="frx", or a person.')
     policy: _Name | None = Field(description="Hash of the applied policy; null if a person chose.")
     host: str
     process_id: int = Field(ge=0)

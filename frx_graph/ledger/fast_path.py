@@ -29,10 +29,16 @@ def read_decided(place: Location, signature: str, environment: str) -> tuple[tup
     return _read(place, lambda ledger: ledger.read_decided(signature, environment))
 
 
-def is_active_only_elsewhere(place: Location, signature: str, environment: str) -> bool:
-    """Return True if only another environment has a plan, and this one no decision. Raises as `read_promotions`."""
-    steps = _read(place, lambda ledger: ledger.read_steps_by_environment(signature))
-    return environment not in steps and bool(find_active_elsewhere(steps, environment))
+def find_promotion_elsewhere(place: Location, signature: str, environment: str) -> RecordedEvent | None:
+    """Return an active promotion of another environment; None if there is none, or this environment has a decision.
+    Raises as `read_promotions`."""
+
+    def find(ledger: PlainFile | Ledger) -> RecordedEvent | None:
+        steps = ledger.read_steps_by_environment(signature)
+        others = {} if environment in steps else find_active_elsewhere(steps, environment)
+        return next((event for name in others for event in ledger.read_promotions(signature, name)), None)
+
+    return _read(place, find)
 
 
 def read_evidence(place: Location, event: RecordedEvent) -> RecordedEvent | None:

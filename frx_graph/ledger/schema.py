@@ -15,6 +15,7 @@ from pydantic import ConfigDict, Field
 from frx_graph.ledger.active_plans import PlanStates
 from frx_graph.ledger.decision import Kind, RecordedEvent
 from frx_graph.ledger.event_document import EventModel, LedgerModel, export_event
+from frx_graph.ledger.trial_summary import TrialSummary
 
 SCHEMA_NAME = "frx_ledger_v1"
 
@@ -37,6 +38,12 @@ class PlanStateModel(_DocumentModel):
     """The event of the plan's last promotion, even if inactive now."""
 
 
+class ListedEventModel(EventModel):
+    """An event, and the trial that it rests on."""
+
+    trial_summary: TrialSummary | None = Field(default=None, description="Null: no trial is known.")
+
+
 class LedgerDocument(_DocumentModel):
     """Decisions about layouts, with author, time, evidence and reason."""
 
@@ -45,22 +52,34 @@ class LedgerDocument(_DocumentModel):
     """The ledger's file or URL, without passwords."""
     total: int = Field(ge=0)
     """Number of matching events, shown or not."""
-    events: tuple[EventModel, ...]
+    events: tuple[ListedEventModel, ...]
     """Oldest first."""
     plans: tuple[PlanStateModel, ...] | None
     """The plans' states for one graph; null if events of several graphs were requested."""
 
 
 def build_ledger_document(
-    ledger: str, total: int, events: Sequence[RecordedEvent], standings: Mapping[str, PlanStates] | None = None
+    ledger: str,
+    total: int,
+    events: Sequence[RecordedEvent],
+    summaries: Mapping[int, TrialSummary],
+    standings: Mapping[str, PlanStates] | None = None,
 ) -> dict[str, Any]:
-    """Return the document as `LedgerDocument` describes it, with any other fields of the events. `standings` holds one
-    graph's states by environment."""
+    """Return the document as `LedgerDocument` describes it, with any other fields of the events. `summaries` holds the
+    events' trials by position, `standings` one graph's states by environment."""
     return {
         "schema": SCHEMA_NAME,
         "ledger": ledger,
         "total": total,
-        "events": [export_event(event) for event in events],
+        "events": [
+            {
+                **export_event(event),
+                "trial_summary": None
+                if (found := summaries.get(event.position)) is None
+                else found.model_dump(mode="json"),
+            }
+            for event in events
+        ],
         "plans": None
         if standings is None
         else [

@@ -11,7 +11,7 @@ from torch import distributed as dist
 
 from frx_graph.distributed.consensus import has_several_ranks
 from frx_graph.errors import LedgerUnreachableError
-from frx_graph.ledger.decision import AUTOPILOT, Decision, Kind, format_reason, make_process_author
+from frx_graph.ledger.decision import BACKEND, Decision, Kind, format_reason, make_process_author
 from frx_graph.ledger.fast_path import append_decisions
 from frx_graph.ledger.location import Location
 from frx_graph.promotion.promoted_plan import Promotion, Subject
@@ -56,7 +56,7 @@ class ProcessRecord:
                 reason = "promoted for this graph in this environment"
                 if has_several_ranks():
                     reason += f", offered to {dist.get_world_size()} ranks"
-                by = make_process_author(AUTOPILOT)
+                by = make_process_author(BACKEND)
                 event = decision.make_follow_up(Kind.APPLIED, reason=reason, by=by, at=now, policy=decision.policy)
                 append_decisions(promotion.subject.place, [event], patience_seconds=PATIENCE_SECONDS)
                 self._applied.add(promotion.key)

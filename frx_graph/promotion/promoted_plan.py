@@ -16,7 +16,7 @@ from frx_graph.capture.graph_signature import hash_compilation
 from frx_graph.compiler.code_fingerprint import compute_environment_key
 from frx_graph.config import read_advise_config, read_policy_table
 from frx_graph.errors import LedgerError
-from frx_graph.ledger.decision import AUTOPILOT, RecordedEvent, make_process_author, make_rollbacks
+from frx_graph.ledger.decision import BACKEND, RecordedEvent, make_process_author, make_rollbacks
 from frx_graph.ledger.fast_path import append_decisions, read_evidence, read_promotions
 from frx_graph.ledger.location import Location, choose_location
 from frx_graph.monitor.health_signals import PromisedTimes, read_promised_times
@@ -24,6 +24,7 @@ from frx_graph.options import BackendOptions
 from frx_graph.plan import Plan
 from frx_graph.support.allocator import read_allocation
 from frx_graph.trials.environment import find_device, read_trial_setup
+from frx_graph.trials.environment_record import TrialSetup
 from frx_graph.trials.policy import TrialPolicy
 
 _PATIENCE_SECONDS = 5.0
@@ -37,6 +38,8 @@ class Subject:
     place: Location
     signature: str
     environment: str
+    setup: TrialSetup
+    """What `environment` is the fingerprint of, with the code of this package."""
     policy: TrialPolicy
 
     @staticmethod
@@ -44,10 +47,12 @@ class Subject:
         """Return the subject of a Dynamo graph that is compiled with `options`. Raises `OptionError` or `PolicyError`
         for a wrong project file, `LedgerError` for a wrong ledger name."""
         config = read_advise_config(Path.cwd())
+        setup = read_trial_setup(find_device(inputs))
         return Subject(
             choose_location(None, config.ledger),
             hash_compilation(dynamo.graph, options.inner, options.inner_mode),
-            compute_environment_key(read_trial_setup(find_device(inputs))),
+            compute_environment_key(setup),
+            setup,
             options.policy or read_policy_table(config),
         )
 
@@ -76,7 +81,7 @@ class Promotion:
     def withdraw(self, reason: str) -> None:
         """Record that the plan is rolled back, if it is still active. Raises `LedgerError`, also for a ledger that does
         not know the plan: another rank may have offered it."""
-        by = make_process_author(AUTOPILOT)
+        by = make_process_author(BACKEND)
         if active := self._find_active():
             policy = self.subject.policy.hash
             events = make_rollbacks(active, reason=reason, by=by, now=datetime.now(UTC), policy=policy)

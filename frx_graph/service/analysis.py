@@ -50,10 +50,8 @@ def _analyze_file(job: AnalysisJob, gpu: GpuProfile | None) -> Result:
     with path.open("rb") as file:
         start = file.read(len(_ZIP))
     if start == _ZIP:
-        _reject_gpu(gpu)
         return analyze_bundle(path).document
     if is_advice(path):
-        _reject_gpu(gpu)
         return read_advice(path)
     return _analyze_evidence(path, detect_file_kind(path, _ANY), gpu)
 
@@ -61,7 +59,6 @@ def _analyze_file(job: AnalysisJob, gpu: GpuProfile | None) -> Result:
 def _analyze_evidence(path: Path, kind: FileKind, gpu: GpuProfile | None) -> Result:
     match kind:
         case FileKind.TRACE:
-            _reject_gpu(gpu)
             found = analyze_run(path)
             return build_trace_document(found.trace, found.run, found.findings, Path.cwd())
         case FileKind.PTX:
@@ -70,11 +67,8 @@ def _analyze_evidence(path: Path, kind: FileKind, gpu: GpuProfile | None) -> Res
             return build_cuda_document(*analyze_cuda(path, gpu))
         case FileKind.NCU_CSV | FileKind.NCU_REPORT:
             return build_ncu_document(*analyze_ncu(path, gpu, kind))
-
-
-def _reject_gpu(gpu: GpuProfile | None) -> None:
-    if gpu is not None:
-        raise OptionError("gpu_model is for kernels: runs, traces and advice name their own device", "leave it out")
+        case FileKind.TORCH_LOG | FileKind.MEMORY:
+            raise EvidenceError(f"{path}: the service does not read this kind of file", f"frx analyze {path}")
 
 
 def _analyze_kind(job: AnalysisJob, gpu: GpuProfile | None) -> Result:
@@ -109,8 +103,6 @@ def _read_side(job: AnalysisJob, side: str, gpu: GpuProfile | None) -> Layers:
 
 def _reconcile_layers(job: AnalysisJob, gpu: GpuProfile | None) -> Result:
     layers = read_layers([Path(file.name) for file in job.files], gpu)
-    if gpu is not None and layers.source is None and layers.ptx is None and layers.ncu is None:
-        _reject_gpu(gpu)
     return build_reconcile_document(layers, reconcile(layers)).result
 
 

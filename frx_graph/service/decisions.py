@@ -17,12 +17,14 @@ from frx_graph.ledger.decision import Kind, RecordedEvent
 from frx_graph.ledger.location import Location
 from frx_graph.ledger.schema import build_ledger_document
 from frx_graph.ledger.store import EventFilter, Ledger
+from frx_graph.ledger.trial_summary import TrialSummary, read_summaries, summarize_evidence
 from frx_graph.service.http.problem import ProblemError
 
 Answered = TypeVar("Answered")
 _MOST_READERS = 4
-MOST_EVENTS = 500
 """Reads of the ledger at one time."""
+MOST_EVENTS = 500
+"""Events in one answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,8 @@ class Decisions:
     """The last matching events, oldest first, and the number of all matching events."""
 
     events: tuple[RecordedEvent, ...]
+    summaries: Mapping[int, TrialSummary]
+    """The trials that they rest on, by position."""
     total: int
     older: int | None
     """The position of an event before which there are more; None if there are no more."""
@@ -52,13 +56,14 @@ class DecisionBook:
         """Return the last `limit` events before event `before`. Raises `ProblemError` if the ledger cannot be read."""
         source = self._open_ledger()
         if source is None:
-            return Decisions((), 0, None)
+            return Decisions((), {}, 0, None)
         wanted = EventFilter(signature, None, () if kind is None else (kind,), before)
         with _raise_ledger_problems():
             found = source.read_events(wanted, newest=limit + 1)
             total = source.count_events(EventFilter(signature, None, wanted.kinds))
-        shown = found[-limit:]
-        return Decisions(shown, total, shown[0].position if len(found) > limit else None)
+            shown = found[-limit:]
+            summaries = read_summaries(source, shown)
+        return Decisions(shown, summaries, total, shown[0].position if len(found) > limit else None)
 
     def read_event(self, position: int) -> tuple[RecordedEvent, RecordedEvent | None]:
         """Return one event, and the trial that it rests on. Raises `ProblemError` if there is no such event."""
@@ -69,10 +74,18 @@ class DecisionBook:
                 raise ProblemError(404, f"there is no event {position}", "GET /ledger/events lists them")
             return found, source.read_evidence(found)
 
+    def read_one(self, position: int) -> Decisions:
+        """Return one event as the only one. Raises `ProblemError` if there is no such event."""
+        found, evidence = self.read_event(position)
+        summary = summarize_evidence(evidence)
+        return Decisions((found,), {} if summary is None else {position: summary}, 1, None)
+
     def build_document(self, decisions: Decisions, signature: str | None = None) -> dict[str, Any]:
         """Return the document `frx_ledger_v1`; with a `signature`, its active plans, too."""
         standings = None if signature is None else self._read_standings(signature)
-        return build_ledger_document(str(self.location), decisions.total, decisions.events, standings)
+        return build_ledger_document(
+            str(self.location), decisions.total, decisions.events, decisions.summaries, standings
+        )
 
     def _read_standings(self, signature: str) -> Mapping[str, PlanStates]:
         source = self._open_ledger()

@@ -20,7 +20,7 @@ from frx_graph.reports.runs.run_document import RunDocument
 from frx_graph.reports.runs.trace_document import TraceDocument
 from frx_graph.service.analysis_job import Task
 from frx_graph.service.analyst import Analyst
-from frx_graph.service.decisions import MOST_EVENTS, DecisionBook, Decisions
+from frx_graph.service.decisions import MOST_EVENTS, DecisionBook
 from frx_graph.service.http.problem import MEDIA_TYPE, Problem
 from frx_graph.service.http.requests import (
     CompareRequest,
@@ -152,7 +152,6 @@ def make_ledger_routes(book: DecisionBook) -> APIRouter:
     )
     async def event(position: Position) -> Response:
         """Show one decision."""
-        found, _ = await book.read(lambda: book.read_event(position))
-        return JSONResponse(book.build_document(Decisions((found,), 1, None)))
+        return JSONResponse(await book.read(lambda: book.build_document(book.read_one(position))))
 
     return router

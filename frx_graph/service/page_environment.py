@@ -13,6 +13,7 @@ from frx_graph.analyzers.kernels.recommendations import get_label_title
 from frx_graph.reports.advice.html import ADVICE_PARTS, read_template
 from frx_graph.reports.advice.html_environment import make_environment
 from frx_graph.reports.render import quantities
+from frx_graph.reports.trials import event_text
 from frx_graph.service.plots import draw_layout_bars, draw_step_bars
 
 PAGES: Final = (
@@ -36,6 +37,10 @@ def get_page_environment() -> Environment:
         side=lambda winner: {"a": "A", "b": "B"}.get(winner, str(winner)),
         step_bars=draw_step_bars,
         layout_bars=draw_layout_bars,
+        rewrites=event_text.format_rewrites,
+        trial_gain=event_text.format_trial_gain,
+        machine=event_text.format_machine,
+        age=event_text.format_age,
     )
     return environment
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from functools import cache, partial
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 from starlette.responses import HTMLResponse, Response
 
-from frx_graph.ledger.decision import Kind, RecordedEvent
+from frx_graph.ledger.decision import Kind
+from frx_graph.ledger.trial_summary import summarize_evidence
 from frx_graph.reports.advice.html import NARROW, WIDE, read_template
-from frx_graph.reports.trials.trial_document import TrialDocument
+from frx_graph.reports.trials.event_text import parse_trial
 from frx_graph.rules.gpu_profile import list_cuda_gpus
 from frx_graph.service.analysis_job import ResultForm, Task
 from frx_graph.service.analyst import Analyst
@@ -61,6 +63,8 @@ def make_page_routes(analyst: Analyst, book: DecisionBook) -> APIRouter:
             ledger=str(book.location),
             total=found.total,
             events=found.events[::-1],
+            summaries=found.summaries,
+            now=datetime.now(UTC),
             older=found.older,
             signature=signature,
             kind=kind,
@@ -70,10 +74,12 @@ def make_page_routes(analyst: Analyst, book: DecisionBook) -> APIRouter:
     @router.get("/decisions/{position}")
     async def decision(position: Position) -> Response:
         event, evidence = await book.read(lambda: book.read_event(position))
-        trial = None if evidence is None else _parse_trial(evidence)
+        trial = parse_trial(evidence)
         return _render_page(
             "decision",
             event=event,
+            summary=summarize_evidence(evidence),
+            now=datetime.now(UTC),
             trial=trial,
             evidence_of=None if evidence is None or evidence.position == position else evidence.position,
             plots=(None, None)
@@ -90,17 +96,6 @@ def make_page_routes(analyst: Analyst, book: DecisionBook) -> APIRouter:
         return Response(text, media_type=media_type)
 
     return router
-
-
-def _parse_trial(event: RecordedEvent) -> TrialDocument | None:
-    text = event.decision.trial
-    if text is None:
-        return None
-    try:
-        return TrialDocument.model_validate_json(text)
-    except ValueError:
-        # Written by another version: show the event without it.
-        return None
 
 
 def _render_page(name: str, **context: object) -> Response:

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from frx_graph.capture.call_site import CallSite
+from frx_graph.evidence.recompile_reason import RecompileCause, RecompileReason
 from frx_graph.facts.graph_facts import GraphFacts, ValueFacts
 from frx_graph.facts.layout import (
     CHANNELS_LAST_ORDER,
@@ -20,13 +21,7 @@ from frx_graph.facts.layout import (
 from frx_graph.passes import confidence
 from frx_graph.passes.analysis import Analysis, Detector
 from frx_graph.passes.call_groups import group_by
-from frx_graph.passes.recompiles import (
-    RecompileCause,
-    RecompileReason,
-    find_first_site,
-    get_recompile_limit,
-    list_frame_recompiles,
-)
+from frx_graph.passes.recompiles import find_first_site, get_recompile_limit, list_frame_recompiles
 from frx_graph.records import Basis, Effort, Evidence, Finding, Refusal, Risk, Saving, Severity
 
 RULE = "FRX006"

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+import torch
 from pretended_search import HERE, SIGNATURE, PretendedSearch, Rewrites
 
 from frx_graph.errors import LedgerError
@@ -21,6 +22,7 @@ from frx_graph.ledger.verification import verify
 from frx_graph.promotion.history import find_rejected, is_settled
 from frx_graph.promotion.promoted_plan import Subject
 from frx_graph.records import Candidate
+from frx_graph.trials.environment import read_trial_setup
 from frx_graph.trials.policy import TrialPolicy
 
 HOIST = Candidate("hoist_copy", "a" * 16, ("clone",), (), 1e-3)
@@ -47,6 +49,7 @@ RATIOS: dict[str, dict[Rewrites, float]] = {
 }
 MOMENTS = 40
 """More than any search has."""
+SETUP = read_trial_setup(torch.device("cpu"))
 POLICY = TrialPolicy()
 
 
@@ -121,7 +124,7 @@ def test_interrupted_search_keeps_proven_plans_and_tries_the_rest(
     stood: set[Rewrites] = set()
     for moment in range(MOMENTS):
         place = parse_location(str(tmp_path / f"{moment}.sqlite3"))
-        subject = Subject(place, SIGNATURE, HERE, POLICY)
+        subject = Subject(place, SIGNATURE, HERE, SETUP, POLICY)
         ledger = open_ledger(place)
         search = searching(ratios)
         search.at = ending(moment, how)
@@ -152,7 +155,7 @@ def test_interrupted_search_keeps_proven_plans_and_tries_the_rest(
 
 def test_a_ledger_that_fails_in_the_middle_leaves_the_rest_to_the_next_process(tmp_path: Path) -> None:
     place = parse_location(str(tmp_path / "ledger.sqlite3"))
-    subject = Subject(place, SIGNATURE, HERE, POLICY)
+    subject = Subject(place, SIGNATURE, HERE, SETUP, POLICY)
     ratios = RATIOS["the last"]
     appended: list[RecordedEvent] = []
 
@@ -171,7 +174,7 @@ def test_a_ledger_that_fails_in_the_middle_leaves_the_rest_to_the_next_process(t
 
 def test_search_that_timed_out_is_not_treated_as_interrupted(tmp_path: Path) -> None:
     place = parse_location(str(tmp_path / "ledger.sqlite3"))
-    subject = Subject(place, SIGNATURE, HERE, POLICY)
+    subject = Subject(place, SIGNATURE, HERE, SETUP, POLICY)
     search = searching(RATIOS["none"])
     search.slow = ("onednn_products",)
     run(search, subject)

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from frx_graph.cli import completion
 from frx_graph.cli.command_tree import DescribedCommand, describe_commands, list_choices
+from frx_graph.cli.completion import read_completion_script
 from frx_graph.cli.completion_script import Shell, write_completion_script
 from frx_graph.cli.main import run
 
@@ -51,6 +53,14 @@ def offered(shell: Shell, script: Path, typed: str) -> set[str]:
         env={"PATH": "/nonexistent", "HOME": str(script.parent)},
     )
     return {line.partition("\t")[0] for line in ran.stdout.splitlines() if line}
+
+
+@pytest.mark.parametrize("shell", Shell)
+def test_the_packaged_scripts_are_those_of_the_commands(shell: Shell, commands: list[DescribedCommand]) -> None:
+    written = write_completion_script(shell, commands)
+    if os.environ.get("FRX_GOLDEN") == "write":
+        (Path(completion.__file__).parent / "completions" / f"frx.{shell}").write_text(written)
+    assert read_completion_script(shell) == written
 
 
 @pytest.mark.parametrize(("typed", "expected"), CASES)

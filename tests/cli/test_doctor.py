@@ -7,6 +7,8 @@ import typer
 from typer.testing import CliRunner
 
 from frx_graph.cli import doctor as command
+from frx_graph.doctor import torch_build
+from frx_graph.measure.machine import device_profile_cache
 from frx_graph.support.check import Check, Status
 
 app = typer.Typer()
@@ -58,8 +60,8 @@ def test_json(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_devices_are_measured_again_only_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
     measured: list[str] = []
     monkeypatch.setattr(command, "check_installation", lambda: (FINE,))
-    monkeypatch.setattr(command, "list_usable_devices", lambda: ("cpu", "cuda"))
-    monkeypatch.setattr(command, "measure_again", measured.append)
+    monkeypatch.setattr(torch_build, "list_usable_devices", lambda: ("cpu", "cuda"))
+    monkeypatch.setattr(device_profile_cache, "measure_again", measured.append)
     assert CliRunner().invoke(app, []).exit_code == 0
     assert measured == []
     assert CliRunner().invoke(app, ["--measure"]).exit_code == 0

@@ -63,7 +63,7 @@ def test_first_steps_as_json(script: Path, capsys: pytest.CaptureFixture[str]) -
     ]
     assert [each["command"] for each in document["next"]][:2] == [
         "frx init --patch train.py",
-        "frx collect -- python train.py",
+        "frx collect --explain -- python train.py",
     ]
 
 
@@ -89,7 +89,7 @@ def test_with_yes_it_is_written_and_taken_out_again(script: Path, capsys: pytest
     assert run(["init", "--patch", "train.py", "--yes"]) == 0
     assert WITH in script.read_text()
     assert script.stat().st_mode & 0o777 == 0o755
-    assert "frx collect -- python train.py" in capsys.readouterr().err
+    assert "frx collect --explain -- python train.py" in capsys.readouterr().err
     assert run(["init", "--patch", "train.py", "--yes"]) == 0
     assert "imports frx_graph already" in capsys.readouterr().err
     assert run(["init", "--unpatch", "train.py", "-y", "-q"]) == 0

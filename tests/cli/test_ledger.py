@@ -165,7 +165,7 @@ def test_show_by_any_name(frx: Frx, ledger: Ledger, name: str) -> None:
     assert code == 0
     assert out.startswith("#3 promoted\n")
     assert f"Hash        {event.hash}" in out
-    assert "event 2: promote" in out
+    assert "event 2, promote" in out
     document = LedgerDocument.model_validate_json(frx("show", given, "--format", "json")[1])
     assert [each.hash for each in document.events] == [event.hash]
 
@@ -268,7 +268,7 @@ def test_mistakes_are_one_clear_line(frx: Frx, ledger: Ledger, arguments: list[s
 @pytest.mark.parametrize("kind", ["rolled-back", "rolled back", "Rolled_Back"])
 def test_a_kind_of_two_words(frx: Frx, ledger: Ledger, kind: str) -> None:
     frx("rollback", "1")
-    assert frx("list", "--kind", kind)[1].startswith("#7 rolled back ")
+    assert frx("list", "--kind", kind)[1].startswith("#7 rolled back\n")
     assert open_to_read(ledger.location).count_events() == 7
 
 

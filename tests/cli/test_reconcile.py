@@ -41,7 +41,6 @@ def test_json(export: str, capsys: pytest.CaptureFixture[str]) -> None:
     [
         ([BAD, GOOD], "both cuda_source"),
         (["none.cu"], "no such file"),
-        ([TRACE, "--gpu-model", "H100"], "a trace names its own device"),
         ([PTX, "--gpu-model", "nothing"], "nothing"),
         ([], "Missing argument"),
     ],

@@ -5,8 +5,11 @@ import typer
 from rich.console import Console
 from typer.testing import CliRunner
 
-from frx_graph.cli.rules import print_card, rules
+from frx_graph.analyzers.kernels.recommendations import LABEL_TITLES
+from frx_graph.cli.rules import Entry, Label, find_entries, get_name, list_entries, print_card, rules
 from frx_graph.errors import OptionError
+from frx_graph.rules.cuda_card import load_cuda_cards
+from frx_graph.rules.recommendation_card import load_recommendations
 from frx_graph.rules.rule_card import RuleCard, load_all_cards, load_card
 
 
@@ -51,9 +54,38 @@ def test_colour_where_the_terminal_has_it() -> None:
 
 def test_json_of_one_card_and_of_all(app: typer.Typer) -> None:
     one = json.loads(CliRunner().invoke(app, ["FRX007", "--format", "json"]).output)
+    assert one.pop("kind") == "layout"
     assert RuleCard.model_validate(one) == load_card("FRX007")
     every = json.loads(CliRunner().invoke(app, ["--format", "json"]).output)
-    assert [RuleCard.model_validate(each) for each in every] == list(load_all_cards())
+    layout = [
+        {name: value for name, value in each.items() if name != "kind"} for each in every if each["kind"] == "layout"
+    ]
+    assert [RuleCard.model_validate(each) for each in layout] == list(load_all_cards())
+    assert {each["id"] for each in every if each["kind"] == "cuda"} == set(load_cuda_cards())
+    assert {each["label"] for each in every if each["kind"] == "label"} == set(LABEL_TITLES)
+    assert [each["id"] for each in every if each["kind"] == "recommendation"] == [c.id for c in load_recommendations()]
+
+
+@pytest.mark.parametrize("entry", [entry for entry in list_entries() if not isinstance(entry, RuleCard)], ids=get_name)
+def test_labels_and_other_cards_are_printed_by_name(app: typer.Typer, entry: Entry) -> None:
+    result = CliRunner(env={"COLUMNS": "80", "NO_COLOR": "1"}).invoke(app, [get_name(entry)])
+    assert result.exit_code == 0
+    assert " ".join(entry.title.split()) in " ".join(result.output.split())
+    assert [line for line in result.output.splitlines() if len(line) > 80] == []
+    for card in entry.cards if isinstance(entry, Label) else ():
+        assert f"{card.id}: " in result.output
+
+
+def test_a_name_of_a_label_and_a_rule_prints_both(app: typer.Typer) -> None:
+    said = CliRunner().invoke(app, ["uncoalesced-access"]).output
+    assert "uncoalesced_access in CUDA source" in said
+    assert "rec_coalesce_global_loads" in said
+    assert len(json.loads(CliRunner().invoke(app, ["uncoalesced_access", "--json"]).output)) == 2
+
+
+def test_a_misspelt_label_is_named() -> None:
+    with pytest.raises(OptionError, match="did you mean input_bound"):
+        find_entries("inputbound")
 
 
 def test_an_unknown_code_is_the_users_error(app: typer.Typer) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from frx_graph.doctor import installation, machine
+from frx_graph.doctor import installation, machine, torch_build
 from frx_graph.doctor.installation import check_installation
 from frx_graph.errors import ContractError, EvidenceError
 from frx_graph.measure.machine.device_profile import DeviceProfile
@@ -54,6 +54,15 @@ def test_every_question_is_answered() -> None:
         assert checks["CUDA available"].value.startswith("no: ")
 
 
+def test_without_torch_the_rest_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(installation, "is_torch_installed", lambda: False)
+    checks = {each.name: each for each in check_installation()}
+    assert "pip install 'frx-graph[torch]'" in checks["torch"].value
+    assert {"python", "SDK", "analysis", "NVML", "ncu", "cache"} <= set(checks)
+    assert "oneDNN" not in checks
+    assert find_worst(checks.values()) is Status.OK
+
+
 def test_the_worst_status_counts() -> None:
     fine, warned, failed = Check("a", ""), Check("b", "", Status.WARNING), Check("c", "", Status.ERROR)
     assert find_worst(()) is Status.OK
@@ -63,7 +72,7 @@ def test_the_worst_status_counts() -> None:
 
 
 def run(look: str) -> Check:
-    (found,) = getattr(installation, look)()
+    (found,) = getattr(torch_build if hasattr(torch_build, look) else installation, look)()
     return found
 
 
@@ -78,19 +87,19 @@ def test_a_contract_of_another_version(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_contract_of_another_processor(monkeypatch: pytest.MonkeyPatch) -> None:
     shipped = load_contract("cpu", "2.15.0")
     other = dataclasses.replace(shipped, measured_on={"cpu_capability": "Z80"})
-    monkeypatch.setattr(installation, "load_contract", lambda *_: other)
+    monkeypatch.setattr(torch_build, "load_contract", lambda *_: other)
     found = run("_check_contracts")
     assert (found.status, "Z80" in found.value) == (Status.WARNING, True)
 
 
 def test_no_contract_and_a_broken_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(installation, "load_contract", lambda *_: None)
+    monkeypatch.setattr(torch_build, "load_contract", lambda *_: None)
     assert run("_check_contracts").status is Status.WARNING
 
     def broken(*_: str) -> None:
         raise ContractError("cpu-2.15.yaml is malformed")
 
-    monkeypatch.setattr(installation, "load_contract", broken)
+    monkeypatch.setattr(torch_build, "load_contract", broken)
     assert run("_check_contracts").status is Status.ERROR
 
 
@@ -112,7 +121,7 @@ def test_the_size_of_the_cache(tmp_path: Path) -> None:
 def test_no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
-    found = next(iter(installation._check_compilers()))
+    found = next(iter(torch_build._check_compilers()))
     assert (found.name, found.status) == ("C++ compiler", Status.WARNING)
 
 
@@ -139,7 +148,7 @@ def test_the_compiler_is_the_one_that_inductor_takes(
         monkeypatch.delenv("CXX", raising=False)
     else:
         monkeypatch.setenv("CXX", cxx)
-    assert next(installation._check_compilers()).value == ("none found" if expected is None else str(program))
+    assert next(torch_build._check_compilers()).value == ("none found" if expected is None else str(program))
 
 
 def test_a_backend_that_is_not_registered(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,7 +168,7 @@ def test_a_recorder_that_cannot_run(monkeypatch: pytest.MonkeyPatch) -> None:
         def __init__(self) -> None:
             raise EvidenceError("a torch profiler is already running")
 
-    monkeypatch.setattr(installation, "CopyRecorder", Broken)
+    monkeypatch.setattr(torch_build, "CopyRecorder", Broken)
     assert run("_check_recording").status is Status.ERROR
 
 
@@ -171,7 +180,7 @@ def test_onednn_switched_off() -> None:
 
 def test_a_torch_that_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "__version__", "2.10.1")
-    (found,) = machine.check_torch()
+    (found,) = torch_build._check_version()
     assert found.status is Status.ERROR
 
 
@@ -183,23 +192,25 @@ def of_gpus(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
 
 def test_gpus_are_counted_by_name_and_recognised(monkeypatch: pytest.MonkeyPatch) -> None:
     of_gpus(monkeypatch, "NVIDIA H100 80GB HBM3", "NVIDIA H100 80GB HBM3", "Made up 9000")
-    (available,) = machine.check_cuda()
+    (available,) = torch_build._check_cuda()
     assert available.value == "NVIDIA H100 80GB HBM3 x2, Made up 9000 x1"
-    known, unknown = machine.check_gpu_model()
+    known, unknown = machine.check_gpu_model(torch_build.list_torch_gpus())
     assert "sm_90" in known.value
     assert (known.status, unknown.status) == (Status.OK, Status.WARNING)
     of_gpus(monkeypatch)
-    assert list(machine.check_gpu_model()) == []
+    assert list(machine.check_gpu_model(torch_build.list_torch_gpus())) == []
 
 
 def test_a_gpu_whose_driver_cannot_be_asked_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "load_nvml", lambda: None)
+    for module in (machine, torch_build):
+        monkeypatch.setattr(module, "load_nvml", lambda: None)
     of_gpus(monkeypatch)
     (without,) = machine.check_driver()
     assert without.status is Status.OK
+    assert list(torch_build._check_sampling()) == []
     of_gpus(monkeypatch, "NVIDIA H100 80GB HBM3")
     monkeypatch.setattr(torch.version, "cuda", "13.2")
-    (missing,) = machine.check_driver()
+    (missing,) = torch_build._check_sampling()
     assert missing.status is Status.WARNING
 
 
@@ -212,10 +223,10 @@ def test_a_part_that_cannot_be_imported_is_an_error(monkeypatch: pytest.MonkeyPa
 
 def test_peaks_name_their_kernel_and_the_load_they_were_measured_under(monkeypatch: pytest.MonkeyPatch) -> None:
     profile = DeviceProfile("cpu", "a CPU", 2e10, {torch.float32: 4e11}, 64, {torch.float32: "aten.convolution"})
-    monkeypatch.setattr(installation, "list_usable_devices", lambda: ("cpu",))
+    monkeypatch.setattr(torch_build, "list_usable_devices", lambda: ("cpu",))
     for under_load in (False, True):
         loaded = dataclasses.replace(profile, under_load=under_load)
-        monkeypatch.setattr(installation, "get_device_profile", lambda *_args, loaded=loaded, **_kwargs: loaded)
+        monkeypatch.setattr(torch_build, "get_device_profile", lambda *_args, loaded=loaded, **_kwargs: loaded)
         found = run("_check_calibration")
         assert found.value.startswith("20.0 GB/s; float32 400 GFLOP/s by aten.convolution")
         assert ("measured under load" in found.value) is under_load
@@ -231,15 +242,15 @@ def test_peaks_name_their_kernel_and_the_load_they_were_measured_under(monkeypat
     ],
 )
 def test_the_allocator(allocation: Allocation, expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "read_allocation", lambda: allocation)
-    monkeypatch.setattr(machine, "find_process_allocator", lambda: "jemalloc")
-    monkeypatch.setattr(machine, "count_page_faults", lambda call, calls: PageFaults((7,) * calls, 4096))
-    (check,) = machine.check_allocation()
+    monkeypatch.setattr(torch_build, "read_allocation", lambda: allocation)
+    monkeypatch.setattr(torch_build, "find_process_allocator", lambda: "jemalloc")
+    monkeypatch.setattr(torch_build, "count_page_faults", lambda call, calls: PageFaults((7,) * calls, 4096))
+    (check,) = torch_build._check_allocation()
     assert (check.name, check.status) == ("allocator", Status.OK)
     assert check.value.startswith(expected)
 
 
 def test_faults_that_are_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "count_page_faults", lambda call, calls: None)
-    (check,) = machine.check_allocation()
+    monkeypatch.setattr(torch_build, "count_page_faults", lambda call, calls: None)
+    (check,) = torch_build._check_allocation()
     assert "page faults are not counted here" in check.value

@@ -209,7 +209,7 @@ class _Without(ast.NodeTransformer):
 
     def visit_Module(self, node: ast.Module) -> ast.Module:
         self.generic_visit(node)
-        ours = ("import frx_graph", "frx_graph.init(", "frx_steps = iter(")
+        ours = ("import frx_graph", "frx_graph.init(")
         node.body = [each for each in node.body if not ast.unparse(each).startswith(ours)]
         return node
 
@@ -289,9 +289,11 @@ def test_behind_the_last_import_before_the_loop() -> None:
     )
 
 
-def test_a_step_that_the_script_counts_needs_no_other() -> None:
+def test_a_step_that_the_script_counts_is_passed_on() -> None:
+    assert "with frx_graph.step_context(batch=batch, model=model):" in patched(
+        "for batch in loader:\n    model(batch).backward()\n"
+    )
     new = patched("for step, batch in enumerate(loader):\n    model(batch).backward()\n")
-    assert "frx_steps" not in new
     assert "with frx_graph.step_context(step=step, batch=batch, model=model):" in new
 
 
@@ -326,7 +328,6 @@ def test_an_asynchronous_loop_is_not_timed() -> None:
 
 
 def test_a_name_that_is_taken_is_left_alone() -> None:
-    assert "frx_graph_steps = iter(range(10**12))" in patched(f"frx_steps = 1\n{PLAIN}")
     with pytest.raises(ScriptError, match="uses the name frx_graph"):
         patched(f"frx_graph = 1\n{PLAIN}")
 
@@ -338,7 +339,7 @@ def test_no_name_of_the_script_is_given_to_something_else() -> None:
     bound |= {
         alias.asname or alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names
     }
-    assert bound - given - {"torch"} == {"frx_graph", "frx_steps"}
+    assert bound - given - {"torch"} == {"frx_graph"}
 
 
 @pytest.mark.parametrize(

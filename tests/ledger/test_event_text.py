@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -8,10 +9,15 @@ from frx_graph.ledger.active_plans import Step, fold_steps
 from frx_graph.ledger.canonical_json import dump_canonical
 from frx_graph.ledger.decision import Kind
 from frx_graph.ledger.event_document import NO_EVENT, record_event
+from frx_graph.ledger.trial_summary import TrialSummary, summarize_evidence
 from frx_graph.records import Candidate
-from frx_graph.reports.trials.event_text import render_event, render_list, summarize_trial
+from frx_graph.reports.trials.event_text import format_age, render_event, render_list
 
+NOW = datetime(2026, 3, 1, 15, 30, tzinfo=UTC)
 HOSTILE = "\x1b[2J\x1b]0;title\x07 \u202egnp.exe and\tmore " + "x" * 300
+HOSTILE_SETUP = {
+    "setup": {"operators": {"device": "cuda", "device_name": HOSTILE, "torch": HOSTILE, "threads": 10**30}}
+}
 
 
 @pytest.fixture
@@ -42,13 +48,19 @@ def standings(events):
     }
 
 
+def summarize(events, tried):
+    return {event.position: summarize_evidence(tried) for event in events if event.position >= tried.position}
+
+
 def listed(events, **given):
     return render_list(
         events,
         **{
+            "summaries": {},
             "standings": {},
             "total": len(events),
             "ledger": "/data/ledger.sqlite3",
+            "now": NOW,
             "width": 80,
             "color": False,
             **given,
@@ -56,16 +68,23 @@ def listed(events, **given):
     )
 
 
+def shown(event, evidence, width=80):
+    return render_event(event, summarize_evidence(evidence), None, now=NOW, width=width, color=False)
+
+
 def test_list_golden(events, golden):
-    golden("list.txt", listed(events[-4:], standings=standings(events), total=len(events)))
+    golden(
+        "list.txt",
+        listed(events[-4:], summaries=summarize(events, events[5]), standings=standings(events), total=len(events)),
+    )
 
 
 def test_event_golden(events, golden):
-    golden("event.txt", render_event(events[2], events[1], width=80, color=False))
+    golden("event.txt", shown(events[2], events[1]))
 
 
 def test_trial_golden(events, golden):
-    golden("trial.txt", render_event(events[1], events[1], width=80, color=False))
+    golden("trial.txt", shown(events[1], events[1]))
 
 
 def test_nothing_at_all():
@@ -75,7 +94,7 @@ def test_nothing_at_all():
 @pytest.mark.parametrize("width", [80, 120])
 def test_lines_fit_and_have_no_colour_unasked(events, width):
     texts = [listed(events, standings=standings(events), width=width)]
-    texts += [render_event(event, events[1], width=width, color=False) for event in events]
+    texts += [shown(event, events[1], width) for event in events]
     for text in texts:
         assert "\x1b" not in text
         assert [line for line in text.splitlines() if len(line) > width or line != line.rstrip()] == []
@@ -98,12 +117,18 @@ def test_hostile_names_stay_on_their_line(decide):
         reason=HOSTILE,
         candidates=(candidate,) * 30,
         trial=dump_canonical(
-            {"schema": "frx_trial_v1", "verdict": HOSTILE, "gates": [{"name": HOSTILE, "passed": False}]}
+            {
+                "schema": "frx_trial_v1",
+                "target": HOSTILE,
+                "verdict": HOSTILE,
+                "environment": HOSTILE_SETUP,
+                "gates": [{"name": HOSTILE, "passed": False}],
+            }
         ),
         recorded_at=clean.recorded_at,
     )
     event = record_event(hostile, 1, NO_EVENT)
-    texts = [listed([event]), render_event(event, event, width=80, color=False)]
+    texts = [listed([event], summaries={1: summarize_evidence(event)}), shown(event, event)]
     for text in texts:
         assert text.isprintable() or set(filter(lambda c: not c.isprintable(), text)) == {"\n"}
         assert "\u202e" not in text
@@ -114,16 +139,44 @@ def test_hostile_names_stay_on_their_line(decide):
 
 
 @pytest.mark.parametrize(
-    ("fields", "summary"),
+    ("fields", "known"),
     [
-        ({}, "no verdict"),
-        ({"verdict": "reject"}, "reject"),
-        ({"verdict": 3, "stats": [], "gates": "x"}, "no verdict"),
-        ({"verdict": "promote", "stats": {"ratio_median": 1.12345}}, "promote, ratio 1.123"),
-        ({"stats": {"ratio_median": 1, "ci_low": 0.5, "ci_high": 2}}, "ratio 1.000 (0.500 to 2.000)"),
-        ({"stats": {"ratio_median": True, "quads": 7, "processes": 3}}, "7 quads in 3 processes"),
-        ({"gates": [{"name": "memory", "passed": False}, {"name": "strides", "passed": True}, 1]}, "failed at memory"),
+        ({}, {}),
+        ({"verdict": "reject"}, {"verdict": "reject"}),
+        ({"verdict": 3, "stats": [], "gates": "x", "environment": {"setup": []}}, {}),
+        ({"stats": {"ratio_median": 1, "ci_low": 0.5, "ci_high": 2}}, {"ratio": 1.0, "low": 0.5, "high": 2.0}),
+        ({"stats": {"ratio_median": True, "quads": 7, "processes": 3.5}}, {"quads": 7}),
+        (
+            {"gates": [{"name": "memory", "passed": False}, {"name": "strides", "passed": True}, 1]},
+            {"failed": ("memory",)},
+        ),
+        (
+            {"environment": {"setup": {"processor": "A CPU", "operators": {"device": "cpu", "threads": 2}}}},
+            {"device": "A CPU", "threads": 2},
+        ),
+        (
+            {"environment": {"setup": {"processor": "A CPU", "operators": {"device": "cuda", "device_name": "A GPU"}}}},
+            {"device": "A GPU"},
+        ),
     ],
 )
-def test_trial_summary(fields, summary):
-    assert summarize_trial(dump_canonical({"schema": "frx_trial_v1", **fields})) == summary
+def test_trial_summary(decide, fields, known):
+    trial = dump_canonical({"schema": "frx_trial_v1", **fields})
+    found = summarize_evidence(record_event(decide(Kind.TRIED, trial=trial), 1, NO_EVENT))
+    unknown = {name: () if name == "failed" else None for name in TrialSummary.model_fields if name != "event"}
+    assert found == TrialSummary(**{**unknown, **known, "event": 1})
+
+
+@pytest.mark.parametrize(
+    ("age", "text"),
+    [
+        (timedelta(seconds=-5), "just now"),
+        (timedelta(seconds=59), "just now"),
+        (timedelta(minutes=1), "1 minute ago"),
+        (timedelta(minutes=119), "119 minutes ago"),
+        (timedelta(hours=47), "47 hours ago"),
+        (timedelta(days=2), "2 days ago"),
+    ],
+)
+def test_age(age, text):
+    assert format_age(age) == text

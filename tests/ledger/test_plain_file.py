@@ -16,7 +16,7 @@ from frx_graph.errors import LedgerError, LedgerMissingError
 from frx_graph.ledger import plain_file as module
 from frx_graph.ledger.database.opening import open_ledger, open_to_read
 from frx_graph.ledger.decision import Kind
-from frx_graph.ledger.fast_path import append_decisions, is_active_only_elsewhere, read_promotions
+from frx_graph.ledger.fast_path import append_decisions, find_promotion_elsewhere, read_promotions
 from frx_graph.ledger.location import Location, parse_location
 from frx_graph.ledger.plain_file import NotPlainError, open_plain_file
 from frx_graph.ledger.verification import verify
@@ -127,13 +127,13 @@ def test_damaged_file_gives_the_ledgers_error(tmp_path: Path) -> None:
 
 def test_plan_active_elsewhere_is_reported_if_nothing_was_decided_here(location, decide, promoted) -> None:
     append_decisions(location, promoted(environment=THERE))
-    assert is_active_only_elsewhere(location, GRAPH, HERE)
-    assert not is_active_only_elsewhere(location, GRAPH, THERE)
-    assert not is_active_only_elsewhere(location, "e" * 16, HERE)
+    assert find_promotion_elsewhere(location, GRAPH, HERE) is not None
+    assert find_promotion_elsewhere(location, GRAPH, THERE) is None
+    assert find_promotion_elsewhere(location, "e" * 16, HERE) is None
     append_decisions(location, [decide(Kind.PROPOSED, environment=HERE)])
-    assert not is_active_only_elsewhere(location, GRAPH, HERE)
+    assert find_promotion_elsewhere(location, GRAPH, HERE) is None
     append_decisions(location, [decide(Kind.ROLLED_BACK, environment=THERE)])
-    assert not is_active_only_elsewhere(location, GRAPH, "e" * 16)
+    assert find_promotion_elsewhere(location, GRAPH, "e" * 16) is None
 
 
 def test_a_missing_one_is_made_by_an_append_and_by_nothing_else(location, decide) -> None:

@@ -29,10 +29,10 @@ def test_documents_and_exported_lines_match_the_schema(location, promoted):
     events = open_ledger(location).append(promoted())
     standings = {"b" * 16: fold_steps(Step.from_event(event) for event in events)}
     published = json.loads(PUBLISHED)
-    document = schema.build_ledger_document("/ledger", 3, events, standings)
+    document = schema.build_ledger_document("/ledger", 3, events, {}, standings)
     jsonschema.Draft202012Validator(published).validate(document)
     assert schema.LedgerDocument.model_validate(document).plans[0].promoted == 3
-    jsonschema.Draft202012Validator(published).validate(schema.build_ledger_document("/ledger", 0, ()))
+    jsonschema.Draft202012Validator(published).validate(schema.build_ledger_document("/ledger", 0, (), {}))
     one = jsonschema.Draft202012Validator({**published["$defs"]["EventModel"], "$defs": published["$defs"]})
     for event in events:
         one.validate(json.loads(dump_canonical(export_event(event))))

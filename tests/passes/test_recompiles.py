@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frx_graph.passes.recompiles import RecompileCause, parse_reason
+from frx_graph.evidence.recompile_reason import RecompileCause, parse_reason
 
 STACK = '\nUser stack trace:\n  File "/src/model.py", line 12, in forward\n    return self.conv(x) * k'
 HINT = " (HINT: torch.compile considers integer attributes of the nn.Module to be static.)"

@@ -35,6 +35,7 @@ from frx_graph.reports.kernels.reconcile_document import ReconcileDocument
 from frx_graph.reports.render.document import Part, get_adapter, to_json
 from frx_graph.reports.runs.collect_report import CollectDocument
 from frx_graph.reports.runs.fleet_document import FleetDocument
+from frx_graph.reports.runs.memory_document import MemoryDocument
 from frx_graph.reports.runs.run_change_document import RunChangeDocument
 from frx_graph.reports.runs.run_document import RunDocument
 from frx_graph.reports.runs.trace_document import TraceDocument
@@ -55,6 +56,7 @@ DOCUMENTS: dict[str, type[Any]] = {
     "frx_fleet_v1": FleetDocument,
     "frx_init_v1": InitDocument,
     "frx_ledger_v1": LedgerDocument,
+    "frx_memory_v1": MemoryDocument,
     "frx_ncu_v1": NcuDocument,
     "frx_ptx_v1": PtxDocument,
     "frx_reconcile_v1": ReconcileDocument,
@@ -71,17 +73,19 @@ _OF_TRIALS = frozenset(
 )
 _OF_TRACES = frozenset({"idle_host_work_ms", "small_kernels_by_part", "small_kernels_by_operator"})
 _OF_ADVICE = frozenset({"autopilot", "measurements", "kernel", "calibrated_under_load"})
+_OF_RUNS = _OF_TRACES | {"uses_device", "host"}
 ADDED_LATER = {
     "frx_advice_v1": _OF_ADVICE,
     "frx_advice_set_v1": _OF_ADVICE,
     "frx_trial_v1": _OF_TRIALS,
     "frx_trial_matrix_v1": _OF_TRIALS,
-    "frx_collect_v1": _OF_TRACES,
+    "frx_collect_v1": _OF_RUNS,
     "frx_cuda_v1": frozenset({"not_examined", "headers"}),
     "frx_compare_v1": frozenset({"predicted", "bound_by_rule", "assembled_for"}) | _OF_TRACES,
     "frx_ncu_v1": frozenset({"arithmetic_roof_pct", "dram_roof_pct", "bound_by_rule"}),
-    "frx_ptx_v1": frozenset({"assembled_for"}),
-    "frx_run_v1": _OF_TRACES,
+    "frx_ptx_v1": frozenset({"assembled_for", "findings"}),
+    "frx_ledger_v1": frozenset({"trial_summary"}),
+    "frx_run_v1": _OF_RUNS,
     "frx_trace_v1": _OF_TRACES,
 }
 NAMES = pytest.mark.parametrize("name", DOCUMENTS)

@@ -68,6 +68,11 @@ def test_every_label_has_a_card_and_no_card_is_without_one() -> None:
     assert set(index_cards_by_label()) == {*NCU_LABELS, *PTX_LABELS, *TRACE_LABELS}
 
 
+@pytest.mark.parametrize("label", TRACE_LABELS)
+def test_every_label_of_a_run_has_three_to_five_cards(label: str) -> None:
+    assert 3 <= len(index_cards_by_label()[label]) <= 5
+
+
 @pytest.mark.parametrize("card", load_recommendations(), ids=lambda card: card.id)
 def test_what_a_card_asks_to_be_measured_can_be(card) -> None:
     for step in card.validation:

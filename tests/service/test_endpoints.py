@@ -150,7 +150,6 @@ def test_advice_is_read_again(client, advice):
         ("/reconcile", {"profiler": {"trace_text": BAD}}, "trace.json: is cuda_source, expected trace"),
         ("/compare", {"a": {"label": "x"}, "b": {"cuda_source": BAD}}, "one of cuda_source, ptx_text and ncu_csv"),
         ("/reconcile", {}, "one of static, ptx, ncu and profiler"),
-        ("/reconcile", {"profiler": {"trace_text": TRACE}, "gpu_model": "H100"}, "gpu_model is for kernels"),
     ],
 )
 def test_unanalysable_input_is_rejected_with_a_reason(client, path, body, said):
@@ -162,6 +161,18 @@ def test_unanalysable_input_is_rejected_with_a_reason(client, path, body, said):
     assert "/tmp" not in answer.text
 
 
+def test_a_gpu_model_adds_nothing_to_a_trace(client):
+    answers = [
+        client.post("/reconcile", json={"profiler": {"trace_text": TRACE}, **more})
+        for more in ({}, {"gpu_model": "H100"})
+    ]
+    assert [answer.status_code for answer in answers] == [200, 200]
+    assert answers[0].json() == answers[1].json()
+    form = {"files": {"file": ("t.json", TRACE.encode())}}
+    answers = [client.post("/analyze", **form), client.post("/analyze", **form, data={"gpu_model": "H100"})]
+    assert answers[0].json() == answers[1].json()
+
+
 @pytest.mark.parametrize(
     ("sent", "said"),
     [
@@ -170,7 +181,6 @@ def test_unanalysable_input_is_rejected_with_a_reason(client, path, body, said):
         ({"files": {"other": ("k.cu", BAD.encode())}}, "unknown or repeated fields"),
         ({"files": [("file", ("a.cu", b"x")), ("file", ("b.cu", b"y"))]}, "unknown or repeated fields"),
         ({"files": {"file": ("k.cu", BAD.encode())}, "data": {"url": "http://example.org"}}, "unknown or repeated"),
-        ({"files": {"file": ("t.json", TRACE.encode())}, "data": {"gpu_model": "H100"}}, "gpu_model is for kernels"),
         ({"data": {"file": "text"}}, "not a form with a file"),
         ({"json": {"file": "x"}}, "not a form with a file"),
     ],

@@ -447,7 +447,7 @@ def test_what_an_analysis_unpacks_goes_with_its_job(tmp_path):
 @pytest.mark.usefixtures("worker")
 def test_a_ledger_that_does_not_answer_does_not_stop_the_others(served, monkeypatch):
     answering = threading.Event()
-    monkeypatch.setattr(DecisionBook, "read_last", lambda *_, **__: answering.wait(60) and Decisions((), 0, None))
+    monkeypatch.setattr(DecisionBook, "read_last", lambda *_, **__: answering.wait(60) and Decisions((), {}, 0, None))
     url = served()
     waiting = [_begun(url, 0, b"", path="/ledger/events", method="GET") for _ in range(60)]
     try:

@@ -14,6 +14,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from frx_graph.analyzers.kernels.occupancy_model import compute_most_registers, compute_register_occupancy
+from frx_graph.analyzers.kernels.ptx_findings import (
+    BRANCH_SHARE,
+    FEW_INSTRUCTIONS,
+    GLOBAL_SHARE,
+    VERY_MANY,
+    VIRTUAL_PER_PHYSICAL,
+    PtxFinding,
+    find_in_kernel,
+)
 from frx_graph.analyzers.kernels.recommendations import Bottleneck, Recommendation, recommend_cards
 from frx_graph.evidence.ptx.instruction import Kind
 from frx_graph.evidence.ptx.module import Function, PtxModule
@@ -22,14 +31,9 @@ from frx_graph.rules.gpu_profile import GpuProfile, find_architecture, list_feat
 
 MOST_REGISTERS = 255
 """Limit for a thread, since compute capability 3.5."""
-MANY_REGISTERS = 64
+MANY_REGISTERS = VERY_MANY
 """Registers per thread at which half of a multiprocessor's 2,048 threads fit beside its 65,536 registers."""
-MANY_VIRTUAL = 408
-"""Virtual registers for 64 physical ones, by the median of 339 real kernels: 102 for 16."""
-GLOBAL_SHARE = 0.3
-BRANCH_SHARE = 0.15
-_FEW = 20
-"""Instructions below which a kernel is too short for meaningful shares."""
+MANY_VIRTUAL = MANY_REGISTERS * VIRTUAL_PER_PHYSICAL
 _GLOBAL = (Kind.GLOBAL_LOAD, Kind.GLOBAL_STORE)
 _MEASURED, _STATIC, _GUESSED = 0.95, 0.6, 0.2
 
@@ -73,7 +77,7 @@ def _detect_register_pressure(kernel: Function, assembled: Assembled | None) -> 
 
 def _detect_global_memory(kernel: Function, _assembled: Assembled | None) -> Iterator[PtxLabel]:
     share = sum(kernel.mix.get(kind, 0) for kind in _GLOBAL) / max(kernel.instructions, 1)
-    if kernel.instructions >= _FEW and share > GLOBAL_SHARE:
+    if kernel.instructions >= FEW_INSTRUCTIONS and share > GLOBAL_SHARE:
         said = f"{share:.0%} of {kernel.instructions} instructions read or write global memory"
         yield PtxLabel("ptx_global_memory_heavy", min(1.0, share), _STATIC, said)
 
@@ -88,7 +92,7 @@ def _detect_fp64(kernel: Function, _assembled: Assembled | None) -> Iterator[Ptx
 
 def _detect_branch_divergence(kernel: Function, _assembled: Assembled | None) -> Iterator[PtxLabel]:
     share = kernel.branches / max(kernel.instructions, 1)
-    if kernel.instructions >= _FEW and share > BRANCH_SHARE:
+    if kernel.instructions >= FEW_INSTRUCTIONS and share > BRANCH_SHARE:
         said = f"{kernel.branches} of {kernel.instructions} instructions are branches on a predicate"
         yield PtxLabel("ptx_branch_divergence_risk", min(1.0, 2 * share), _GUESSED, said)
 
@@ -153,6 +157,7 @@ class StaticKernel:
     function: Function
     assembled: Assembled | None
     labels: tuple[PtxLabel, ...]
+    findings: tuple[PtxFinding, ...]
     register_occupancy_pct: float | None
 
 
@@ -180,7 +185,9 @@ def analyze_ptx_module(
     for function in module.kernels:
         known = assembled.get(function.name)
         occupancy = None if known is None or limits is None else compute_register_occupancy(limits, known.registers)
-        kernels.append(StaticKernel(function, known, label_ptx_kernel(function, known), occupancy))
+        kernels.append(
+            StaticKernel(function, known, label_ptx_kernel(function, known), find_in_kernel(function, known), occupancy)
+        )
     bottlenecks = _rank_bottlenecks(kernels)
     most = None if limits is None else compute_most_registers(limits)
     return PtxAnalysis(tuple(kernels), bottlenecks, recommend_cards(bottlenecks), gpu, most, assembled_for)

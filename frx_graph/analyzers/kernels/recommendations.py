@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
+from frx_graph.records import Effort
 from frx_graph.rules.recommendation_card import RecommendationCard, Step, index_cards_by_label
 
 LABEL_TITLES: Mapping[str, str] = MappingProxyType(
@@ -51,8 +52,7 @@ def get_label_title(label: str) -> str:
 
 
 _HIGH, _MEDIUM = 0.5, 0.25
-_PREFERRED = 0.1
-"""If scores are about equal, a change of the launch comes before one of the kernel, and that before an algorithm."""
+_EFFORTS = tuple(Effort)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,12 @@ def recommend_cards(bottlenecks: Sequence[Bottleneck]) -> tuple[Recommendation, 
             if all(condition.holds(bottleneck.values) for condition in card.when):
                 calls.setdefault(card.id, (card, []))[1].append(bottleneck)
     found = [_recommend_card(card, callers) for card, callers in calls.values()]
-    return tuple(sorted(found, key=lambda one: (-(one.score - _PREFERRED * one.card.tier), one.card.id)))
+    return tuple(sorted(found, key=_rank))
+
+
+def _rank(one: Recommendation) -> tuple[float, int, int, str]:
+    # The cards of the label that costs most come first, the easiest of them before the others.
+    return -one.score, one.card.tier, _EFFORTS.index(one.card.effort), one.card.id
 
 
 def _recommend_card(card: RecommendationCard, callers: Sequence[Bottleneck]) -> Recommendation:

@@ -13,7 +13,7 @@ from frx_graph.analyzers.run.batch_layouts import (
     find_stride_changes,
 )
 from frx_graph.analyzers.run.diagnosis import Diagnosis, determine_diagnosis
-from frx_graph.analyzers.run.figures import ScopeFigures, measure_devices
+from frx_graph.analyzers.run.figures import ScopeFigures, measure_devices, measure_host
 from frx_graph.analyzers.run.hand_over import estimate_hand_over
 from frx_graph.analyzers.run.labels import label_run
 from frx_graph.analyzers.run.steps import (
@@ -28,6 +28,7 @@ from frx_graph.analyzers.timeline.analysis import RunAnalysis, Timeline
 from frx_graph.analyzers.timeline.host_time import Part
 from frx_graph.analyzers.timeline.labels import RunLabel
 from frx_graph.evidence.run.events import GpuSample, LoaderWait, PhaseSpan, ProfilerWindow, RunEvent, StepEnd, SyncWait
+from frx_graph.evidence.run.host_samples import HostSample
 
 _PHASES = (Part.FORWARD, Part.BACKWARD, Part.OPTIMIZER, Part.ZERO_GRAD)
 
@@ -85,8 +86,14 @@ class RunRecord:
         return self.steady_state if self.steady_state.figures.timed else self.run
 
 
-def analyze_record(events: Sequence[RunEvent], samples: Sequence[GpuSample], trace: RunAnalysis | None) -> RunRecord:
-    """Analyse `events` in writing order, `samples` of devices from outside, and the `trace` of a part of the run."""
+def analyze_record(
+    events: Sequence[RunEvent],
+    samples: Sequence[GpuSample] | None,
+    trace: RunAnalysis | None,
+    host: Sequence[HostSample] = (),
+) -> RunRecord:
+    """Analyse `events` in writing order, `samples` of devices and of the `host` from outside, and the `trace` of a part
+    of the run. Without devices there are no samples; None: no sampler looked for them."""
     records = group_by_process(events)
     timeline = None if trace is None else trace.timeline
     profiled = timeline if not records else None
@@ -95,7 +102,7 @@ def analyze_record(events: Sequence[RunEvent], samples: Sequence[GpuSample], tra
         records = group_by_process(convert_trace(profiled))
     steps = tuple(step for record in records for step in extract_steps(record))
     known = collect_layouts(events)
-    sampled = (*samples, *(event for event in events if isinstance(event, GpuSample)))
+    sampled = (*(samples or ()), *(event for event in events if isinstance(event, GpuSample)))
     windows = [event for event in events if isinstance(event, ProfilerWindow)]
     told = [one for one in windows if one.kernels or one.median_kernel_us is not None or one.small_kernels is not None]
     kernels = told[-1] if told else None
@@ -103,16 +110,18 @@ def analyze_record(events: Sequence[RunEvent], samples: Sequence[GpuSample], tra
     selector = Selector(skip_first_n=0) if from_trace else Selector()
 
     # Samples before and after the steps can be recognised.
-    placed = not from_trace and _is_on_one_clock(steps, sampled)
+    placed = not from_trace and _is_on_one_clock(steps, [one.at_ns for one in sampled])
+    host_placed = not from_trace and _is_on_one_clock(steps, [one.at_ns for one in host])
 
     def analyze_scope(name: Scope, chosen: Sequence[RunStep]) -> ScopeAnalysis:
-        bounded = placed and bool(chosen)
-        begin = min(step.begin_ns for step in chosen) if bounded else None
-        end = max(step.end_ns for step in chosen) if bounded else None
-        devices = measure_devices(sampled, begin, end)
+        begin = min((step.begin_ns for step in chosen), default=None)
+        end = max((step.end_ns for step in chosen), default=None)
+        devices = measure_devices(sampled, begin, end) if placed else measure_devices(sampled, None, None)
         figures = ScopeFigures(
             steps=tuple(chosen),
             devices=devices,
+            looked_for_devices=samples is not None,
+            host=measure_host(host, begin, end) if host_placed else measure_host(host, None, None),
             shapes=count_shape_changes(known, chosen),
             kernels=kernels,
             trace=timeline,
@@ -141,10 +150,9 @@ def analyze_record(events: Sequence[RunEvent], samples: Sequence[GpuSample], tra
     )
 
 
-def _is_on_one_clock(steps: Sequence[RunStep], samples: Sequence[GpuSample]) -> bool:
+def _is_on_one_clock(steps: Sequence[RunStep], times_ns: Sequence[int]) -> bool:
     """Return False if samples are hours away from the steps: `nvidia-smi` writes local time without a zone."""
-    if not steps or not samples:
+    if not steps or not times_ns:
         return True
     begin, end = min(step.begin_ns for step in steps), max(step.end_ns for step in steps)
-    first, last = min(sample.at_ns for sample in samples), max(sample.at_ns for sample in samples)
-    return max(begin - last, first - end) < _ZONE_NS // 2
+    return max(begin - max(times_ns), min(times_ns) - end) < _ZONE_NS // 2

@@ -6,7 +6,7 @@ An idle device often has the highest score, but is a symptom: a known cause is r
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from frx_graph.analyzers.kernels.recommendations import Recommendation, recommend_cards
 from frx_graph.analyzers.run.figures import ScopeFigures
@@ -18,6 +18,17 @@ FEW_STEPS = 3
 """With fewer steps, a single unusual one decides."""
 CLOSE = 0.05
 """Smaller score differences may reverse in the next run: step times of an undisturbed run vary by some percent."""
+_OF_DEVICES = frozenset(
+    [
+        "gpu_busy_pct",
+        "peak_memory_pct",
+        "exposed_h2d_pct",
+        "sync_wait_pct",
+        "idle_after_sync_pct",
+        "host_bound_idle_pct",
+    ]
+)
+"""Metrics that a program without a device does not have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +71,24 @@ def determine_diagnosis(figures: ScopeFigures, labels: Sequence[RunLabel]) -> Di
         evidence=() if user_facing is None else _collect_evidence(figures, user_facing, told),
         why_not=tuple(_explain_rejection(label) for label in labels if label is not user_facing),
         # Advice on a symptom ranks behind advice on its known cause.
-        recommendations=recommend_cards(
-            [build_bottleneck(label, values, UNPRICED if label.symptom and known else 1.0) for label in present]
+        recommendations=_keep_measurable(
+            figures,
+            recommend_cards(
+                [build_bottleneck(label, values, UNPRICED if label.symptom and known else 1.0) for label in present]
+            ),
         ),
     )
+
+
+def _keep_measurable(figures: ScopeFigures, found: Sequence[Recommendation]) -> tuple[Recommendation, ...]:
+    """Return the cards without checks that need a device, if there is none; a card without checks is left out."""
+    if figures.uses_device:
+        return tuple(found)
+    kept = (
+        replace(one, checks=tuple(check for check in one.checks if check.step.value not in _OF_DEVICES))
+        for one in found
+    )
+    return tuple(one for one in kept if one.checks)
 
 
 def _explain_diagnosis(

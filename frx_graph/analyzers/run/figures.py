@@ -14,6 +14,7 @@ from frx_graph.analyzers.run.steps import Activity, RunStep, group_steps
 from frx_graph.analyzers.timeline.analysis import Timeline
 from frx_graph.analyzers.timeline.host_time import ShapeChanges
 from frx_graph.evidence.run.events import GpuSample, ProfilerWindow
+from frx_graph.evidence.run.host_samples import HostSample
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,35 @@ def measure_devices(samples: Sequence[GpuSample], begin_ns: int | None, end_ns: 
     )
 
 
+@dataclass(frozen=True, slots=True)
+class HostUse:
+    """The program's processes. None if no sample has it."""
+
+    samples: int
+    busy_processors: float | None
+    """Processors' worth of time, on average."""
+    peak_memory: int | None
+    """Bytes of all processes together; pages that they share count once for each."""
+    peak_processes: int | None
+
+
+def measure_host(samples: Sequence[HostSample], begin_ns: int | None, end_ns: int | None) -> HostUse | None:
+    """Return what the program's processes used between two times; None leaves an end open. None without samples."""
+    here = [
+        one
+        for one in samples
+        if (begin_ns is None or one.at_ns >= begin_ns) and (end_ns is None or one.at_ns <= end_ns)
+    ]
+    if not here:
+        return None
+    return HostUse(
+        samples=len(here),
+        busy_processors=_average_percent(one.busy_pct for one in here),
+        peak_memory=max((one.memory for one in here if one.memory is not None), default=None),
+        peak_processes=max((one.processes for one in here if one.processes is not None), default=None),
+    )
+
+
 def _average_percent(percents: Iterable[float | None]) -> float | None:
     average = _average_known(percents)
     return None if average is None else average / 100
@@ -68,6 +98,7 @@ def _average_known(values: Iterable[float | None]) -> float | None:
 
 
 STALL_LABELS = {Activity.LOADER: "input_bound", Activity.H2D: "copy_bound", Activity.SYNC: "sync_bound"}
+_OF_DEVICES = frozenset([Activity.H2D, Activity.D2H, Activity.SYNC])
 _FEW = 0.5
 """Processes with fewer steps than this part of the maximum do other work, such as evaluation, and delay none."""
 
@@ -80,6 +111,8 @@ class ScopeFigures:
 
     steps: tuple[RunStep, ...]
     devices: tuple[DeviceUse, ...]
+    looked_for_devices: bool
+    host: HostUse | None
     shapes: ShapeChanges | None
     kernels: ProfilerWindow | None
     trace: Timeline | None
@@ -190,6 +223,14 @@ class ScopeFigures:
         """Return the busy share of devices: a profiler's, which sees each kernel; else by samples."""
         measured = None if self.trace is None else self.trace.busy_share
         return self.sampled_busy if measured is None else measured
+
+    @property
+    def uses_device(self) -> bool:
+        """Return False if a sampler looked for devices, and nothing recorded shows one."""
+        if not self.looked_for_devices:
+            return True
+        traced = self.trace is not None and (self.trace.busy_share is not None or self.trace.memory_share is not None)
+        return bool(self.devices) or traced or self.kernels is not None or bool(_OF_DEVICES & self.means.keys())
 
     @property
     def memory_busy(self) -> float | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from frx_graph.analyzers.run.steps import Scope
+from frx_graph.cli.printing.output import print_notice
 from frx_graph.errors import EvidenceError, OptionError
 from frx_graph.evidence.ncu.profiler import find_ncu
 from frx_graph.measure.nvcc import find_nvcc
@@ -92,3 +93,9 @@ def get_kernels_exit_code(analysis: KernelAnalysis) -> int:
     if analysis.primary is not None:
         return 1
     return 0 if analysis.tells else 2
+
+
+def note_unused_gpu(gpu_model: str | None) -> None:
+    """Print a notice that `--gpu-model` adds nothing, if it was given."""
+    if gpu_model is not None:
+        print_notice("frx: --gpu-model is not used: runs and traces name their own device")

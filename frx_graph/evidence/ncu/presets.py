@@ -54,7 +54,7 @@ PRESETS = MappingProxyType(
     {
         preset.name: preset
         for preset in (
-            Preset("memory", "DRAM, caches, coalescing", (*_VERDICT, *_MEMORY)),
+            Preset("memory", "DRAM, caches, coalescing, waits for memory", (*_VERDICT, *_MEMORY), stalls=True),
             Preset("tensor", "tensor cores", (*_VERDICT, "tensor_pipe", "achieved_occupancy", "issue_slots_busy")),
             Preset("occupancy", "what keeps blocks from a multiprocessor", (*_VERDICT, *_OCCUPANCY)),
             Preset("stalls", "what warps wait for", (*_VERDICT, *_SCHEDULERS), stalls=True),

@@ -56,24 +56,46 @@ def read_torch_trace(path: Path, limits: ReadLimits | None = None) -> TorchTrace
         raise EvidenceError(
             f"{path}: a Chrome trace without any operator or kernel", "expected a trace that torch.profiler wrote"
         )
-    unset = find_unset(chain(parser.operators, parser.calls, parser.frames, parser.activities))
-    operators, calls = _leave_out(parser.operators, unset), _leave_out(parser.calls, unset)
-    frames, activities = _leave_out(parser.frames, unset), _leave_out(parser.activities, unset)
-    impossible = find_impossible(activities, (operators, calls, frames))
-    return TorchTrace(
-        path=path,
-        operators=operators,
-        calls=calls,
-        activities=_leave_out(activities, impossible),
-        frames=frames,
+    return build_trace(
+        path,
+        operators=parser.operators,
+        calls=parser.calls,
+        activities=parser.activities,
+        frames=parser.frames,
         device_names={number: clean_text(name) for number, name in _iterate_devices(metadata, "name", str)},
         device_bytes={number: size for number, size in _iterate_devices(metadata, "totalGlobalMem", int) if size > 0},
         peak_allocated=parser.peak_allocated,
         unfinished=parser.unfinished,
-        impossible=(*unset, *impossible),
         damage=damage,
         rank=_read_distributed(metadata, "rank"),
         world_size=_read_distributed(metadata, "world_size"),
+    )
+
+
+def build_trace(
+    path: Path,
+    *,
+    operators: Sequence[Operator],
+    calls: Sequence[RuntimeCall],
+    activities: Sequence[DeviceActivity],
+    frames: Sequence[PythonFrame],
+    device_names: Mapping[int, str],
+    **known: Any,
+) -> TorchTrace:
+    """Return the trace of these events, without those whose times cannot be right; `known` are other fields."""
+    unset = find_unset(chain(operators, calls, frames, activities))
+    kept_operators, kept_calls = _leave_out(operators, unset), _leave_out(calls, unset)
+    kept_frames, kept_activities = _leave_out(frames, unset), _leave_out(activities, unset)
+    impossible = find_impossible(kept_activities, (kept_operators, kept_calls, kept_frames))
+    return TorchTrace(
+        path=path,
+        operators=kept_operators,
+        calls=kept_calls,
+        activities=_leave_out(kept_activities, impossible),
+        frames=kept_frames,
+        device_names=device_names,
+        impossible=(*unset, *impossible),
+        **known,
     )
 
 

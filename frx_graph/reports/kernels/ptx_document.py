@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field
 
 from frx_graph.analyzers.kernels.ptx_analysis import PtxAnalysis
+from frx_graph.analyzers.kernels.ptx_findings import FindingKind
 from frx_graph.evidence.ptx.instruction import Kind
 from frx_graph.evidence.ptx.module import PtxModule
 from frx_graph.reports.render.document import Part, WrittenPart, read_from
@@ -23,6 +24,15 @@ class RiskPart(Part):
     confidence: float
     evidence: tuple[str, ...]
     kernels: tuple[str, ...]
+
+
+class PtxFindingPart(Part):
+    """An observation in one kernel."""
+
+    kind: FindingKind
+    severity: Literal["high", "medium", "low"]
+    kernel: str
+    evidence: str
 
 
 class LoopPart(Part):
@@ -93,6 +103,7 @@ class PtxResult(Part):
     )
     kernel_count: int
     kernels: tuple[PtxKernelPart, ...]
+    findings: tuple[PtxFindingPart, ...] = Field(default=(), description="of all kernels, the gravest of each first")
     primary_bottleneck: str | None
     secondary_bottlenecks: tuple[str, ...]
     bottlenecks: tuple[RiskPart, ...]
@@ -120,6 +131,7 @@ def build_ptx_document(module: PtxModule, analysis: PtxAnalysis, not_assembled_b
             assembled=not_assembled_because is None,
             not_assembled_because=not_assembled_because,
             kernel_count=len(analysis.kernels),
+            findings=[finding for kernel in analysis.kernels for finding in kernel.findings],
             primary_bottleneck=labels[0] if labels else None,
             secondary_bottlenecks=tuple(labels[1:]),
             bundles=(BUNDLE,),

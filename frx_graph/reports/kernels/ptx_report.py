@@ -40,6 +40,8 @@ def render_ptx(result: PtxResult, *, top: int, width: int, color: bool) -> str:
             print_wrapped(console, f"{evidence}, {clean_line(name, 60)}", INDENT * 2)
     for kernel in result.kernels[:_KERNELS]:
         _print_kernel(console, kernel)
+        found = (f"{one.kind} ({one.severity})" for one in result.findings if one.kernel == kernel.name)
+        print_wrapped(console, f"findings: {', '.join(found)}")
     print_more(console, result.kernel_count, _KERNELS, "kernels")
     print_recommendations(console, result.recommendations, top)
     return out.getvalue()

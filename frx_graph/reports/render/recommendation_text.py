@@ -13,6 +13,7 @@ from frx_graph.rules.recommendation_card import OF_TRACES, Direction
 
 ARROWS = {Direction.DECREASE: "<--", Direction.INCREASE: "-->", Direction.STABLE: "---"}
 """The direction in which a metric moves if a change helped."""
+_STEPS_SHOWN = 3
 _TIERS = ("Tier 0, a setting", "Tier 1, the code", "Tier 2, the algorithm")
 
 
@@ -25,6 +26,18 @@ def print_recommendations(console: Console, found: Sequence[RecommendationPart],
         _print_recommendation(console, number, recommendation)
     if len(found) > top:
         console.print(Text(f"{len(found) - top} more: --top {len(found)}"))
+
+
+def print_next_steps(console: Console, found: Sequence[RecommendationPart], what: str) -> None:
+    """Print what to do now, a line each: the first cards by title, and to record `what` again. Prints nothing without
+    cards."""
+    if not found:
+        return
+    print_title(console, "NEXT STEPS")
+    for number, one in enumerate(found[:_STEPS_SHOWN], start=1):
+        print_wrapped(console, f"{number}. {one.title} ({one.effort})")
+    number = min(len(found), _STEPS_SHOWN) + 1
+    print_wrapped(console, f"{number}. Record {what} again, and see what changed: frx compare BEFORE AFTER")
 
 
 def _print_recommendation(console: Console, number: int, found: RecommendationPart) -> None:

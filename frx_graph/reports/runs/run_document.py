@@ -31,7 +31,7 @@ from frx_graph.version import __version__
 class SourcePart(FinitePart):
     """A file of the bundle that was read."""
 
-    role: Literal["events", "trace", "samples"]
+    role: Literal["events", "trace", "samples", "host"]
     path: str = Field(description="within the bundle")
     bytes: int
     sha256: str
@@ -85,6 +85,15 @@ class DeviceUsePart(FinitePart):
     peak_memory_share: float | None = read_from("peak_memory")
 
 
+class HostUsePart(FinitePart):
+    """The program's processes, by samples."""
+
+    samples: int
+    busy_processors: float | None = Field(description="processors' worth of time, on average")
+    peak_memory_bytes: int | None = read_from("peak_memory", "of all processes; pages they share count once for each")
+    peak_processes: int | None
+
+
 class SummaryPart(FinitePart):
     """A scope in figures. Shares are of the time of complete steps that did not fail."""
 
@@ -114,6 +123,8 @@ class SummaryPart(FinitePart):
     memory_busy_share: float | None = read_from("memory_busy")
     peak_memory_share: float | None = read_from("peak_memory")
     devices: tuple[DeviceUsePart, ...]
+    uses_device: bool = Field(default=True, description="false: a sampler looked for devices and found none")
+    host: HostUsePart | None = Field(default=None, description="null: no samples")
     shape_change_share: float | None = Field(description="share of steps with other shapes than the previous step")
     last_loss: float | None
     losses_not_finite: int

@@ -96,6 +96,7 @@ def _describe_times(summary: SummaryPart) -> Iterator[str]:
 
 
 def _build_metrics(summary: SummaryPart) -> Iterator[KeyMetricPart]:
+    of_devices = {"h2d", "sync", "gpu_busy", "peak_memory"}
     for name, title, share, line, above in (
         ("loader_wait", "Waiting for input", summary.loader_wait_share, lines.INPUT_WAIT, True),
         ("h2d", "Copies from the host", summary.h2d_share, lines.COPY_TIME, True),
@@ -104,6 +105,8 @@ def _build_metrics(summary: SummaryPart) -> Iterator[KeyMetricPart]:
         ("peak_memory", "Memory of a device, most", summary.peak_memory_share, lines.MEMORY, True),
         ("shape_changes", "Steps on other shapes", summary.shape_change_share, lines.CHANGES, True),
     ):
+        if name in of_devices and not summary.uses_device:
+            continue
         # Values from the threshold on are bad, or values below it.
         bad = share is not None and (share >= line if above else share < line)
         yield KeyMetricPart(

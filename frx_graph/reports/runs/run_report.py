@@ -12,6 +12,7 @@ from frx_graph.analyzers.run.steps import Scope
 from frx_graph.analyzers.timeline.labels import Answer
 from frx_graph.reports.render.quantities import (
     UNKNOWN,
+    format_byte_count,
     format_count,
     format_frequency,
     format_ms,
@@ -19,6 +20,7 @@ from frx_graph.reports.render.quantities import (
     format_share,
 )
 from frx_graph.reports.render.recommendation_part import RecommendationPart
+from frx_graph.reports.render.recommendation_text import print_next_steps
 from frx_graph.reports.render.text_console import (
     INDENT,
     make_console,
@@ -28,6 +30,7 @@ from frx_graph.reports.render.text_console import (
     print_wrapped,
 )
 from frx_graph.reports.runs.run_document import (
+    HostUsePart,
     RunResult,
     ScopePart,
     StrideChangePart,
@@ -59,7 +62,8 @@ def render_run(result: RunResult, scope: Scope, read_from: str, *, top: int, wid
     _print_parts(console, found.run_summary)
     if found.diagnosis.recommendations:
         _print_recommendations(console, found.diagnosis.recommendations, top)
-    print_section(console, "FRAMEWORK ABSTRACTION TAX", _yield_tax_lines(found.framework_abstraction_tax))
+    if found.run_summary.uses_device:
+        print_section(console, "FRAMEWORK ABSTRACTION TAX", _yield_tax_lines(found.framework_abstraction_tax))
     _print_layouts(console, found, result.trace)
     why_not = []
     for answer in (Answer.PRESENT, Answer.UNDECIDABLE, Answer.ABSENT):
@@ -71,6 +75,7 @@ def render_run(result: RunResult, scope: Scope, read_from: str, *, top: int, wid
     missing = (f"{clean_line(gap.subject)}: {gap.reason}" for gap in (*result.missing, *result.unread))
     warnings = (f"the program says: {warning}" for warning in result.warnings)
     print_section(console, "NOT IN THIS RUN", (*missing, *warnings))
+    print_next_steps(console, found.diagnosis.recommendations, "the run")
     return out.getvalue()
 
 
@@ -96,15 +101,11 @@ def _print_verdict(console: Console, found: ScopePart) -> None:
 
 
 def _yield_figures(summary: SummaryPart) -> Iterator[tuple[str, str]]:
-    busy = format_share(summary.gpu_busy_share)
-    sampled = summary.sampled_gpu_busy_share
-    if sampled is not None and sampled != summary.gpu_busy_share:
-        busy += f" in the profiled steps, {format_percent(100 * sampled)} by samples"
+    if summary.uses_device:
+        yield from _yield_device_figures(summary)
+    yield from _yield_host_figures(summary.host)
     rate = UNKNOWN if summary.steps_per_s is None else format_frequency(summary.steps_per_s, "steps/s")
     spread = f"median {format_ms(summary.median_step_ms)}, 90 % below {format_ms(summary.p90_step_ms)}"
-    yield "GPU busy", busy
-    yield "GPU memory busy", format_share(summary.memory_busy_share)
-    yield "GPU memory, most", format_share(summary.peak_memory_share)
     yield "Step time", f"{format_ms(summary.step_ms)} from batch to batch; {spread}"
     yield "Throughput", f"{rate}{' of each process' if len(summary.processes) > 1 else ''}"
     yield "Longest wait", _describe_longest_wait(summary)
@@ -116,6 +117,27 @@ def _yield_figures(summary: SummaryPart) -> Iterator[tuple[str, str]]:
         lost = format_count(summary.losses_not_finite, "loss", "losses")
         last = UNKNOWN if summary.last_loss is None else f"{summary.last_loss:.4g}"
         yield "Last loss", f"{last}{f', {lost} not finite' if summary.losses_not_finite else ''}"
+
+
+def _yield_device_figures(summary: SummaryPart) -> Iterator[tuple[str, str]]:
+    busy = format_share(summary.gpu_busy_share)
+    sampled = summary.sampled_gpu_busy_share
+    if sampled is not None and sampled != summary.gpu_busy_share:
+        busy += f" in the profiled steps, {format_percent(100 * sampled)} by samples"
+    yield "GPU busy", busy
+    yield "GPU memory busy", format_share(summary.memory_busy_share)
+    yield "GPU memory, most", format_share(summary.peak_memory_share)
+
+
+def _yield_host_figures(host: HostUsePart | None) -> Iterator[tuple[str, str]]:
+    if host is None:
+        return
+    if host.busy_processors is not None:
+        yield "Processors busy", f"{host.busy_processors:.1f} on average"
+    if host.peak_memory_bytes is not None:
+        several = host.peak_processes is not None and host.peak_processes > 1
+        shared = ", with pages that processes share counted for each" if several else ""
+        yield "Memory, most", f"{format_byte_count(host.peak_memory_bytes)}{shared}"
 
 
 def _describe_longest_wait(summary: SummaryPart) -> str:
@@ -134,14 +156,14 @@ def _describe_longest_wait(summary: SummaryPart) -> str:
 def _print_parts(console: Console, summary: SummaryPart) -> None:
     if not summary.steps:
         return
+    copies = (("copies to the device", summary.h2d_share), ("copies from it", summary.d2h_share))
     rows = (
         ("waiting for input", summary.loader_wait_share),
-        ("copies to the device", summary.h2d_share),
-        ("copies from it", summary.d2h_share),
+        *(copies if summary.uses_device else ()),
         ("forward", summary.forward_share),
         ("backward", summary.backward_share),
         ("optimizer", summary.optimizer_share),
-        ("waiting for devices", summary.sync_share),
+        *((("waiting for devices", summary.sync_share),) if summary.uses_device else ()),
         ("other parts", summary.other_share),
         ("unexplained", summary.unexplained_share),
     )

@@ -19,7 +19,7 @@ from frx_graph.reports.render.quantities import (
     format_rate,
     format_share,
 )
-from frx_graph.reports.render.recommendation_text import print_recommendations
+from frx_graph.reports.render.recommendation_text import print_next_steps, print_recommendations
 from frx_graph.reports.render.source_path import cut_path
 from frx_graph.reports.render.text_console import (
     INDENT,
@@ -82,6 +82,7 @@ def render_trace(result: TraceResult, *, top: int, width: int, color: bool) -> s
         print_wrapped(console, f"{told}{where}: `frx analyze --trace` explains them.")
     print_recommendations(console, result.recommendations, top)
     print_section(console, "NOT IN THIS TRACE", (f"{gap.subject}: {gap.reason}" for gap in result.missing))
+    print_next_steps(console, result.recommendations, "the trace")
     return out.getvalue()
 
 

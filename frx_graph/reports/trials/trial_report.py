@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import textwrap
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from rich.console import Console
 from rich.text import Text
 
-from frx_graph.reports.render.quantities import format_prediction
+from frx_graph.reports.render.quantities import format_count, format_prediction
 from frx_graph.reports.render.text_console import INDENT, make_console, print_title
-from frx_graph.reports.trials.trial_document import GatePart, MatrixEntry, TrialDocument, TrialMatrixDocument
+from frx_graph.reports.trials.trial_document import GatePart, MatrixEntry, QuadPart, TrialDocument, TrialMatrixDocument
 from frx_graph.support.plain_text import clean_line
 from frx_graph.trials.allocation_check import NAMES
 
@@ -22,8 +24,9 @@ _NAME = 13
 _PASSED = 8
 
 
-def render_trial(document: TrialDocument, *, width: int, color: bool) -> str:
-    """Render the verdict, the candidate, each gate with its result, and the recorded decision."""
+def render_trial(document: TrialDocument, *, width: int, color: bool, samples: bool = False) -> str:
+    """Render the verdict, the candidate, each gate with its result, and the recorded decision; with `samples`, the
+    ratio of each quad, too."""
     out, console = make_console(width, color, soft_wrap=True)
     console.print(Text.assemble((document.verdict, STYLES[document.verdict]), f"  {clean_line(document.target, 200)}"))
     _print_broken(console, clean_line(document.reason, 1000))
@@ -54,6 +57,8 @@ def render_trial(document: TrialDocument, *, width: int, color: bool) -> str:
             )
             steps.append(f"{arm.name} {median * 1e3:.3g} ms")
         console.print(Text(f"    median step: {', '.join(steps)}"))
+        if samples:
+            _print_samples(console, document.samples)
         if (check := document.check) is not None and check.ratio_median is not None:
             checked = ", ".join(f"{median:.3f}" for median in check.pair_medians)
             _print_broken(console, f"with {NAMES[check.allocation]} {check.ratio_median:.3f}; by pair {checked}")
@@ -66,6 +71,23 @@ def render_trial(document: TrialDocument, *, width: int, color: bool) -> str:
     console.print()
     _print_broken(console, clean_line(document.decision, 1000), "")
     return out.getvalue()
+
+
+def _print_samples(console: Console, samples: Sequence[QuadPart]) -> None:
+    """Print the ratios of each process pair's quads, and the reasons why some are void."""
+    for pair in sorted({quad.pair for quad in samples}):
+        own = [quad for quad in samples if quad.pair == pair]
+        ratios = " ".join(
+            f"({math.exp(quad.log_ratio):.3f})" if quad.void else f"{math.exp(quad.log_ratio):.3f}" for quad in own
+        )
+        _print_broken(console, f"pair {pair}: {ratios}")
+    if causes := Counter(
+        block.disturbance for quad in samples if quad.void for block in quad.blocks if block.disturbance is not None
+    ):
+        said = "; ".join(
+            f"{clean_line(cause, 200)} ({format_count(count, 'block')})" for cause, count in causes.most_common(3)
+        )
+        _print_broken(console, f"in brackets, void: {said}")
 
 
 def _print_gates(console: Console, gates: Sequence[GatePart], room: int) -> None:

@@ -36,7 +36,7 @@ from frx_graph.support.plain_text import escape_surrogates
 from frx_graph.support.supervisor.process import unwind_on_termination
 
 NO_GPU = "no NVIDIA GPU was found: gpu_metrics.csv has no samples"
-NO_EVENTS = "the workload wrote no events: raw/trace.jsonl is what frx.init and frx.step_context write"
+NO_EVENTS = "the workload wrote no events: `frx init --patch train.py` adds the calls that record its steps"
 NO_PROFILE = "no trace of torch.profiler was found, in the bundle or in --artifact-dir"
 
 

@@ -7,6 +7,7 @@ nothing. It never breaks the program: a failure here prints one line to standard
 from __future__ import annotations
 
 import contextlib
+import itertools
 import operator
 import os
 import threading
@@ -43,6 +44,7 @@ class AutopilotSession:
         self.settings = settings
         self.recorder = self._make_recorder()
         """None if nothing is recorded."""
+        self._steps = itertools.count()
 
     @classmethod
     def from_env(cls) -> AutopilotSession:
@@ -50,13 +52,19 @@ class AutopilotSession:
         return _PROCESS.get_session()
 
     def step(self, step_id: Any = None, step_kind: str | None = None, *, batch: Any = None, model: Any = None) -> Step:
-        """Return a step, as a context manager that gives an object with `record` and `describe`. `step_kind` is
-        `train`, unless it is given or the model is in evaluation mode."""
+        """Return a step, as a context manager that gives an object with `record` and `describe`. Without a `step_id`,
+        steps are counted from 0. `step_kind` is `train`, unless it is given or the model is in evaluation mode."""
         recorder = self.recorder
         if recorder is None:
             return NO_STEP
         try:
-            number = step_id if type(step_id) is int and -_LARGEST < step_id < _LARGEST else _get_whole_number(step_id)
+            counted = next(self._steps)
+            if step_id is None:
+                number: int | None = counted
+            elif type(step_id) is int and -_LARGEST < step_id < _LARGEST:
+                number = step_id
+            else:
+                number = _get_whole_number(step_id)
             if step_kind is None:
                 kind = _TRAIN if model is None or getattr(model, "training", True) else _EVAL
             else:
@@ -186,8 +194,8 @@ def init(job_name: str | None = None) -> AutopilotSession:
 def step_context(step: Any = None, batch: Any = None, model: Any = None, *, kind: str | None = None) -> Step:
     """Record one step of the program: `with frx_graph.step_context(step, batch, model) as this:`.
 
-    Call `this.record(loss=loss)` in the block. Shapes, strides and dtypes of the batch and of the model's parameters
-    are recorded.
+    Without a `step`, steps are counted. Call `this.record(loss=loss)` in the block. Shapes, strides and dtypes of the
+    batch and of the model's parameters are recorded.
     """
     return (_PROCESS.session or _PROCESS.get_session()).step(step, kind, batch=batch, model=model)
 
@@ -200,7 +208,7 @@ def instrument_dataloader(loader: Batches) -> Batches:
 def _get_whole_number(given: Any) -> int | None:
     """Return a whole number; None for other values, numbers too large, and a tensor on a device, which would need a
     wait."""
-    if given is None or getattr(given, "is_cuda", False):
+    if getattr(given, "is_cuda", False):
         return None
     try:
         number = operator.index(given)

@@ -90,7 +90,6 @@ def test_explain(bundle: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        ["analyze", "{run}", "--gpu-model", "H100"],
         ["analyze", "{run}", "--model", "net"],
         ["analyze", "{run}", "--select", "FRX006"],
         ["analyze", "{run}", "--format", "sarif"],

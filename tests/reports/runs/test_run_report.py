@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from datetime import UTC, datetime
 from importlib import resources
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from frx_graph.reports.render.document import to_json
 from frx_graph.reports.runs.run_document import RunResult
 from frx_graph.reports.runs.run_explanation import explain_run
 from frx_graph.reports.runs.run_report import render_run
+from frx_graph.runs.collect.sampling import DEVICE_HEADER, HOST_HEADER
 from frx_graph.runs.smoke_test import make_synthetic_trace
 
 PUBLISHED = resources.files("frx_graph.reports").joinpath("frx_explain_v0.schema.json").read_text(encoding="utf-8")
@@ -54,6 +57,8 @@ def hostile(folder: Path) -> Path:
 
 def test_a_report_as_it_is(tmp_path: Path) -> None:
     found = text(waiting_run().write(tmp_path / "run-1"))
+    if os.environ.get("FRX_GOLDEN") == "write":
+        GOLDEN.write_text(found, encoding="utf-8")
     assert found == GOLDEN.read_text(encoding="utf-8")
     assert max(map(len, found.splitlines())) <= 80
 
@@ -71,6 +76,28 @@ def test_unknown_figures_are_shown_as_unknown(tmp_path: Path) -> None:
     ):
         assert line in found
     assert " 0.0 %" not in found
+
+
+def test_a_run_without_devices_has_no_rows_about_them(tmp_path: Path) -> None:
+    run = WrittenRun()
+    for _ in range(20):
+        run.step(100, wait=20, forward=70)
+    folder = run.write(tmp_path / "run")
+    (folder / "gpu_metrics.csv").write_bytes(DEVICE_HEADER)
+    first, last = (datetime.fromtimestamp(1_700_000_000 + at, UTC).isoformat() for at in (0.5, 1.5))
+    rows = f"{first}, 3, [N/A], 512.0\n{last}, 3, 150.0, 1024.0\n"
+    (folder / "host_metrics.csv").write_bytes(HOST_HEADER + rows.encode())
+    found = text(folder)
+    assert "GPU" not in found
+    assert "copies to the device" not in found
+    assert "waiting for devices" not in found
+    assert "FRAMEWORK ABSTRACTION TAX" not in found
+    assert "Processors busy     : 1.5 on average" in found
+    assert "Memory, most        : 1.07 GB" in found
+    said = result(folder).run.run_summary
+    assert (said.uses_device, said.host.samples, said.host.peak_processes) == (False, 2, 3)
+    metrics = {metric.name for metric in explain_run(result(folder), Scope.RUN).key_metrics}
+    assert metrics == {"loader_wait", "shape_changes"}
 
 
 def test_scopes(tmp_path: Path) -> None:

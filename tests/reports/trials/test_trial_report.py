@@ -8,9 +8,9 @@ import jsonschema
 import pytest
 import torch
 
+from frx_graph.ledger.trial_summary import summarize_trial
 from frx_graph.records import Candidate
 from frx_graph.reports.render.document import to_json
-from frx_graph.reports.trials.event_text import summarize_trial
 from frx_graph.reports.trials.trial_document import TrialDocument, build_trial_document, report_nothing_tried
 from frx_graph.reports.trials.trial_report import render_trial
 from frx_graph.trials.environment import read_trial_environment
@@ -71,8 +71,25 @@ def test_the_document_has_what_was_measured() -> None:
 
 
 def test_the_ledger_reads_it() -> None:
-    assert summarize_trial(json.dumps(to_json(document(run())))).startswith("promote, ratio 1.2")
-    assert "failed at numerics" in summarize_trial(json.dumps(to_json(document(run(failed="wrong")))))
+    found = summarize_trial(1, json.dumps(to_json(document(run()))))
+    assert found.verdict == "promote"
+    assert found.ratio == pytest.approx(1.2, rel=0.01)
+    setup = run().environment.setup
+    assert (found.device, found.threads, found.torch) == (
+        setup.processor,
+        torch.get_num_threads(),
+        setup.operators.torch,
+    )
+    assert summarize_trial(1, json.dumps(to_json(document(run(failed="wrong"))))).failed == ("numerics",)
+
+
+def test_samples_are_shown_by_pair() -> None:
+    found = document(run())
+    assert "pair 1:" not in render_trial(found, width=80, color=False)
+    text = render_trial(found, width=80, color=False, samples=True)
+    pairs = {quad.pair for quad in found.samples}
+    assert [f"pair {pair}: " in text for pair in pairs] == [True] * len(pairs)
+    assert max(map(len, text.splitlines())) <= 80
 
 
 def test_the_text_has_the_steps_of_both_arms() -> None:

@@ -269,7 +269,7 @@ def test_step_left_twice_or_never_entered_ends_once(recorded: Recorded) -> None:
         (np.int64(6), 6),
         (torch.tensor(7), 7),
         (True, 1),
-        (None, None),
+        (None, 0),
         ("eight", None),
         (9.5, None),
         (2**63 - 1, 2**63 - 1),
