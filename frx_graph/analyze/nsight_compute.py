@@ -6,7 +6,6 @@ from pathlib import Path
 
 from frx_graph.analyzers.kernels.analysis import KernelAnalysis, analyze_kernels
 from frx_graph.analyzers.kernels.kernel_totals import KernelTotals
-from frx_graph.errors import OptionError
 from frx_graph.evidence.file_kind import FileKind
 from frx_graph.evidence.ncu.csv_file import read_ncu_csv
 from frx_graph.evidence.ncu.launch import NcuExport
@@ -18,14 +17,9 @@ def analyze_ncu(
     path: Path, gpu: GpuProfile | None = None, kind: FileKind = FileKind.NCU_CSV
 ) -> tuple[NcuExport, KernelAnalysis]:
     """Analyse the export or report at `path`, for `gpu` instead of the device that it names. Raises `EvidenceError` for
-    a file of another kind, and `OptionError` if `gpu` adds nothing."""
+    a file of another kind."""
     totals = KernelTotals()
     read = read_ncu_report if kind is FileKind.NCU_REPORT else read_ncu_csv
     export = read(path, totals.add)
     analysis = analyze_kernels(totals.summarize_kernels(), gpu)
-    if gpu is not None and not any(kernel.gpu is not None and kernel.gpu.tells for kernel in analysis.kernels):
-        raise OptionError(
-            f"--gpu-model {gpu.name} says nothing about the kernels in {path}",
-            "it needs registers and shared memory of the launches, or bytes and times with a GPU whose peaks are known",
-        )
     return export, analysis

@@ -13,7 +13,7 @@ from frx_graph.analyze.nsight_compute import analyze_ncu
 from frx_graph.analyze.ptx import analyze_ptx
 from frx_graph.analyzers.kernels.analysis import KernelAnalysis
 from frx_graph.analyzers.layers import NcuLayer, PtxLayer
-from frx_graph.errors import EvidenceError, FrxError, OptionError
+from frx_graph.errors import EvidenceError, FrxError
 from frx_graph.evidence.ncu.launch import NcuExport
 from frx_graph.evidence.ncu.presets import Preset, build_ncu_arguments, get_preset
 from frx_graph.evidence.ncu.profiler import explain_failure, read_log, run_ncu
@@ -71,13 +71,7 @@ def measure_kernels(
             failed: FrxError | None = explain_failure(said, code, filters.kernel)
             if failed is not None and not said.table:
                 raise failed
-        try:
-            export, analysis = analyze_ncu(path, gpu)
-        except OptionError as error:
-            # The measurement took minutes, so it is shown anyway, judged by its own device.
-            named = "" if gpu is None else gpu.name
-            failed = failed or OptionError(f"--gpu-model {named} says nothing about these kernels", error.hint)
-            export, analysis = analyze_ncu(path)
+        export, analysis = analyze_ncu(path, gpu)
     return replace(export, source=shlex.join(command) if out is None else str(out)), analysis, failed
 
 

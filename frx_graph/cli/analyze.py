@@ -20,6 +20,7 @@ from frx_graph.cli.options.evidence_options import (
     get_trace_exit_code,
     is_bundle,
     note_unused_gpu,
+    note_useless_gpu,
 )
 from frx_graph.cli.printing.output import QuietOption, is_json, print_result, show_stages
 from frx_graph.cli.printing.report_output import ReportOptions, emit_report
@@ -234,6 +235,7 @@ def _report_kernels(path: Path, gpu: GpuProfile | None, kind: FileKind) -> _Repo
     from frx_graph.reports.kernels.kernel_report import render_kernels
 
     export, analysis = analyze_ncu(path, gpu, kind)
+    note_useless_gpu(None if gpu is None else gpu.name, analysis)
     document = build_ncu_document(export, analysis)
     return document, partial(render_kernels, document.result), get_kernels_exit_code(analysis)
 

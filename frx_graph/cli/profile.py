@@ -17,7 +17,7 @@ from frx_graph.analyze.nsight_compute import analyze_ncu
 from frx_graph.analyze.program_layers import Filters, measure_kernels
 from frx_graph.analyze.ptx import analyze_ptx
 from frx_graph.analyzers.kernels.analysis import KernelAnalysis
-from frx_graph.cli.options.evidence_options import GpuModel, get_kernels_exit_code
+from frx_graph.cli.options.evidence_options import GpuModel, get_kernels_exit_code, note_useless_gpu
 from frx_graph.cli.printing.explanation_files import ExplanationFiles
 from frx_graph.cli.printing.output import QuietOption, print_notice, print_result, show_stages
 from frx_graph.errors import EvidenceError, OptionError
@@ -96,6 +96,7 @@ def profile(
             # Any other file is read as an export; the error then names the expected formats.
             kind = FileKind.NCU_REPORT if detect_file_kind(ncu) is FileKind.NCU_REPORT else FileKind.NCU_CSV
             export, analysis = analyze_ncu(ncu, gpu, kind)
+        note_useless_gpu(gpu_model, analysis)
         code = show_ncu(export, analysis, ("--", *YOUR_PROGRAM))
     else:
         assert command
@@ -107,6 +108,7 @@ def profile(
         export, analysis, failed = measure_kernels(
             program, command, wanted, filters, out, gpu=gpu, program_output=_STDERR if as_document else None
         )
+        note_useless_gpu(gpu_model, analysis)
         code = show_ncu(export, analysis, (*filters.arguments, "--", *command))
     if failed is not None:
         # Only some of the kernels were measured.

@@ -240,7 +240,6 @@ def test_source_for_a_named_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[st
         (("EXPORT", "--select", "FRX001"), "--select and --ignore"),
         (("EXPORT", "--gpu-model", "H1000"), "no GPU is known by the name 'H1000'"),
         (("EXPORT", "--gpu-model", "MI300X"), "not a GPU that runs CUDA kernels"),
-        (("EXPORT", "--gpu-model", "H100"), "says nothing about the kernels"),
         ((RESNET, "--select", "FRX001"), "--trace reports the layout findings alone"),
         ((RESNET, "--model", "ResNet-50"), "--model names the report on the layouts"),
         ((RESNET, "--format", "html"), "--trace reports the layout findings alone"),

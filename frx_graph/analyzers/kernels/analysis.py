@@ -47,6 +47,11 @@ class KernelAnalysis:
         return sum(kernel.summary.launches for kernel in self.kernels)
 
     @property
+    def uses_gpu(self) -> bool:
+        """Return True if the limits or peaks of a GPU add anything."""
+        return any(kernel.gpu is not None and kernel.gpu.tells for kernel in self.kernels)
+
+    @property
     def tells(self) -> bool:
         """Return True if anything is known about a kernel, even that nothing limits it."""
         return any(

@@ -99,3 +99,10 @@ def note_unused_gpu(gpu_model: str | None) -> None:
     """Print a notice that `--gpu-model` adds nothing, if it was given."""
     if gpu_model is not None:
         print_notice("frx: --gpu-model is not used: runs and traces name their own device")
+
+
+def note_useless_gpu(gpu_model: str | None, analysis: KernelAnalysis) -> None:
+    """Print a notice if `--gpu-model` was given, and adds nothing to these kernels."""
+    if gpu_model is not None and not analysis.uses_gpu:
+        needed = "registers and shared memory of the launches, or bytes and times with a GPU whose peaks are known"
+        print_notice(f"frx: --gpu-model {gpu_model} says nothing about these kernels: it needs {needed}")
