@@ -45,6 +45,10 @@ _FEW = 5
 _NAME = 40
 _KEY = 20
 NOTHING = "none recorded"
+_OF_DEVICES = frozenset(
+    ["copy_bound", "host_bound", "launch_bound", "memory_pressure", "sync_bound", "underutilized_gpu"]
+)
+"""Labels that a program without a device cannot have."""
 
 
 def render_run(result: RunResult, scope: Scope, read_from: str, *, top: int, width: int, color: bool) -> str:
@@ -65,11 +69,7 @@ def render_run(result: RunResult, scope: Scope, read_from: str, *, top: int, wid
     if found.run_summary.uses_device:
         print_section(console, "FRAMEWORK ABSTRACTION TAX", _yield_tax_lines(found.framework_abstraction_tax))
     _print_layouts(console, found, result.trace)
-    why_not = []
-    for answer in (Answer.PRESENT, Answer.UNDECIDABLE, Answer.ABSENT):
-        unknown = "not decidable: " if answer is Answer.UNDECIDABLE else ""
-        why_not += [f"{one.label}: {unknown}{one.reason}" for one in found.diagnosis.why_not if one.answer is answer]
-    print_section(console, "WHY NOT THE OTHERS", why_not)
+    print_section(console, "WHY NOT THE OTHERS", _yield_rejections(found))
     if result.scope_comparison.primary_changed:
         print_section(console, "SCOPES", (result.scope_comparison.reading,))
     missing = (f"{clean_line(gap.subject)}: {gap.reason}" for gap in (*result.missing, *result.unread))
@@ -77,6 +77,18 @@ def render_run(result: RunResult, scope: Scope, read_from: str, *, top: int, wid
     print_section(console, "NOT IN THIS RUN", (*missing, *warnings))
     print_next_steps(console, found.diagnosis.recommendations, "the run")
     return out.getvalue()
+
+
+def _yield_rejections(found: ScopePart) -> Iterator[str]:
+    others = found.diagnosis.why_not
+    idle = () if found.run_summary.uses_device else [one.label for one in others if one.answer is Answer.UNDECIDABLE]
+    for answer in (Answer.PRESENT, Answer.UNDECIDABLE, Answer.ABSENT):
+        unknown = "not decidable: " if answer is Answer.UNDECIDABLE else ""
+        for one in others:
+            if one.answer is answer and not (one.label in idle and one.label in _OF_DEVICES):
+                yield f"{one.label}: {unknown}{one.reason}"
+    if gone := sorted(_OF_DEVICES.intersection(idle)):
+        yield f"{', '.join(gone)}: there is no device"
 
 
 def _describe_scope(found: ScopePart, result: RunResult) -> str:
