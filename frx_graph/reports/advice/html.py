@@ -18,6 +18,7 @@ from frx_graph.advice import Advice
 from frx_graph.reports.advice import wording
 from frx_graph.reports.advice.comparison import compare, count_agreements
 from frx_graph.reports.advice.copy_sites import KIND_WORDS, group_by_site
+from frx_graph.reports.advice.grouping import group_findings
 from frx_graph.reports.advice.html_environment import make_environment
 from frx_graph.reports.advice.layout_map import draw_layout_map
 from frx_graph.reports.advice.roofline import build_roof, place_points
@@ -54,6 +55,8 @@ def build_context(advice: Advice, top: int | None, root: Path, cards: wording.Ca
     roof = build_roof(advice.environment, advice.graphs)
     points = place_points(advice.graphs, roof)
     rows = None if advice.observed is None else compare(advice.copies, advice.observed)
+    grouped = group_findings(advice.findings)
+    shown = grouped.groups[:top]
     return {
         "advice": advice,
         "outcome": wording.classify_outcome(advice),
@@ -61,7 +64,9 @@ def build_context(advice: Advice, top: int | None, root: Path, cards: wording.Ca
         "headline": wording.format_headline(advice),
         "copies_sentence": wording.describe_copies(advice),
         "machine": wording.describe_machine(advice.environment),
-        "shown": advice.findings[:top],
+        "shown": shown,
+        "hidden": len(grouped.groups) - len(shown),
+        "worthless": grouped.worthless,
         "most_bytes": max((f.bytes_per_step or 0 for f in advice.findings), default=0),
         "cards": cards,
         "sites": group_by_site(advice.copies),

@@ -11,6 +11,7 @@ from frx_graph.advice import Advice
 from frx_graph.records import Copy, Finding
 from frx_graph.reports.advice import wording
 from frx_graph.reports.advice.comparison import compare, count_agreements
+from frx_graph.reports.advice.grouping import FindingGroup, group_findings
 from frx_graph.reports.render.marked_text import CodeBlock, Run, split_blocks, split_runs
 from frx_graph.reports.render.quantities import format_byte_count, format_count
 from frx_graph.support.plain_text import clean_line
@@ -23,16 +24,19 @@ _BLOCK_START = re.compile(r"^(\d+(?=[.)](?:\s|$))|(?=[-+#=]))(.)")
 
 
 def render_markdown(advice: Advice, *, top: int | None, root: Path) -> str:
-    """Return the report with the first `top` findings, or all of them; files are named relative to `root`."""
-    shown = advice.findings[:top]
+    """Return the report with the findings of the first `top` places, or of all; files are named relative to `root`."""
+    grouped = group_findings(advice.findings)
+    shown = grouped.groups[:top]
     parts = [f"## frx-graph: {format_code(advice.target)}", f"**{escape_prose(wording.format_headline(advice))}**"]
     if wording.classify_outcome(advice) is not wording.Outcome.NOTHING_ANALYSED:
         parts.append(escape_prose(f"{wording.describe_copies(advice)}."))
     if shown:
         parts.append(_format_table(shown, root))
-        if len(shown) < len(advice.findings):
-            parts.append(f"{format_count(len(advice.findings) - len(shown), 'more finding')} not shown.")
-        parts += [_format_details(rank, finding, root) for rank, finding in enumerate(shown, start=1)]
+        if len(shown) < len(grouped.groups):
+            parts.append(f"{format_count(len(grouped.groups) - len(shown), 'more place')} not shown.")
+        parts += [_format_details(rank, group, root) for rank, group in enumerate(shown, start=1)]
+        if grouped.worthless:
+            parts.append(_format_worthless(grouped.worthless, root))
     if advice.observed is not None:
         parts.append(_format_comparison(advice.copies, advice.observed, root))
     for search in advice.autopilot:
@@ -96,13 +100,15 @@ def format_code_block(text: Sequence[str]) -> str:
     return "\n".join([f"{fence}text", *text, fence])
 
 
-def _format_table(findings: tuple[Finding, ...], root: Path) -> str:
+def _format_table(groups: Sequence[FindingGroup], root: Path) -> str:
     rows = ["| # | Finding | Where | Saves a step | Effort | Risk |", "|--:|---|---|--:|---|---|"]
-    for rank, finding in enumerate(findings, start=1):
+    for rank, group in enumerate(groups, start=1):
+        finding = group.first
+        more = f"<br>and {format_count(len(group.others), 'more finding')} there" if group.others else ""
         module = format_code(finding.site.module_path, in_table=True)
         cells = (
             str(rank),
-            f"**{finding.rule}** {escape_prose(wording.format_title(finding))}",
+            f"**{finding.rule}** {escape_prose(wording.format_title(finding))}{more}",
             format_code(wording.format_location(finding.site, root), in_table=True)
             + (f"<br>{module}" if module else ""),
             "<br>".join(escape_prose(line) for line in wording.describe_impact(finding).lines),
@@ -113,17 +119,15 @@ def _format_table(findings: tuple[Finding, ...], root: Path) -> str:
     return "\n".join(rows)
 
 
-def _format_details(rank: int, finding: Finding, root: Path) -> str:
+def _format_details(rank: int, group: FindingGroup, root: Path) -> str:
+    finding = group.first
     summary = f"{rank}. {finding.rule} {wording.format_title(finding)}"
     body = [
         f"<details><summary>{escape_html(summary)}</summary>",
         f"{format_code(wording.format_place(finding.site, root))}, {wording.format_frequency(finding)}, severity "
         f"{finding.severity.value}, "
         f"confidence {finding.confidence:.2f}",
-        *(
-            format_code_block(block.lines) if isinstance(block, CodeBlock) else render_runs(block.runs)
-            for block in split_blocks(finding.fix)
-        ),
+        *_format_fix(finding),
     ]
     if finding.evidence:
         body.append(
@@ -131,7 +135,27 @@ def _format_details(rank: int, finding: Finding, root: Path) -> str:
                 f"- {render_runs(split_runs(wording.format_evidence(fact)))}" for fact in wording.sort_evidence(finding)
             )
         )
+    for other in group.others:
+        body.append(f"Also there: **{other.rule}** {escape_prose(wording.format_title(other))}")
+        body += _format_fix(other)
     return "\n\n".join([*body, "</details>"])
+
+
+def _format_fix(finding: Finding) -> list[str]:
+    return [
+        format_code_block(block.lines) if isinstance(block, CodeBlock) else render_runs(block.runs)
+        for block in split_blocks(finding.fix)
+    ]
+
+
+def _format_worthless(findings: Sequence[Finding], root: Path) -> str:
+    summary = f"{format_count(len(findings), 'finding')} with nothing to save in the current program"
+    lines = (
+        f"- **{one.rule}** {escape_prose(wording.format_title(one))}, "
+        f"{format_code(wording.format_place(one.site, root))}"
+        for one in findings
+    )
+    return "\n\n".join([f"<details><summary>{summary}</summary>", "\n".join(lines), "</details>"])
 
 
 def _format_comparison(predicted: tuple[Copy, ...], observed: tuple[Copy, ...], root: Path) -> str:

@@ -150,14 +150,16 @@ def test_unknown_is_written_as_unknown(advice, html):
 
 
 def test_fragment_can_be_embedded_in_any_page(observed, root, cards):
-    many = dataclasses.replace(observed, findings=observed.findings * 5)
+    first = observed.findings[0]
+    places = (dataclasses.replace(first, site=dataclasses.replace(first.site, line=line)) for line in range(1, 21))
+    many = dataclasses.replace(observed, findings=tuple(places))
     source = render_fragment(many, root=root, cards=cards)
     page = Page(source)
     assert page.elements[0] == ("div", {"class": "frx frx-fragment"})
     assert not page.named("script")
     assert not [attributes for _, attributes in page.elements if "id" in attributes]
     assert len([a for a in page.named("details") if "finding" in a["class"].split()]) == FRAGMENT_FINDINGS
-    assert "10 more findings not shown here." in source
+    assert "10 more places not shown here." in source
     style = re.search(r"<style>(.*?)</style>", source, flags=re.DOTALL)[1]
     selectors = re.findall(r"^\s*([^{}@\n][^{}\n]*)\{", style, flags=re.MULTILINE)
     assert selectors
