@@ -41,6 +41,7 @@ def get_page_environment() -> Environment:
         trial_gain=event_text.format_trial_gain,
         machine=event_text.format_machine,
         age=event_text.format_age,
+        brief_reason=event_text.shorten_reason,
     )
     return environment
 

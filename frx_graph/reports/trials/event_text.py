@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import textwrap
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -54,14 +55,14 @@ def render_list(
     last. Then the active plans by environment."""
     # Wrap prose only: paths and the line of names (79 columns) stay whole.
     out, console = make_console(width, color, soft_wrap=True)
-    for event in events:
+    for event, following in itertools.zip_longest(events, events[1:]):
         decision, trial = event.decision, summaries.get(event.position)
         target = "" if trial is None or trial.target is None else f"  {clean_line(trial.target, _NAME_LIMIT)}"
         console.print(Text.assemble((f"#{event.position}", "bold"), " ", _style_kind(decision.kind), target))
         for line in (
             format_rewrites(decision.candidates),
             "" if decision.kind in _VERDICTS else format_trial_gain(trial),
-            clean_line(decision.reason, 1000),
+            "" if _says_the_same(decision, following) else clean_line(decision.reason, 1000),
             _describe_origin(decision, trial, now),
         ):
             if line:
@@ -157,6 +158,12 @@ def format_trial_gain(trial: TrialSummary | None) -> str:
     return f"{format_gain(trial.ratio)} ({format_percent(trial.low)} to {format_percent(trial.high)} %)"
 
 
+def shorten_reason(decision: Decision) -> str:
+    """Return the part of a decision's reason that a table has room for: without the gain, up to the first semicolon."""
+    reason = clean_line(decision.reason, 1000).partition(";")[0]
+    return reason.partition("%): ")[2] or reason if decision.kind in _VERDICTS else reason
+
+
 def format_machine(trial: TrialSummary | None) -> str:
     """Return a trial's device, threads and version of torch, as far as they are known."""
     if trial is None:
@@ -178,6 +185,13 @@ def format_age(age: timedelta) -> str:
         if minutes >= 2 * size:
             return f"{format_count(minutes // size, unit)} ago"
     return f"{format_count(minutes, 'minute')} ago"
+
+
+def _says_the_same(decision: Decision, following: RecordedEvent | None) -> bool:
+    """Return True for a trial whose verdict, with the same reason, comes next."""
+    if following is None or decision.kind is not Kind.TRIED:
+        return False
+    return (following.decision.plan, following.decision.reason) == (decision.plan, decision.reason)
 
 
 def _style_kind(kind: Kind) -> tuple[str, str]:

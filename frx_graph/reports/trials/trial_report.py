@@ -80,7 +80,7 @@ def _print_samples(console: Console, samples: Sequence[QuadPart]) -> None:
         ratios = " ".join(
             f"({math.exp(quad.log_ratio):.3f})" if quad.void else f"{math.exp(quad.log_ratio):.3f}" for quad in own
         )
-        _print_broken(console, f"pair {pair}: {ratios}")
+        _print_broken(console, f"pair {pair + 1}: {ratios}")
     if causes := Counter(
         block.disturbance for quad in samples if quad.void for block in quad.blocks if block.disturbance is not None
     ):

@@ -88,7 +88,7 @@ def test_samples_are_shown_by_pair() -> None:
     assert "pair 1:" not in render_trial(found, width=80, color=False)
     text = render_trial(found, width=80, color=False, samples=True)
     pairs = {quad.pair for quad in found.samples}
-    assert [f"pair {pair}: " in text for pair in pairs] == [True] * len(pairs)
+    assert [f"pair {pair + 1}: " in text for pair in pairs] == [True] * len(pairs)
     assert max(map(len, text.splitlines())) <= 80
 
 
