@@ -34,6 +34,6 @@ def read_layers(paths: Sequence[Path], gpu: GpuProfile | None = None) -> Layers:
                 ncu = NcuLayer(*analyze_ncu(path, gpu, kind))
             case FileKind.TRACE:
                 trace = analyze_run(path)
-            case FileKind.TORCH_LOG | FileKind.MEMORY:
+            case FileKind.TORCH_LOG | FileKind.CUDNN_LOG | FileKind.MEMORY:
                 raise OptionError(f"{path} does not describe kernels", f"frx analyze {path}")
     return Layers(source, ptx, ncu, trace)

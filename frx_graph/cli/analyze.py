@@ -30,6 +30,8 @@ from frx_graph.reports.advice.terminal import DEFAULT_TOP, Format
 from frx_graph.rules.gpu_profile import GpuProfile, require_cuda_gpu
 
 _NO_SCOPE = "--scope chooses the steps of a run's folder or zip"
+_LOGS = (FileKind.TORCH_LOG, FileKind.CUDNN_LOG)
+"""Kinds that are reported as advice, in every format."""
 
 
 def analyze(
@@ -140,10 +142,10 @@ def _analyze_evidence(path: Path, options: ReportOptions, gpu: GpuProfile | None
     """Report on kernels or a trace, and return the exit code: 0 for nothing found, 1 for findings, 2 if the file is not
     conclusive. These reports have no layout rules to select."""
     kind = detect_file_kind(path)
-    if kind in (FileKind.TRACE, FileKind.TORCH_LOG, FileKind.MEMORY):
+    if kind in (FileKind.TRACE, FileKind.MEMORY, *_LOGS):
         note_unused_gpu(None if gpu is None else gpu.name)
-    if kind is FileKind.TORCH_LOG:
-        return _report_torch_log(path, options)
+    if kind in _LOGS:
+        return _report_log(kind, path, options)
     hint = "--trace reports the layout findings alone" if kind is FileKind.TRACE else "leave them out"
     _check_format(options, hint)
     with show_stages() as progress:
@@ -177,16 +179,16 @@ def _read_evidence(kind: FileKind, path: Path, gpu: GpuProfile | None) -> _Repor
             return _report_kernels(path, gpu, kind)
         case FileKind.MEMORY:
             return _report_memory(path)
-        case FileKind.TORCH_LOG:
-            raise AssertionError("its advice is written by emit_report")
+        case FileKind.TORCH_LOG | FileKind.CUDNN_LOG:
+            raise AssertionError("logs are reported as advice")
 
 
-def _report_torch_log(path: Path, options: ReportOptions) -> int:
-    from frx_graph.analyze.torch_log import analyze_torch_log
+def _report_log(kind: FileKind, path: Path, options: ReportOptions) -> int:
+    from frx_graph.analyze.compiler_logs import READERS
 
     with show_stages() as progress:
         progress(f"reading {path}")
-        advice = analyze_torch_log(path)
+        advice = READERS[kind](path)
     return emit_report(advice, options)
 
 

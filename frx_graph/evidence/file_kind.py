@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 from frx_graph.errors import EvidenceError
+from frx_graph.evidence.cudnn_log import IS_CUDNN_LOG
 from frx_graph.evidence.memory_snapshot import PICKLE_MAGIC
 from frx_graph.evidence.ncu.report_blocks import MAGIC
 from frx_graph.evidence.opening import GZIP_MAGIC, open_evidence
@@ -14,7 +15,8 @@ from frx_graph.evidence.torch_log import IS_TORCH_LOG
 
 EXPECTED = (
     "a torch.profiler trace (.json, .json.gz), an Nsight Systems export (.sqlite), an Nsight Compute report (.ncu-rep) "
-    "or CSV export (.csv), PTX (.ptx), CUDA source (.cu), a log of TORCH_TRACE (.log), or a snapshot of CUDA memory"
+    "or CSV export (.csv), PTX (.ptx), CUDA source (.cu), a log of TORCH_TRACE or cuDNN (.log), or a snapshot of CUDA "
+    "memory"
 )
 _SNIFFED_BYTES = 1 << 16
 _OPENS_JSON = re.compile(rb"\s*(?:\{\s*(?:[\"}]|\Z)|\[\s*(?:[\]{]|\Z))")
@@ -36,6 +38,7 @@ class FileKind(enum.StrEnum):
     PTX = "ptx"
     CUDA = "cuda_source"
     TORCH_LOG = "torch_log"
+    CUDNN_LOG = "cudnn_log"
     MEMORY = "memory"
 
 
@@ -60,6 +63,8 @@ def detect_file_kind(path: Path, expected: str = EXPECTED) -> FileKind:
     if IS_TORCH_LOG.search(text):
         # It contains graphs, kernels and PTX as text.
         return FileKind.TORCH_LOG
+    if IS_CUDNN_LOG.search(text):
+        return FileKind.CUDNN_LOG
     # A program may print JSON before the table.
     if _NCU.search(text):
         return FileKind.NCU_CSV

@@ -67,7 +67,7 @@ def _analyze_evidence(path: Path, kind: FileKind, gpu: GpuProfile | None) -> Res
             return build_cuda_document(*analyze_cuda(path, gpu))
         case FileKind.NCU_CSV | FileKind.NCU_REPORT:
             return build_ncu_document(*analyze_ncu(path, gpu, kind))
-        case FileKind.TORCH_LOG | FileKind.MEMORY:
+        case FileKind.TORCH_LOG | FileKind.CUDNN_LOG | FileKind.MEMORY:
             raise EvidenceError(f"{path}: the service does not read this kind of file", f"frx analyze {path}")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from frx_graph.analyze.torch_log import analyze_torch_log
+from frx_graph.analyze.compiler_logs import analyze_torch_log
 from frx_graph.cli.main import run
 from frx_graph.errors import EvidenceError
 from frx_graph.evidence.file_kind import FileKind, detect_file_kind
