@@ -85,6 +85,7 @@ ADDED_LATER = {
     "frx_ncu_v1": frozenset({"arithmetic_roof_pct", "dram_roof_pct", "bound_by_rule"}),
     "frx_ptx_v1": frozenset({"assembled_for", "findings"}),
     "frx_ledger_v1": frozenset({"trial_summary"}),
+    "frx_run_change_v1": frozenset({"regressions", "before_mean_ms", "after_mean_ms"}),
     "frx_run_v1": _OF_RUNS,
     "frx_trace_v1": _OF_TRACES,
 }

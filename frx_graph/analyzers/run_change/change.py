@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from frx_graph.analyzers.run_change.recording import KernelUse, KnownProblem, Recording
 from frx_graph.analyzers.run_change.step_times import StepChange, StepVerdict, compare_step_times
+from frx_graph.analyzers.timeline.labels import INSUFFICIENT
 
 _SHARE_POINTS = 0.02
 """Smallest difference of two shares that is listed: a choice, as are the next two."""
@@ -81,9 +82,19 @@ class RunChange:
 
     @property
     def worse(self) -> bool:
-        """Return True if the second side is slower, or has a problem that the first one has not."""
-        slower = self.steps is not None and self.steps.verdict is StepVerdict.SLOWER
-        return slower or bool(self.labels_new) or bool(self.problems_new)
+        """Return True if the second side is worse for any reason."""
+        return bool(self.regressions)
+
+    @property
+    def regressions(self) -> tuple[str, ...]:
+        """Return why the second side is worse: slower steps, a new bottleneck, a new finding. Of faster steps, another
+        bottleneck limits the rest, and too little telemetry is no bottleneck: neither is a regression."""
+        verdict = self.steps.verdict if self.steps is not None else None
+        slower = ["its steps are slower"] if verdict is StepVerdict.SLOWER else []
+        bottlenecks = () if verdict is StepVerdict.FASTER else self.labels_new
+        labels = [f"it is {one.label}" for one in bottlenecks if one.label != INSUFFICIENT]
+        new = len(self.problems_new)
+        return (*slower, *labels, *([f"it has {new:,} new {'finding' if new == 1 else 'findings'}"] if new else ()))
 
 
 def compare_recordings(before: Recording, after: Recording) -> RunChange:

@@ -36,10 +36,13 @@ class StepVerdict(enum.StrEnum):
 @dataclass(frozen=True, slots=True)
 class StepChange:
     """Median step times, and how much longer the second run's are, as a share: -0.1 is 10 % shorter. `low` and `high`
-    cover 95 %; both are None if there are too few steps."""
+    cover 95 %; both are None if there are too few steps. The means, which throughput goes by, also count the few steps
+    that take far longer."""
 
     before_ms: float
     after_ms: float
+    before_mean_ms: float
+    after_mean_ms: float
     before_steps: int
     after_steps: int
     low: float | None
@@ -49,6 +52,11 @@ class StepChange:
     def change(self) -> float:
         """Return the change of the medians."""
         return self.after_ms / self.before_ms - 1.0
+
+    @property
+    def mean_change(self) -> float:
+        """Return the change of the means."""
+        return self.after_mean_ms / self.before_mean_ms - 1.0
 
     @property
     def verdict(self) -> StepVerdict:
@@ -75,7 +83,16 @@ def compare_step_times(before: Sequence[float], after: Sequence[float]) -> StepC
         if old.min() > 0:
             tail = 100 * (1 - _COVERED) / 2
             low, high = (float(one) - 1.0 for one in np.percentile(new / old, [tail, 100 - tail]))
-    return StepChange(float(np.median(first)), float(np.median(second)), first.size, second.size, low, high)
+    return StepChange(
+        before_ms=float(np.median(first)),
+        after_ms=float(np.median(second)),
+        before_mean_ms=float(first.mean()),
+        after_mean_ms=float(second.mean()),
+        before_steps=first.size,
+        after_steps=second.size,
+        low=low,
+        high=high,
+    )
 
 
 def _draw_medians(steps: NDArray[np.float64], random: np.random.Generator) -> NDArray[np.float64]:

@@ -13,10 +13,13 @@ from frx_graph.reports.render.document import FinitePart, Text, read_from
 
 
 class StepChangePart(FinitePart):
-    """Median step times. The interval covers 95 % for these two processes; null: too few steps."""
+    """Median step times. The interval covers 95 % for these two processes; null: too few steps. The means, which
+    throughput goes by, are null in documents of earlier versions."""
 
     before_ms: float
     after_ms: float
+    before_mean_ms: float | None = None
+    after_mean_ms: float | None = None
     before_steps: int
     after_steps: int
     change: float = Field(description="after over before, less 1: -0.1 is 10 % shorter")
@@ -74,6 +77,7 @@ class RunChangeResult(FinitePart):
     before: Text = read_from("before.name")
     after: Text = read_from("after.name")
     worse: bool = Field(description="slower, or with a new label or finding")
+    regressions: tuple[str, ...] = Field((), description="why it is worse; empty in documents of earlier versions")
     comparable: bool = Field(description="false: the two have nothing in common")
     steps: StepChangePart | None = Field(description="null: a side has no steps")
     labels_resolved: tuple[LabelChangePart, ...]

@@ -24,6 +24,8 @@ from frx_graph.support.plain_text import clean_line
 
 _TITLES = {RecordKind.RUN: "RUNS", RecordKind.TRACE: "TRACES", RecordKind.ADVICE: "ADVICE"}
 _NAME = 48
+_OTHER_STORY = 0.1
+"""Changes of the means and the medians that differ by more than this are both shown: a choice."""
 
 
 def render_run_change(result: RunChangeResult, *, top: int, width: int, color: bool) -> str:
@@ -51,10 +53,14 @@ def _yield_verdict(result: RunChangeResult) -> Iterator[str]:
         return
     if result.steps is not None:
         yield _describe_steps(result.steps)
+        yield from _describe_means(result.steps)
     elif result.kind is not RecordKind.ADVICE:
         yield "step times cannot be compared: one side has no steps"
     new, gone = len(result.findings_new), len(result.findings_resolved)
-    yield f"{format_count(gone, 'finding')} resolved, {new:,} new, {result.findings_kept:,} as before"
+    if result.kind is RecordKind.ADVICE or new or gone or result.findings_kept:
+        yield f"{format_count(gone, 'finding')} resolved, {new:,} new, {result.findings_kept:,} as before"
+    if result.regressions:
+        yield f"the second is worse: {'; '.join(result.regressions)}"
 
 
 def _describe_steps(steps: StepChangePart) -> str:
@@ -75,6 +81,20 @@ def _describe_steps(steps: StepChangePart) -> str:
         case StepVerdict.UNKNOWN:
             interval = f"{100 * steps.change_low:+.1f} to {100 * steps.change_high:+.1f} %"
             return f"{times}: {interval}, which may be the {spread} by which two processes of one program differ"
+
+
+def _describe_means(steps: StepChangePart) -> Iterator[str]:
+    """Yield the means if they tell another story than the medians."""
+    if not steps.before_mean_ms or not steps.after_mean_ms:
+        return
+    change = steps.after_mean_ms / steps.before_mean_ms - 1.0
+    if abs(change - steps.change) > _OTHER_STORY:
+        word = "shorter" if change < 0 else "longer"
+        yield (
+            f"but the means are {format_ms(steps.before_mean_ms)} -> {format_ms(steps.after_mean_ms)}, "
+            f"{format_percent(100 * abs(change))} {word}: a few steps take far longer than the rest, and throughput "
+            "goes by the mean"
+        )
 
 
 def _yield_labels(result: RunChangeResult) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from frx_graph.analyzers.run_change.change import compare_recordings
 from frx_graph.analyzers.run_change.recording import KernelUse, KnownProblem, Recording, RecordKind
@@ -50,9 +51,21 @@ def test_all_that_changes_is_named() -> None:
     assert [(one.name, one.ms) for one in change.kernels] == [("copy", -0.5), ("softmax", 0.25)]
     assert change.problems_resolved == (COPY,)
     assert change.other_machine == ("device: A100, then H100",)
-    # A new bottleneck is worse, even if steps are faster.
-    assert change.worse
-    assert compare_recordings(SIDE, replace(after, labels={})).worse is False
+    assert change.regressions == ()
+
+
+def test_regressions() -> None:
+    def find(**changes: Any) -> tuple[str, ...]:
+        return compare_recordings(SIDE, replace(SIDE, **changes)).regressions
+
+    assert find(step_ms=(20.0,) * 20) == ("its steps are slower",)
+    assert find(labels={"sync_bound": 0.2}) == ("it is sync_bound",)
+    assert find(problems={"y": COPY, "z": COPY}) == ("it has 2 new findings",)
+    # Of faster steps, another bottleneck limits the rest; a finding is new all the same.
+    assert find(step_ms=(5.0,) * 20, labels={"sync_bound": 0.2}) == ()
+    assert find(step_ms=(5.0,) * 20, problems={"y": COPY}) == ("it has 1 new finding",)
+    # Too little telemetry is no bottleneck.
+    assert find(labels={"insufficient_telemetry": 0.9}) == ()
 
 
 def test_what_one_side_cannot_decide_is_neither_new_nor_resolved() -> None:
