@@ -3,8 +3,8 @@
 `advise` advises on one call of a model, `report` on all that the process has compiled with `backend="frx"`. `compile`
 is that backend with options that act before tracing. `prepare` stores weights in channels-last if that is faster.
 `rewritten` returns the rewrites of each graph, and the refusals with their reasons. A training script describes its run
-with `init`, `step_context`, `AutopilotSession`, `instrument_dataloader` and `profile_kernels`. All are imported on
-first use, so that importing the package costs nothing.
+with `init`, `step_context`, `span`, `AutopilotSession`, `instrument_dataloader` and `profile_kernels`. All are imported
+on first use, so that importing the package costs nothing.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ __all__ = [
     "profile_kernels",
     "report",
     "rewritten",
+    "span",
     "step_context",
 ]
 
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from frx_graph.backend import clear, report, rewritten
     from frx_graph.prepack.prepare import prepare
     from frx_graph.runs.sdk.kernel_windows import profile_kernels
-    from frx_graph.runs.sdk.session import AutopilotSession, init, instrument_dataloader, step_context
+    from frx_graph.runs.sdk.session import AutopilotSession, init, instrument_dataloader, span, step_context
     from frx_graph.wrapper.compile import compile
 
 
@@ -49,6 +50,7 @@ _HOMES = {
     "profile_kernels": "frx_graph.runs.sdk.kernel_windows",
     "report": "frx_graph.backend",
     "rewritten": "frx_graph.backend",
+    "span": "frx_graph.runs.sdk.session",
     "step_context": "frx_graph.runs.sdk.session",
 }
 

@@ -107,7 +107,8 @@ class Totals:
     """The whole step."""
 
     ops_scanned: Count
-    copies_per_step: Count
+    copies_per_step: Count | None
+    """Null if the evidence does not show copies."""
     copy_bytes_per_step: Count | None
     """Null if a trace shows copies without their shapes."""
     bandwidth_overhead_pct: float | None

@@ -1,17 +1,17 @@
 """Analyses for programs: each takes text or paths and returns the document that the command line prints as JSON.
 
-They import no torch. Every function raises `EvidenceError` for input that cannot be read.
+They import no torch. Functions raise `EvidenceError` for input that cannot be read, and `OptionError` for a GPU that is
+not known.
 """
 
 from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from frx_graph.analyze.cuda_source import analyze_cuda
 from frx_graph.analyze.layers import read_layers
@@ -31,9 +31,12 @@ from frx_graph.reports.kernels.explain_document import ExplainDocument, explain_
 from frx_graph.reports.kernels.kernel_document import NcuResult, build_ncu_document
 from frx_graph.reports.kernels.ptx_document import PtxResult, build_ptx_document
 from frx_graph.reports.kernels.reconcile_document import MissingEvidencePart, ReconcileResult, build_reconcile_document
+from frx_graph.reports.render.document import Part
 from frx_graph.reports.runs.run_document import RunResult
 from frx_graph.reports.runs.trace_document import TraceResult, build_trace_document
 from frx_graph.rules.gpu_profile import require_cuda_gpu
+
+_Result = TypeVar("_Result", bound=Part)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,42 +52,48 @@ class Evidence:
 
 def analyze_ptx_text(ptx_text: str, *, gpu_model: str | None = None) -> PtxResult:
     """Analyse PTX; ptxas reports registers and spills if it is installed. `gpu_model` replaces the file's target."""
-    with _write_files({"kernel.ptx": ptx_text}) as (path,):
-        return build_ptx_document(*analyze_ptx(path, require_cuda_gpu(gpu_model))).result
+    gpu = require_cuda_gpu(gpu_model)
+    return _analyze(
+        {"kernel.ptx": ptx_text}, lambda folder: build_ptx_document(*analyze_ptx(folder / "kernel.ptx", gpu)).result
+    )
 
 
 def analyze_ncu_csv_text(csv_text: str, *, gpu_model: str | None = None) -> NcuResult:
     """Analyse an export of Nsight Compute. `gpu_model` replaces the device that it names."""
-    with _write_files({"report.csv": csv_text}) as (path,):
-        return build_ncu_document(*analyze_ncu(path, require_cuda_gpu(gpu_model))).result
+    gpu = require_cuda_gpu(gpu_model)
+    return _analyze(
+        {"report.csv": csv_text}, lambda folder: build_ncu_document(*analyze_ncu(folder / "report.csv", gpu)).result
+    )
 
 
 def inspect_cuda_source(cuda_source: str, *, gpu_model: str | None = None) -> CudaResult:
     """Find problems in CUDA source, for `gpu_model` or for any GPU."""
-    with _write_files({"kernel.cu": cuda_source}) as (path,):
-        return build_cuda_document(*analyze_cuda(path, require_cuda_gpu(gpu_model))).result
+    gpu = require_cuda_gpu(gpu_model)
+    return _analyze(
+        {"kernel.cu": cuda_source}, lambda folder: build_cuda_document(*analyze_cuda(folder / "kernel.cu", gpu)).result
+    )
 
 
-def analyze_trace_file(path: Path) -> TraceResult:
-    """Analyse a trace of torch.profiler."""
-    found = analyze_run(path)
+def analyze_trace_file(path: Path | str) -> TraceResult:
+    """Analyse a trace of torch.profiler, or an export of Nsight Systems."""
+    found = analyze_run(Path(path))
     return build_trace_document(found.trace, found.run, found.findings, Path.cwd()).result
 
 
-def summarize_run(path: Path) -> RunResult:
+def summarize_run(path: Path | str) -> RunResult:
     """Analyse the bundle of a run, a folder or a zip: all its steps, and its steady state."""
-    return analyze_bundle(path).document.result
+    return analyze_bundle(Path(path)).document.result
 
 
 def summarize_run_with_steady_state(events: Iterable[Mapping[str, Any]]) -> RunResult:
     """Analyse the events of a run, in the order of writing, as `raw/trace.jsonl` has them: one mapping a line."""
-    lines = "".join(json.dumps(dict(event)) + "\n" for event in events)
-    with tempfile.TemporaryDirectory(prefix="frx-graph-") as folder:
-        file = Path(folder) / "run" / bundle_layout.EVENTS
-        file.parent.mkdir(parents=True)
-        file.write_text(lines, encoding="utf-8")
-        with open_bundle(Path(folder) / "run") as bundle:
+
+    def read(folder: Path) -> RunResult:
+        with open_bundle(folder / "run") as bundle:
             return analyze_files(bundle).result
+
+    lines = "".join(map(_write_event, events))
+    return _analyze({f"run/{bundle_layout.EVENTS}": lines}, read)
 
 
 def compare_evidence(
@@ -92,16 +101,24 @@ def compare_evidence(
 ) -> CompareResult:
     """Compare two programs by their source, PTX and counters."""
     gpu = require_cuda_gpu(gpu_model)
-    with _write_evidence(a) as paths_a, _write_evidence(b) as paths_b:
-        found = compare_layers(read_layers(paths_a, gpu), read_layers(paths_b, gpu), *labels)
-    return build_compare_document(found, NextCommand(["frx", "compare"], for_ptx=(), for_gpu=(), for_ncu=())).result
+
+    def compare(folder: Path) -> CompareResult:
+        first, second = (read_layers(sorted((folder / side).iterdir()), gpu) for side in "ab")
+        found = compare_layers(first, second, *labels)
+        return build_compare_document(found, NextCommand(["frx", "compare"], for_ptx=(), for_gpu=(), for_ncu=())).result
+
+    return _analyze(_name_files(a, "a/") | _name_files(b, "b/"), compare)
 
 
 def reconcile_evidence(evidence: Evidence, *, gpu_model: str | None = None) -> ReconcileResult:
     """Diagnose a program's kernels from all evidence together."""
-    with _write_evidence(evidence) as paths:
-        layers = read_layers(paths, require_cuda_gpu(gpu_model))
-    return build_reconcile_document(layers, reconcile(layers)).result
+    gpu = require_cuda_gpu(gpu_model)
+
+    def diagnose(folder: Path) -> ReconcileResult:
+        layers = read_layers(sorted(folder.iterdir()), gpu)
+        return build_reconcile_document(layers, reconcile(layers)).result
+
+    return _analyze(_name_files(evidence, ""), diagnose)
 
 
 def what_evidence_is_missing(evidence: Evidence, *, gpu_model: str | None = None) -> tuple[MissingEvidencePart, ...]:
@@ -114,26 +131,37 @@ def build_explain_result(ncu: NcuResult) -> ExplainDocument:
     return explain_ncu(ncu)
 
 
-@contextmanager
-def _write_evidence(evidence: Evidence) -> Iterator[tuple[Path, ...]]:
+def _name_files(evidence: Evidence, folder: str) -> dict[str, str]:
     files = {
         "kernel.cu": evidence.cuda_source,
         "kernel.ptx": evidence.ptx_text,
         "report.csv": evidence.ncu_csv,
         "trace.json": evidence.trace_text,
     }
-    known = {name: text for name, text in files.items() if text is not None}
+    known = {f"{folder}{name}": text for name, text in files.items() if text is not None}
     if not known:
         raise EvidenceError("there is no evidence", "give one of cuda_source, ptx_text, ncu_csv and trace_text")
-    with _write_files(known) as paths:
-        yield paths
+    return known
 
 
-@contextmanager
-def _write_files(texts: Mapping[str, str]) -> Iterator[tuple[Path, ...]]:
-    """Write texts to files while the block runs: readers find the kind of a file by its name and content."""
+def _write_event(event: Mapping[str, Any]) -> str:
+    try:
+        return json.dumps(dict(event)) + "\n"
+    except (TypeError, ValueError) as error:
+        raise EvidenceError(f"an event cannot be written as JSON: {error}") from None
+
+
+def _analyze(texts: Mapping[str, str], analyze: Callable[[Path], _Result]) -> _Result:
+    """Analyse texts as files, since readers find the kind of a file by its name and content. Results and errors name
+    them without the folder, which is gone afterwards."""
     with tempfile.TemporaryDirectory(prefix="frx-graph-") as folder:
-        paths = tuple(Path(folder) / name for name in texts)
-        for path, text in zip(paths, texts.values(), strict=True):
-            path.write_text(text, encoding="utf-8")
-        yield paths
+        for name, text in texts.items():
+            path = Path(folder) / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8", errors="replace")
+        try:
+            found = analyze(Path(folder))
+        except EvidenceError as error:
+            raise EvidenceError(error.message.replace(f"{folder}/", ""), error.hint.replace(f"{folder}/", "")) from None
+        written = found.model_dump_json(by_alias=True)
+    return type(found).model_validate_json(written.replace(f"{folder}/", ""))

@@ -132,7 +132,8 @@ class Finding:
     severity: Severity
     site: CallSite
     nodes: tuple[str, ...]
-    count_per_step: Count
+    count_per_step: Count | None
+    """Null if it is not known per step."""
     bytes_per_step: Count | None
     """Traffic (read + written) that the fix saves at most."""
     saving: Saving

@@ -54,7 +54,8 @@ def build_instability_finding(
         severity=Severity.HIGH if limit else Severity.MEDIUM,
         site=site,
         nodes=(),
-        count_per_step=len(reasons),
+        # Frames are compiled again in the course of a process, not in each step.
+        count_per_step=None,
         bytes_per_step=None,
         saving=Saving(),
         effort=Effort.ONE_LINE if _ONE_LINE.issuperset(causes) else Effort.LOCAL,

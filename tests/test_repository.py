@@ -102,7 +102,8 @@ def test_constraints_pin_every_direct_dependency() -> None:
         line.lower().split("==") for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line
     )
     required = {re.split(r"[<>=!~ \[]", requirement)[0].lower() for requirement in requirements}
-    assert required - pins.keys() == set()
+    # Extras name each other through the project itself.
+    assert required - pins.keys() - {"frx-graph"} == set()
 
 
 @pytest.fixture(scope="module")

@@ -28,15 +28,17 @@ def analyze_torch_log(path: Path) -> Advice:
     log = read_torch_log(path)
     read_s = time.perf_counter() - started
     frames = group_frames(log)
-    seconds = sum(one.seconds or 0.0 for one in log.compilations)
-    compiled = f"{format_count(len(log.compilations), 'compilation')} of {format_count(len(frames), 'frame')}"
+    seconds = [one.seconds for one in log.compilations if one.seconds is not None]
+    took = f" took {sum(seconds):.1f} s" if seconds else ", their times unknown"
+    compiled = f"{format_count(len(log.compilations), 'compilation')} of {format_count(len(frames), 'frame')}{took}"
+    several = len({process for process, _ in frames}) > 1
     refusals = [Refusal("layout copies", _ONLY_COMPILATIONS), *list_breaks(log)]
     refusals += _note_unreadable(log.unreadable, "record")
-    refusals.append(Refusal("compilations", f"{compiled} took {seconds:.1f} s"))
+    refusals.append(Refusal("compilations", compiled))
     return _build_advice(
         path,
         device=UNKNOWN,
-        graphs=[_summarize_frame(number, versions) for number, versions in frames.items()],
+        graphs=[_summarize_frame(versions, several=several) for versions in frames.values()],
         operators=sum(one.operators or 0 for one in log.compilations),
         findings=list(find_unstable_frames(log)),
         refusals=refusals,
@@ -98,7 +100,7 @@ def _build_advice(
         copies=(),
         totals=Totals(
             ops_scanned=operators,
-            copies_per_step=0,
+            copies_per_step=None,
             copy_bytes_per_step=None,
             bandwidth_overhead_pct=None,
             quick_wins=sum(map(is_quick_win, findings)),
@@ -111,10 +113,11 @@ def _note_unreadable(count: int, noun: str) -> list[Refusal]:
     return [Refusal("log", f"{format_count(count, noun)} could not be read")] if count else []
 
 
-def _summarize_frame(number: int, versions: Sequence[Compilation]) -> GraphSummary:
+def _summarize_frame(versions: Sequence[Compilation], *, several: bool) -> GraphSummary:
     first = versions[0]
+    process = f"process {first.process}, " if several else ""
     return GraphSummary(
-        graph_id=f"{number}/0",
+        graph_id=f"{process}{first.frame}/0",
         origin=f"{first.function or UNKNOWN} at {get_site(first)}",
         train=False,
         ops=max((one.operators or 0 for one in versions), default=0),

@@ -100,7 +100,7 @@ def _record_advice(name: str, advice: Advice, root: Path) -> Recording:
                 one.rule,
                 one.title,
                 f"{shorten_path(one.site.file, root)}:{one.site.line}",
-                float(one.count_per_step),
+                None if one.count_per_step is None else float(one.count_per_step),
             )
             for mark, one in zip(marks, advice.findings, strict=True)
         },

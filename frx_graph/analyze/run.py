@@ -22,6 +22,7 @@ from frx_graph.evidence.run.device_samples import read_device_samples
 from frx_graph.evidence.run.event_stream import EventStream, read_event_stream
 from frx_graph.evidence.run.events import GpuSample, RunWarning
 from frx_graph.evidence.run.host_samples import HostSample, read_host_samples
+from frx_graph.evidence.run.run_facts import RunFacts, read_run_facts
 from frx_graph.reports.render.quantities import format_count
 from frx_graph.reports.render.source_path import find_checkout_root
 from frx_graph.reports.runs.run_document import RunDocument, SourcePart, build_run_document
@@ -84,15 +85,18 @@ def analyze_files(bundle: OpenBundle) -> RunDocument:
         sources.append(describe_source(bundle, role, path))
     if not sources and errors:
         raise EvidenceError(_strip_root(bundle, errors[0]), errors[0].hint)
-    record = analyze_record(stream.events, samples, None if traced is None else traced.run, host)
-    missing = _list_gaps(stream, record, {role for role, _ in find_raw_files(bundle)})
+    facts = read_run_facts(bundle.find(bundle_layout.METADATA))
+    record = analyze_record(stream.events, samples, None if traced is None else traced.run, host, facts.host.processors)
+    missing = _list_gaps(stream, record, {role for role, _ in find_raw_files(bundle)}, facts)
     warnings = tuple(dict.fromkeys(event.message for event in stream.events if isinstance(event, RunWarning)))
     trace: TraceResult | None = None
     if traced is not None:
         document = build_trace_document(traced.trace, traced.run, traced.findings, find_checkout_root(Path.cwd()))
         source = bundle.get_relative_name(Path(document.result.source))
         trace = document.result.model_copy(update={"source": source})
-    return build_run_document(bundle.name, record, trace, sources, missing, unread, warnings[:_MOST_WARNINGS])
+    return build_run_document(
+        bundle.name, record, trace, sources, missing, unread, warnings[:_MOST_WARNINGS], facts.command
+    )
 
 
 def _strip_root(bundle: OpenBundle, error: EvidenceError) -> str:
@@ -100,7 +104,7 @@ def _strip_root(bundle: OpenBundle, error: EvidenceError) -> str:
     return error.message.replace(f"{bundle.root}/", "")
 
 
-def _list_gaps(stream: EventStream, record: RunRecord, there: Set[Role]) -> list[MissingPart]:
+def _list_gaps(stream: EventStream, record: RunRecord, there: Set[Role], facts: RunFacts) -> list[MissingPart]:
     """List what the events, the steps and the files of the bundle lack."""
     unreadable, steps = format_count(stream.unreadable, "line"), record.run.figures.steps
     dropped = sum(event.dropped or 0 for event in stream.events if isinstance(event, RunWarning))
@@ -112,6 +116,7 @@ def _list_gaps(stream: EventStream, record: RunRecord, there: Set[Role]) -> list
         (stream.foreign, "events", f"{stream.foreign:,} have types that frx does not know"),
         (dropped, "events", f"{dropped:,} were dropped by the program"),
         (record.clock_changes, "time", f"the clock went back {format_count(record.clock_changes, 'time')}"),
+        (facts.failure, "program", f"it failed: {facts.failure}"),
         (record.unfinished, "steps", f"{format_count(record.unfinished, 'step')} began and did not end"),
         (
             not steps,

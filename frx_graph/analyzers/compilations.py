@@ -18,9 +18,9 @@ _SOURCE = "Dynamo recompile reasons, in the log of torch"
 _MOST_BREAKS = 20
 
 
-def group_frames(log: TorchLog) -> dict[int, list[Compilation]]:
-    """Return the compilations of each frame, in order."""
-    return group_by(log.compilations, lambda one: one.frame)
+def group_frames(log: TorchLog) -> dict[tuple[int, int], list[Compilation]]:
+    """Return the compilations of each process's frames, in order."""
+    return group_by(log.compilations, lambda one: (one.process, one.frame))
 
 
 def find_unstable_frames(log: TorchLog) -> Iterator[Finding]:
@@ -64,7 +64,8 @@ def _build_stride_finding(source: str, reasons: Sequence[RecompileReason], site:
         severity=Severity.MEDIUM,
         site=site,
         nodes=(),
-        count_per_step=len(reasons),
+        # A log is that of a whole process.
+        count_per_step=None,
         bytes_per_step=None,
         saving=Saving(),
         effort=Effort.ONE_LINE,

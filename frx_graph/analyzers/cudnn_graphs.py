@@ -14,10 +14,12 @@ from frx_graph.evidence.cudnn_log import CudnnLog, CudnnOperation, CudnnTensor
 from frx_graph.facts.layout import is_channels_last, is_contiguous
 from frx_graph.passes import confidence
 from frx_graph.records import Basis, Effort, Evidence, Finding, Risk, Saving, Severity
+from frx_graph.support.plain_text import format_bytes
 
 RULE = "FRX004"
 _CONVOLUTIONS = {"CONV_FPROP": ("X", "Y"), "CONV_DGRAD": ("DY", "DX"), "CONV_WGRAD": ("X", "DY")}
 """The images of each kind of convolution, by port."""
+_SOURCE = "cuDNN frontend's log"
 _BYTES = {"HALF": 2, "BFLOAT16": 2, "FLOAT": 4, "TF32": 4, "INT8": 1, "FP8_E4M3": 1, "FP8_E5M2": 1}
 _ON_TENSOR_CORES = frozenset(["HALF", "BFLOAT16", "FP8_E4M3", "FP8_E5M2", "INT8"])
 
@@ -39,7 +41,8 @@ def _is_plain(image: CudnnTensor) -> bool:
 def _build_finding(operation: CudnnOperation, plain: list[CudnnTensor], count: int) -> Finding:
     first = plain[0]
     cores = first.dtype in _ON_TENSOR_CORES
-    size = sum(math.prod(one.shape) * _BYTES[one.dtype] for one in plain if one.dtype in _BYTES)
+    sizes = [math.prod(one.shape) * _BYTES[one.dtype] for one in plain if one.dtype in _BYTES]
+    moved = f", each with {format_bytes(sum(sizes))} of such images" if len(sizes) == len(plain) else ""
     shape = "×".join(map(str, first.shape))
     why = (
         "kernels on tensor cores take channels-last" if cores else "only kernels for lower precision need channels-last"
@@ -50,8 +53,9 @@ def _build_finding(operation: CudnnOperation, plain: list[CudnnTensor], count: i
         severity=Severity.MEDIUM if cores else Severity.LOW,
         site=UNKNOWN_SITE,
         nodes=(),
-        count_per_step=count,
-        bytes_per_step=size * count or None,
+        # A log tells which graphs were built, not which of them a step runs.
+        count_per_step=None,
+        bytes_per_step=None,
         saving=Saving(),
         effort=Effort.ONE_LINE,
         risk=Risk.LOW,
@@ -59,12 +63,13 @@ def _build_finding(operation: CudnnOperation, plain: list[CudnnTensor], count: i
         "for the input; in cuDNN's frontend, give the tensors strides in the order N, H, W, C",
         confidence=confidence.MODELLED if cores else confidence.ASSUMED,
         basis=Basis.OBSERVED,
-        evidence=tuple(
-            Evidence(
-                f"{one.port}: {list(one.shape)} with strides {list(one.strides)}; {why}",
-                "cuDNN frontend's log",
-                Basis.OBSERVED,
-            )
-            for one in plain
+        evidence=(
+            *(
+                Evidence(
+                    f"{one.port}: {list(one.shape)} with strides {list(one.strides)}; {why}", _SOURCE, Basis.OBSERVED
+                )
+                for one in plain
+            ),
+            Evidence(f"in {count:,} {'graph' if count == 1 else 'graphs'}{moved}", _SOURCE, Basis.OBSERVED),
         ),
     )

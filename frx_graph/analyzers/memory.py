@@ -1,30 +1,32 @@
 """Find what costs memory or time in a snapshot of CUDA's caching allocator.
 
-Thresholds: memory is fragmented if a fifth of what is reserved is free, and the largest free block is less than half of
-that. The allocator churns if it asks CUDA for memory, or gives it back, in the second half of the history: each such
-call waits for the device. Both are our own, from how `CUDACachingAllocator.cpp` works.
+Thresholds: memory is fragmented if a fifth of what is reserved is free in segments that are also in use, and the
+largest such block is less than half of that. Segments that are wholly free do not count: the allocator reuses them, or
+gives them back when memory runs out. The allocator churns if, in the second half of the history, it gives memory back
+to CUDA and then takes some again. `cudaFree` waits for the device. The thresholds are our own, from how
+`CUDACachingAllocator.cpp` works.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import dropwhile
 from typing import Literal
 
 from frx_graph.capture.call_site import CallSite
-from frx_graph.evidence.memory_snapshot import MemoryEvent, MemorySegment, MemorySnapshot
+from frx_graph.evidence.memory_snapshot import AWAITING, FREE, USED, MemoryEvent, MemorySegment, MemorySnapshot
 from frx_graph.support.plain_text import format_bytes
 
 FREE_SHARE = 0.2
 LARGEST_SHARE = 0.5
 FEWEST_CALLS = 3
 _MOST_SITES = 10
-_TO_CUDA = frozenset(["segment_alloc", "segment_free", "segment_map", "segment_unmap"])
-_USED = "active_allocated"
-_FREE = "inactive"
-_GROW = "Let segments grow, so that their free parts fit any request: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+_TAKES = frozenset(["segment_alloc", "segment_map"])
+_RETURNS = frozenset(["segment_free", "segment_unmap"])
+_GROW = "Let segments grow, so that their free parts fit any request: PYTORCH_ALLOC_CONF=expandable_segments:True"
 _FIXES = {
     "fragmented": _GROW,
     "expandable": "Free what lives long first, and allocate it before what lives shortly: the pieces lie between them",
@@ -67,7 +69,10 @@ class MemorySite:
 
 @dataclass(frozen=True, slots=True)
 class DeviceMemory:
-    """The memory of one device, in bytes. Counts of calls are of the recorded history; None: none was recorded."""
+    """The memory of one device, in bytes. Counts of calls are of the recorded history; None: none was recorded.
+
+    `split_free` is what is free in segments that also hold used blocks, `largest_split_free` its largest block.
+    """
 
     device: int
     reserved: int
@@ -75,12 +80,16 @@ class DeviceMemory:
     awaiting_free: int
     free: int
     largest_free: int
+    split_free: int
+    largest_split_free: int
     segments: int
     expandable: bool
     allocations: int | None
     calls_to_cuda: int | None
     late_calls_to_cuda: int | None
     """Those in the second half of the history."""
+    late_retaken: int | None
+    """Calls in the second half that take memory after another there has returned some."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,41 +99,54 @@ class MemoryAnalysis:
     devices: tuple[DeviceMemory, ...]
     findings: tuple[MemoryFinding, ...]
     sites: tuple[MemorySite, ...]
+    unreadable: int = 0
+    """Entries of the snapshot that could not be read."""
 
 
 def analyze_memory(snapshot: MemorySnapshot) -> MemoryAnalysis:
     """Analyse the state of the allocator, and its history."""
-    numbers = sorted({one.device for one in snapshot.segments} | set(snapshot.history))
+    segments: defaultdict[int, list[MemorySegment]] = defaultdict(list)
+    for segment in snapshot.segments:
+        segments[segment.device].append(segment)
     devices = tuple(
-        _measure_device(
-            number, [one for one in snapshot.segments if one.device == number], snapshot.history.get(number, ())
-        )
-        for number in numbers
+        _measure_device(number, segments.get(number, ()), snapshot.history.get(number, ()))
+        for number in sorted({*segments, *snapshot.history})
     )
     findings = [
         finding for device in devices for finding in _find_problems(device, snapshot.history.get(device.device, ()))
     ]
     findings.sort(key=lambda one: (one.severity != "high", one.device))
-    return MemoryAnalysis(devices, tuple(findings), _rank_sites(snapshot))
+    return MemoryAnalysis(devices, tuple(findings), _rank_sites(snapshot), snapshot.unreadable)
 
 
 def _measure_device(number: int, segments: Sequence[MemorySegment], history: Sequence[MemoryEvent]) -> DeviceMemory:
     blocks = [block for segment in segments for block in segment.blocks]
-    free = [block.size for block in blocks if block.state == _FREE]
-    allocated = sum(block.size for block in blocks if block.state == _USED)
-    late = history[len(history) // 2 :]
+    free = [block.size for block in blocks if block.state == FREE]
+    split = [
+        block.size
+        for segment in segments
+        if any(block.state != FREE for block in segment.blocks)
+        for block in segment.blocks
+        if block.state == FREE
+    ]
+    calls = [one.action for one in history if one.action in _TAKES | _RETURNS]
+    late = [one.action for one in history[len(history) // 2 :] if one.action in _TAKES | _RETURNS]
+    after_return = dropwhile(lambda action: action not in _RETURNS, late)
     return DeviceMemory(
         device=number,
         reserved=sum(segment.size for segment in segments),
-        allocated=allocated,
-        awaiting_free=sum(block.size for block in blocks) - allocated - sum(free),
+        allocated=sum(block.size for block in blocks if block.state == USED),
+        awaiting_free=sum(block.size for block in blocks if block.state in AWAITING),
         free=sum(free),
         largest_free=max(free, default=0),
+        split_free=sum(split),
+        largest_split_free=max(split, default=0),
         segments=len(segments),
         expandable=any(segment.expandable for segment in segments),
         allocations=sum(one.action == "alloc" for one in history) if history else None,
-        calls_to_cuda=sum(one.action in _TO_CUDA for one in history) if history else None,
-        late_calls_to_cuda=sum(one.action in _TO_CUDA for one in late) if history else None,
+        calls_to_cuda=len(calls) if history else None,
+        late_calls_to_cuda=len(late) if history else None,
+        late_retaken=sum(action in _TAKES for action in after_return) if history else None,
     )
 
 
@@ -136,14 +158,17 @@ def _find_problems(device: DeviceMemory, history: Sequence[MemoryEvent]) -> Iter
         times = "once" if len(failed) == 1 else f"{len(failed):,} times"
         said = f"memory ran out {times}; the last request was for {format_bytes(last.size)}{left}"
         yield MemoryFinding(MemoryProblem.OUT_OF_MEMORY, "high", device.device, said, _FIXES["oom"])
-    if device.free > FREE_SHARE * device.reserved and device.largest_free < LARGEST_SHARE * device.free:
+    if (
+        device.split_free > FREE_SHARE * device.reserved
+        and device.largest_split_free < LARGEST_SHARE * device.split_free
+    ):
         said = (
-            f"{format_bytes(device.free)} of {format_bytes(device.reserved)} reserved are free, in pieces of at most "
-            f"{format_bytes(device.largest_free)}"
+            f"{format_bytes(device.split_free)} of {format_bytes(device.reserved)} reserved are free beside blocks in "
+            f"use, in pieces of at most {format_bytes(device.largest_split_free)}"
         )
         fix = _FIXES["expandable" if device.expandable else "fragmented"]
         yield MemoryFinding(MemoryProblem.FRAGMENTED, "medium", device.device, said, fix)
-    if device.late_calls_to_cuda is not None and device.late_calls_to_cuda >= FEWEST_CALLS:
+    if device.late_calls_to_cuda is not None and device.late_calls_to_cuda >= FEWEST_CALLS and device.late_retaken:
         said = (
             f"{device.late_calls_to_cuda:,} of the {device.calls_to_cuda:,} calls that take memory from CUDA or return "
             f"it are in the second half of the history of {device.allocations:,} allocations"
@@ -157,7 +182,7 @@ def _find_problems(device: DeviceMemory, history: Sequence[MemoryEvent]) -> Iter
 def _rank_sites(snapshot: MemorySnapshot) -> tuple[MemorySite, ...]:
     live, blocks, allocated, calls = (Counter[CallSite]() for _ in range(4))
     for block in (block for segment in snapshot.segments for block in segment.blocks):
-        if block.site is not None and block.state == _USED:
+        if block.site is not None and block.state == USED:
             live[block.site] += block.size
             blocks[block.site] += 1
     for event in (event for events in snapshot.history.values() for event in events):

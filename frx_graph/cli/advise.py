@@ -39,15 +39,18 @@ def advise(
     train: Annotated[bool | None, typer.Option("--train/--no-train", help="Include the backward pass.")] = None,
     dtype: Annotated[str | None, typer.Option(help=f"Cast model and inputs: {', '.join(DTYPES)}.")] = None,
     device: Annotated[str | None, typer.Option(help="Move model and inputs: cpu, cuda, cuda:1.")] = None,
-    inner: Annotated[str | None, typer.Option(help="Compiler of the model: eager, inductor, aot_eager.")] = None,
+    inner: Annotated[
+        str | None, typer.Option(help="Compiler of the model: eager (the default), inductor, aot_eager.")
+    ] = None,
     observe: Annotated[
-        bool | None, typer.Option("--observe/--no-observe", help="Run one step and show the copies it really made.")
+        bool | None,
+        typer.Option("--observe/--no-observe", help="Run one step and show the copies it really made; off by default."),
     ] = None,
     measure: Annotated[
         bool | None,
         typer.Option(
             "--measure/--no-measure",
-            help="Time operators and the device once; without it, rules that need times are skipped.",
+            help="Time operators and the device once; on by default. Without it, rules that need times are skipped.",
         ),
     ] = None,
     evidence: Annotated[
@@ -57,14 +60,18 @@ def advise(
     format: Annotated[Format | None, typer.Option("--format", help="Output format.")] = None,
     as_document: JsonOption = False,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the report to this file.")] = None,
-    select: Annotated[list[str] | None, typer.Option(help="Only these rules: FRX001, FRX00, hidden_copy.")] = None,
+    select: Annotated[
+        list[str] | None, typer.Option(help="Only these rules: FRX001, hidden_copy, or a prefix, FRX00.")
+    ] = None,
     ignore: Annotated[list[str] | None, typer.Option(help="Leave these rules out.")] = None,
     baseline: Annotated[Path | None, typer.Option(help="Hide the findings in this file.")] = None,
     write_baseline: Annotated[Path | None, typer.Option(help="Write the findings to a baseline file.")] = None,
     exit_zero: Annotated[
         bool | None, typer.Option("--exit-zero/--no-exit-zero", help="Exit 0 even if there are findings.")
     ] = None,
-    top: Annotated[int | None, typer.Option(min=1, help="Explain this many findings in full.")] = None,
+    top: Annotated[
+        int | None, typer.Option(min=1, help=f"Explain this many findings in full; {DEFAULT_TOP} by default.")
+    ] = None,
     _quiet: QuietOption = False,
 ) -> None:
     """Print ranked layout fixes for a model, or for several. The models are not changed."""

@@ -50,7 +50,9 @@ def analyze(
     format: Annotated[Format, typer.Option("--format", help="Output format; text or json for exports.")] = Format.TEXT,
     as_document: Annotated[bool, typer.Option("--json", "--output-json", help="Same as --format json.")] = False,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the report to this file.")] = None,
-    select: Annotated[list[str] | None, typer.Option(help="Only these rules: FRX001, FRX00, hidden_copy.")] = None,
+    select: Annotated[
+        list[str] | None, typer.Option(help="Only these rules: FRX001, hidden_copy, or a prefix, FRX00.")
+    ] = None,
     ignore: Annotated[list[str] | None, typer.Option(help="Leave these rules out.")] = None,
     exit_zero: Annotated[bool, typer.Option("--exit-zero", help="Exit 0 even if there are findings.")] = False,
     top: Annotated[int, typer.Option(min=1, help="Explain this many findings in full.")] = DEFAULT_TOP,

@@ -14,7 +14,7 @@ from frx_graph.analyzers.run.steps import Scope
 from frx_graph.cli.printing.output import QuietOption, print_document, print_notice, print_report, print_text
 from frx_graph.reports.advice.terminal import DEFAULT_TOP
 from frx_graph.reports.render.document import to_json
-from frx_graph.reports.runs.collect_report import CollectDocument, render_collected
+from frx_graph.reports.runs.collect_report import CollectDocument, has_failed_early, render_collected
 from frx_graph.reports.runs.run_report import render_run
 from frx_graph.runs.collect.collection import collect_run
 from frx_graph.runs.collect.run_settings import DEFAULT_INTERVAL_MS, DEFAULT_NAME, DEFAULT_OUT, RunSettings, make_run_id
@@ -76,7 +76,7 @@ def collect(
             print_document(to_json(document))
         else:
             print_report(render_collected(document), color=False)
-            if document.result is not None:
+            if document.result is not None and not has_failed_early(document):
                 found = document.result
                 read_from = ", ".join(source.path for source in found.sources)
                 print_report("\n", color=False)

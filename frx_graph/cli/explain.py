@@ -40,8 +40,8 @@ def explain(
     ] = False,
     _quiet: QuietOption = False,
 ) -> None:
-    """Write frx_summary.txt, frx_llm_prompt.txt and frx_evidence.json: what slows kernels or a run down, and how to fix
-    it."""
+    """Print what slows kernels or a run down, and how to fix it. Write that to frx_summary.txt, with
+    frx_llm_prompt.txt for a language model, and frx_evidence.json."""
     files = ExplanationFiles(out, force)
     files.check()
     if is_bundle(report):
@@ -50,7 +50,7 @@ def explain(
         with show_stages() as progress:
             progress(f"reading {report}")
             result = analyze_bundle(report).document.result
-        files.write(explain_run(result, scope or Scope.AUTO))
+        files.write(explain_run(result, scope or Scope.AUTO), shown=True)
         return
     if scope is not None:
         raise OptionError("--scope chooses steps of a run's folder or zip", "leave it out")
@@ -61,7 +61,7 @@ def explain(
         if source is not None:
             progress(f"reading {source}")
             document = _add_source(document, layers, source)
-    files.write(document)
+    files.write(document, shown=True)
 
 
 def _read_report_layers(report: Path) -> Layers:

@@ -66,10 +66,9 @@ def init(
     if patch is not None:
         script = read_script(patch)
         found = patched(script)
-        _write_script(
-            script, None if found is None else found.text, "imports frx_graph already", yes=yes, as_document=as_document
-        )
-        if found is not None and not as_document:
+        text = None if found is None else found.text
+        written = _write_script(script, text, "imports frx_graph already", yes=yes, as_document=as_document)
+        if written and not as_document:
             print_notice(f"frx: next: frx collect --explain -- python {clean_line(shlex.quote(str(patch)), _LONGEST)}")
             print_notice(f"frx: undo: frx init --unpatch {clean_line(shlex.quote(str(patch)), _LONGEST)}")
     elif unpatch is not None:
@@ -117,14 +116,14 @@ def _format_path(path: Path) -> str:
     return clean_line(str(path), _LONGEST)
 
 
-def _write_script(script: Script, text: str | None, why_not: str, *, yes: bool, as_document: bool) -> None:
-    """Show the changes, ask, and write the script; without a `text`, say why it is left unchanged. Raises `OptionError`
-    if there is no terminal to ask on."""
+def _write_script(script: Script, text: str | None, why_not: str, *, yes: bool, as_document: bool) -> bool:
+    """Show the changes, ask, and write the script; without a `text`, say why it is left unchanged. Return True if it
+    was written. Raises `OptionError` if there is no terminal to ask on."""
     if text is None:
         if as_document:
             print_document(to_json(report_patch(script.path, reason=why_not)))
         print_notice(f"frx: {_format_path(script.path)} {why_not}; left unchanged")
-        return
+        return False
     changes = make_diff(str(script.path), script.text, text)
     if not as_document:
         print_text(lambda color, **_: render_diff(changes, color=color))
@@ -135,8 +134,9 @@ def _write_script(script: Script, text: str | None, why_not: str, *, yes: bool, 
             )
         if not typer.confirm(f"Write {_format_path(script.path)}?", err=True):
             print_notice(f"frx: {_format_path(script.path)} was left unchanged")
-            return
+            return False
     replace_script(script, text)
     if as_document:
         print_document(to_json(report_patch(script.path, changes)))
     print_notice(f"frx: wrote {_format_path(script.path)}")
+    return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -79,7 +79,7 @@ def find_entries(name: str) -> list[Entry]:
     known = [get_name(entry) for entry in list_entries() if not isinstance(entry, RuleCard)]
     near = difflib.get_close_matches(wanted, known, n=1, cutoff=0.8)
     if near:
-        raise OptionError(f"unknown rule {name!r}", f"did you mean {near[0]}? `frx rules` lists them all")
+        raise OptionError(f"unknown rule {name!r}", f"did you mean {near[0]}?")
     return [load_card(name)]
 
 
@@ -110,7 +110,12 @@ def describe_entry(entry: Entry) -> dict[str, Any]:
 
 def print_list(console: Console) -> None:
     """Print one line per rule and label."""
-    _print_table(console, ("Code", "Name", "Finds"), ((one.code, one.name, one.title) for one in load_all_cards()))
+    _print_table(
+        console,
+        ("Code", "Name", "Finds"),
+        ((one.code, one.name, one.title) for one in load_all_cards()),
+        whole=("Name",),
+    )
     console.print()
     rows = ((one.label, one.title, str(len(one.cards))) for one in list_labels())
     _print_table(console, ("Label of a run or kernel", "Means", "Cards"), rows)
@@ -119,10 +124,13 @@ def print_list(console: Console) -> None:
     _print_table(console, ("Rule for CUDA source", "Finds", "Severity"), severities)
 
 
-def _print_table(console: Console, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+def _print_table(
+    console: Console, headings: Sequence[str], rows: Iterable[Sequence[str]], *, whole: Collection[str] = ()
+) -> None:
+    """Print a table whose first column, and those in `whole`, are not wrapped."""
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for number, heading in enumerate(headings):
-        table.add_column(heading, style="" if number else "bold", no_wrap=not number or len(heading) < 5)
+        table.add_column(heading, style="" if number else "bold", no_wrap=not number or heading in whole)
     for row in rows:
         table.add_row(*row)
     console.print(table)
@@ -152,8 +160,7 @@ def _print_cuda_card(card: CudaCard, console: Console) -> None:
     _print_section("Fix", card.fix, console)
     _print_lines("What to do", card.actions, console)
     _print_section("Confirm", f"{card.confirm.metric}: {card.confirm.expected}", console)
-    right = f"right in {card.confidence:.0%} of the reports that were judged"
-    _print_section("Severity and confidence", f"{card.severity.value}, {right}", console)
+    _print_section("Severity and confidence", f"{card.severity.value}, confidence {card.confidence:.2f}", console)
 
 
 def _print_recommendation(card: RecommendationCard, console: Console) -> None:

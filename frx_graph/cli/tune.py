@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
+import shlex
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -28,7 +29,7 @@ from frx_graph.runs.tune.settings import TuneSettings
 from frx_graph.runs.tune.tune_folder import make_tune_folder, open_tune_folder
 from frx_graph.runs.tune.tune_run import MARKDOWN, REPORT, TuneRun
 from frx_graph.support.plain_text import clean_line
-from frx_graph.support.supervisor.process import unwind_on_termination
+from frx_graph.support.supervisor.process import Terminated, unwind_on_termination
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NEXT = re.compile(r",(?=[^,]*=)")
@@ -145,8 +146,10 @@ def tune(
                 document = TuneRun(
                     settings, folder, diagnose=find_bottleneck, say=_print_line, progress=progress, cluster=cluster
                 ).run()
-        except BaseException:
-            _print_line(f"Interrupted: the same command with --resume {folder.path} goes on from here")
+        except (KeyboardInterrupt, Terminated):
+            _print_line(
+                f"Interrupted: the same command with --resume {shlex.quote(str(folder.path))} goes on from here"
+            )
             raise
         finally:
             _print_line(f"Report saved: {folder.path / REPORT}")

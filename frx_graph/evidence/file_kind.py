@@ -8,7 +8,7 @@ from pathlib import Path
 
 from frx_graph.errors import EvidenceError
 from frx_graph.evidence.cudnn_log import IS_CUDNN_LOG
-from frx_graph.evidence.memory_snapshot import PICKLE_MAGIC
+from frx_graph.evidence.memory_snapshot import PICKLE_MAGIC, is_gzipped_snapshot
 from frx_graph.evidence.ncu.report_blocks import MAGIC
 from frx_graph.evidence.opening import GZIP_MAGIC, open_evidence
 from frx_graph.evidence.torch_log import IS_TORCH_LOG
@@ -59,7 +59,7 @@ def detect_file_kind(path: Path, expected: str = EXPECTED) -> FileKind:
         start = start.removeprefix(mark)
     text = start.replace(b"\0", b"")
     if start.startswith(GZIP_MAGIC):
-        return FileKind.TRACE
+        return FileKind.MEMORY if is_gzipped_snapshot(start) else FileKind.TRACE
     if IS_TORCH_LOG.search(text):
         # It contains graphs, kernels and PTX as text.
         return FileKind.TORCH_LOG

@@ -20,7 +20,7 @@ FOREIGN_FORMATS = MappingProxyType(
         b"SQLite format 3": "an SQLite database, which Nsight Systems exports",
     }
 )
-"""First bytes of files that users pass but no reader supports. Errors name the format."""
+"""First bytes of files that users pass to readers of JSON and text, which refuse them. Errors name the format."""
 
 
 @contextlib.contextmanager

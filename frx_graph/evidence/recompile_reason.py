@@ -44,9 +44,11 @@ class RecompileReason:
     site: CallSite | None = None
 
 
-_COMPILE_ID = re.compile(r"^\S*\d+/\d+\S*: ")
-_COMMENT = re.compile(r"\s{2,}# .*", re.DOTALL)
-_LOCAL = re.compile(r"""L\[\s*['"](.*?)['"]\s*\]""")
+_LONGEST_GUARD = 300
+"""Characters that are parsed. Texts come from files, too, and some of the patterns take quadratic time."""
+_COMPILE_ID = re.compile(r"^\S{0,20}?\d{1,9}/\d{1,9}\S{0,20}: ")
+_COMMENT = re.compile(r"\s\s# .*", re.DOTALL)
+_LOCAL = re.compile(r"""L\[\s*['"]([^'"]*)['"]\s*\]""")
 _DIMENSION = re.compile(
     r"tensor '(?P<source>.+)' (?P<what>stride|size) mismatch at index (?P<dimension>\d+)\. "
     r"expected (?P<expected>-?\d+), actual (?P<actual>-?\d+)"
@@ -81,7 +83,7 @@ _COMPARISON = re.compile(r"^(?P<source>\S.*?) (?:==|!=|<=|>=|<|>) .+$")
 def parse_reason(reason: str) -> RecompileReason:
     """Return the first failed guard in `reason`."""
     guard, _, stack = reason.partition("\nUser stack trace:")
-    text = _LOCAL.sub(r"\1", _COMMENT.sub("", _COMPILE_ID.sub("", guard))).strip()
+    text = _LOCAL.sub(r"\1", _COMMENT.sub("", _COMPILE_ID.sub("", guard[:_LONGEST_GUARD]))).strip()
     found = parse_stack_trace(stack)
     site = found if found.line else None
     dimension = _DIMENSION.search(text)

@@ -19,21 +19,23 @@ from frx_graph.errors import EvidenceError
 from frx_graph.evidence.opening import open_evidence
 
 EXPECTED: Final = "a log that torch writes to TORCH_TRACE"
-_RECORD: Final = re.compile(r"^[VIWEC]\d{4} \d\d:\d\d:\d\d\.\d{1,9} \d+ [^\]\n]{0,500}\] (\{.*)$")
+_RECORD: Final = re.compile(r"^[VIWEC]\d{4} \d\d:\d\d:\d\d\.\d{1,9} (\d{1,15}) [^\]\n]{0,500}\] (\{.*)$")
 IS_TORCH_LOG: Final = re.compile(rb"^[VIWEC]\d{4} \d\d:\d\d:\d\d\.\d{1,9} \d+ [^\]\n]{0,500}\] \{", re.MULTILINE)
 _LONGEST_LINE: Final = 1 << 22
 _LONGEST_PAYLOAD: Final = 1 << 16
 _LONGEST_TEXT: Final = 4_000
-_MOST_COMPILATIONS: Final = 100_000
+_MOST_COMPILATIONS: Final = 10_000
 _PAYLOADS: Final = frozenset(["recompile_reasons", "dynamo_graph_break_reason"])
 
 
 @dataclass(frozen=True, slots=True)
 class Compilation:
-    """A frame that was compiled: its number, its version from 0, and where its function is. Empty texts: unknown."""
+    """A frame that was compiled: the process, the frame's number there, its version from 0, and where its function is.
+    Empty texts: unknown."""
 
+    process: int
     frame: int
-    version: int
+    version: int | None
     function: str
     file: str
     line: int
@@ -55,7 +57,7 @@ class LoggedBreak:
 
 @dataclass(frozen=True, slots=True)
 class TorchLog:
-    """The compilations of one process, in order. `unreadable` counts records that are not JSON."""
+    """Compilations, in order. `unreadable` counts records that are not JSON."""
 
     source: Path
     compilations: tuple[Compilation, ...]
@@ -72,8 +74,8 @@ def read_torch_log(path: Path) -> TorchLog:
         records, unreadable = 0, 0
         compilations: list[Compilation] = []
         breaks: list[LoggedBreak] = []
-        reasons: dict[tuple[int, int], str] = {}
-        for text, payload in _iterate_records(file):
+        reasons: dict[tuple[int, int, int | None], str] = {}
+        for process, text, payload in _iterate_records(file):
             try:
                 record = json.loads(text)
             except (ValueError, RecursionError):
@@ -85,23 +87,26 @@ def read_torch_log(path: Path) -> TorchLog:
             name = _get_text(record.get("artifact"), "name")
             frame, version = _get_number(record, "frame_id"), _get_number(record, "frame_compile_id")
             if name == "recompile_reasons" and frame is not None and version is not None:
-                reasons[frame, version] = _read_first_reason(payload)
+                reasons[process, frame, version] = _read_first_reason(payload)
             elif name == "dynamo_graph_break_reason" and payload:
                 breaks.append(LoggedBreak(frame, payload[:_LONGEST_TEXT]))
             metrics = record.get("compilation_metrics")
             if isinstance(metrics, dict) and len(compilations) < _MOST_COMPILATIONS:
-                found = _read_compilation(metrics, frame, version)
+                found = _read_compilation(metrics, process, frame, version)
                 compilations += [] if found is None else [found]
     if not records:
         raise EvidenceError(f"{path}: holds no record, expected {EXPECTED}")
     # Versions of torch that put no reason into the metrics log it beside them.
-    filled = (replace(one, reason=one.reason or reasons.get((one.frame, one.version), "")) for one in compilations)
+    filled = [
+        replace(one, reason=one.reason or reasons.get((one.process, one.frame, one.version), ""))
+        for one in compilations
+    ]
     return TorchLog(path, tuple(filled), tuple(breaks), unreadable)
 
 
-def _iterate_records(file: IO[str]) -> Iterator[tuple[str, str]]:
-    """Yield the JSON of each record with its payload, which only records that need it keep."""
-    record: str | None = None
+def _iterate_records(file: IO[str]) -> Iterator[tuple[int, str, str]]:
+    """Yield the process and the JSON of each record with its payload, which only records that need it keep."""
+    record: tuple[int, str] | None = None
     wanted = False
     payload: list[str] = []
     size = 0
@@ -115,20 +120,23 @@ def _iterate_records(file: IO[str]) -> Iterator[tuple[str, str]]:
         if matched is None:
             continue
         if record is not None:
-            yield record, "".join(payload)
-        record, payload, size = matched[1], [], 0
-        wanted = any(name in record for name in _PAYLOADS)
+            yield *record, "".join(payload)
+        record, payload, size = (int(matched[1]), matched[2]), [], 0
+        wanted = any(name in matched[2] for name in _PAYLOADS)
     if record is not None:
-        yield record, "".join(payload)
+        yield *record, "".join(payload)
 
 
-def _read_compilation(metrics: Mapping[str, Any], frame: int | None, version: int | None) -> Compilation | None:
+def _read_compilation(
+    metrics: Mapping[str, Any], process: int, frame: int | None, version: int | None
+) -> Compilation | None:
     if frame is None or metrics.get("is_forward") is False:
         return None
     seconds = metrics.get("entire_frame_compile_time_s")
     return Compilation(
+        process=process,
         frame=frame,
-        version=version or 0,
+        version=version,
         function=_get_text(metrics, "co_name"),
         file=_get_text(metrics, "co_filename"),
         line=max(0, _get_number(metrics, "co_firstlineno") or 0),

@@ -1,8 +1,9 @@
 """Insert into a script the lines that record its run, and remove them again, byte for byte.
 
 Every inserted line ends with `MARK`, which identifies it later; the rest stays unchanged. The body of each training
-loop goes into a `with`, which preserves the meaning of `continue`, `break`, `return`, `yield` and `await`. Its iterable
-of batches goes into a call that records the waits for them.
+loop goes into a `with`, which preserves the meaning of `continue`, `break`, `return`, `yield` and `await`. So does each
+statement in it that is one whole part of a step. The iterable of batches goes into a call that records the waits for
+them.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import itertools
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import libcst as cst
@@ -30,12 +31,15 @@ from frx_graph.instrumentation.training_loop import (
     get_wrapping_call,
     list_imported_packages,
 )
+from frx_graph.instrumentation.training_step import name_phase
 
 MARK = "# frx init --patch"
 _BY_HAND = "instrument it by hand: with frx_graph.step_context(step=..., batch=..., model=...):"
 _PLAIN = re.compile(r"[^A-Za-z0-9._-]+")
 _PACKAGE = "frx_graph"
 _TIMED = cst.Attribute(value=cst.Name(_PACKAGE), attr=cst.Name("instrument_dataloader"))
+_NO_SPACE = cst.SimpleWhitespace("")
+_BEFORE_MARK = cst.SimpleWhitespace("  ")
 _Statement = cst.BaseStatement | cst.SimpleStatementLine
 _Body = TypeVar("_Body", cst.IndentedBlock, cst.Module)
 
@@ -71,7 +75,19 @@ def patch(script: Script) -> Patch | None:
     names = {name.value for name in m.findall(module, m.Name()) if isinstance(name, cst.Name)}
     if _PACKAGE in names:
         raise ScriptError(f"{script.path} uses the name {_PACKAGE} for something else", _BY_HAND)
-    wrapped = module.visit(_LoopWrapper({loop.node: loop for loop in found.loops}, module.config_for_parsing))
+    try:
+        text = _insert_calls(script, module, found, parts=True)
+    except ScriptError:
+        # A comment further in than such a statement would become a part of the inserted block.
+        text = _insert_calls(script, module, found, parts=False)
+    return Patch(text, found)
+
+
+def _insert_calls(script: Script, module: cst.Module, found: LoopsFound, *, parts: bool) -> str:
+    """Return the script's new text, with its parts of steps recorded if `parts`. Raises `ScriptError` if the insertion
+    could not be removed again."""
+    loops = {loop.node: loop for loop in found.loops}
+    wrapped = module.visit(_LoopWrapper(loops, module.config_for_parsing, parts))
     assert isinstance(wrapped, cst.Module)
     job_name = _PLAIN.sub("-", script.path.stem).strip("-") or "training"
     lines = [f"import {_PACKAGE}", f"{_PACKAGE}.init(job_name={json.dumps(job_name)})"]
@@ -79,7 +95,7 @@ def patch(script: Script) -> Patch | None:
     at = _find_insertion_index(module, found.loops[0].node)
     text = wrapped.with_changes(body=(*wrapped.body[:at], *inserted, *wrapped.body[at:])).code + script.blank_end
     _check(script, text)
-    return Patch(text, found)
+    return text
 
 
 def remove_patch(script: Script) -> str | None:
@@ -143,10 +159,44 @@ def _find_insertion_index(module: cst.Module, loop: cst.For) -> int:
 
 @dataclass(slots=True)
 class _LoopWrapper(cst.CSTTransformer):
-    """Puts the bodies of loops into a `with`."""
+    """Puts the bodies of loops into a `with`, and the statements in them that are one part of a step."""
 
     loops: dict[cst.For, TrainingLoop]
     config: cst.PartialParserConfig
+    parts: bool
+    around: list[TrainingLoop | None] = field(default_factory=lambda: [None])
+    """The loop whose step each enclosing block belongs to, outermost first. A function runs elsewhere: None."""
+
+    def visit_For_body(self, node: cst.For) -> None:  # noqa: N802
+        self.around.append(self.loops.get(node, self.around[-1]))
+
+    def leave_For_body(self, node: cst.For) -> None:  # noqa: ARG002, N802
+        self.around.pop()
+
+    def visit_FunctionDef(self, node: cst.FunctionDef) -> None:  # noqa: ARG002, N802
+        self.around.append(None)
+
+    def leave_FunctionDef(  # noqa: N802
+        self,
+        original_node: cst.FunctionDef,  # noqa: ARG002
+        updated_node: cst.FunctionDef,
+    ) -> cst.FunctionDef:
+        self.around.pop()
+        return updated_node
+
+    def leave_SimpleStatementLine(  # noqa: N802
+        self, original_node: cst.SimpleStatementLine, updated_node: cst.SimpleStatementLine
+    ) -> cst.BaseStatement:
+        loop = self.around[-1]
+        phase = name_phase(original_node, loop.model) if loop is not None and self.parts else None
+        if phase is None:
+            return updated_node
+        found = self._parse_with(f'{_PACKAGE}.span("{phase}")')
+        body = found.body.with_changes(body=[updated_node.with_changes(leading_lines=())])
+        return found.with_changes(leading_lines=updated_node.leading_lines, body=body)
+
+    def _parse_with(self, manager: str) -> cst.With:
+        return cst.ensure_type(_parse_line(f"with {manager}:  {MARK}\n    pass", self.config), cst.With)
 
     def leave_For(self, original_node: cst.For, updated_node: cst.For) -> cst.For:  # noqa: N802
         loop = self.loops.get(original_node)
@@ -156,17 +206,18 @@ class _LoopWrapper(cst.CSTTransformer):
         assert isinstance(body, cst.IndentedBlock)
         given = {"step": loop.step, "batch": loop.batch, "model": loop.model}
         arguments = ", ".join(f"{name}={value}" for name, value in given.items() if value is not None)
-        line = f"with {_PACKAGE}.step_context({arguments}):  {MARK}\n    pass"
-        statement = cst.ensure_type(_parse_line(line, self.config), cst.With)
+        statement = self._parse_with(f"{_PACKAGE}.step_context({arguments})")
         header = cst.ensure_type(statement.body, cst.IndentedBlock).header
         guards = list(itertools.takewhile(_is_guard, body.body))
         inner = cst.IndentedBlock(body=body.body[len(guards) :], header=header, indent=body.indent, footer=body.footer)
+        head = body.header
         timed = updated_node.iter
         if loop.over_batches and updated_node.asynchronous is None:
             timed = _wrap_iterable(timed)
-        return updated_node.with_changes(
-            iter=timed, body=body.with_changes(body=[*guards, statement.with_changes(body=inner)], footer=[])
-        )
+        if timed is not updated_node.iter and not head.whitespace.value and head.comment is None:
+            head = head.with_changes(whitespace=_BEFORE_MARK, comment=cst.Comment(MARK))
+        changed = [*guards, statement.with_changes(body=inner)]
+        return updated_node.with_changes(iter=timed, body=body.with_changes(header=head, body=changed, footer=[]))
 
 
 def _is_guard(statement: cst.BaseStatement) -> bool:
@@ -218,8 +269,12 @@ class _PatchRemover(cst.CSTTransformer):
 
     def leave_For(self, original_node: cst.For, updated_node: cst.For) -> cst.For:  # noqa: N802
         body = original_node.body
-        ours = isinstance(body, cst.IndentedBlock) and any(_get_inserted_block(each) is not None for each in body.body)
-        return updated_node.with_changes(iter=_drop_timing(updated_node.iter)) if ours else updated_node
+        if not isinstance(body, cst.IndentedBlock) or not any(map(_get_inserted_block, body.body)):
+            return updated_node
+        kept = updated_node.body
+        if _has_mark(body.header):
+            kept = kept.with_changes(header=body.header.with_changes(whitespace=_NO_SPACE, comment=None))
+        return updated_node.with_changes(iter=_drop_timing(updated_node.iter), body=kept)
 
     def leave_Module(self, original_node: cst.Module, updated_node: cst.Module) -> cst.Module:  # noqa: ARG002, N802
         return self._drop_inserted(updated_node)

@@ -25,6 +25,12 @@ class Evidence(enum.IntEnum):
 
 Loop = cst.For | cst.While
 
+_TRAINING = _BACKWARD | {"step"}
+_BEFORE_BACKWARD = frozenset({"scale", "mean", "sum"})
+"""Calls that a statement of the backward pass may make besides: `scaler.scale(loss).backward()`."""
+_LATER = m.Lambda() | m.GeneratorExp() | m.Yield() | m.Await()
+"""Expressions that run elsewhere, or let other code run meanwhile."""
+
 
 @dataclass(slots=True)
 class _CallSite:
@@ -133,3 +139,30 @@ def collect_target_names(target: cst.BaseExpression) -> frozenset[str]:
 def find_inner_loops(loop: Loop) -> Sequence[Loop]:
     """Return the loops in the body."""
     return [node for node in m.findall(loop.body, m.For() | m.While()) if isinstance(node, (cst.For, cst.While))]
+
+
+def name_phase(statement: cst.SimpleStatementLine, model: str | None) -> str | None:
+    """Return `forward`, `backward` or `optimizer` if the statement is that part of a step and nothing else, or None.
+
+    `model` is the dotted name of the model. A forward pass is an assignment that calls it. An optimizer's step with a
+    closure is also a forward and a backward pass.
+    """
+    if len(statement.body) != 1 or m.findall(statement, _LATER):
+        return None
+    calls = [each for each in m.findall(statement, m.Call()) if isinstance(each, cst.Call)]
+    names = [name_parts(call.func) for call in calls]
+    match statement.body[0]:
+        case cst.Assign() | cst.AnnAssign():
+            computes = model is not None and tuple(model.split(".")) in names
+            trains = any(name and name[-1] in _TRAINING for name in names)
+            return "forward" if computes and not trains else None
+        case cst.Expr(value=cst.Call(func=cst.Attribute(), args=arguments) as call):
+            *owner, name = name_parts(call.func)
+            inner = {each[-1] if each else "" for each, one in zip(names, calls, strict=True) if one is not call}
+            if name in _BACKWARD and inner <= _BEFORE_BACKWARD:
+                return "backward"
+            of = owner[-1] if owner else ""
+            if name != "step" or inner or not _OPTIMIZER.search(of) or _OTHERS_WITH_STEPS.search(of):
+                return None
+            return "optimizer" if not arguments or "scaler" in of.lower() else None
+    return None

@@ -139,19 +139,34 @@ def test_the_workload_has_the_variables_of_the_reference() -> None:
 @pytest.mark.parametrize(
     ("program", "code", "words"),
     [
-        ("raise SystemExit(3)", 3, ": the workload ended with exit code 3"),
-        ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", 139, ": the workload was ended by SIGSEGV"),
-        ("import os; os.kill(os.getpid(), 9)", 137, ": the workload was ended by SIGKILL"),
+        ("raise SystemExit(3)", 3, "the program failed: exit code 3"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", 139, "the program was ended by SIGSEGV"),
+        ("import os; os.kill(os.getpid(), 9)", 137, "the program was ended by SIGKILL"),
     ],
 )
 def test_its_exit_code_is_ours_and_nothing_is_lost(
     program: str, code: int, words: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["collect", *python(f"{EVENTS}\nprint('last words', flush=True)\n{program}")]) == code
-    assert f"frx collect completed{words}\n" in capfd.readouterr().out
+    shown = capfd.readouterr().out
+    assert f"frx collect: {words}\n" in shown
+    assert f"RUN  {bundle().name}" in shown
     assert (bundle() / "optional_logs.txt").read_text() == "last words\n"
     assert told("derived/summary.json")["step_count"] == 12
     assert told("metadata.json")["state"] == "complete"
+
+
+def test_a_program_that_fails_before_its_first_step_is_not_diagnosed(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["collect", "--run-id", "mine", "--", sys.executable, "missing.py"]) == 2
+    assert capfd.readouterr().out.splitlines() == [
+        "frx collect: the program failed: exit code 2",
+        "No step was recorded, so there is no diagnosis: see its output in optional_logs.txt",
+        "Run bundle: runs/mine",
+        "Zip bundle: runs/mine.zip",
+    ]
+    assert "missing.py" in (bundle() / "optional_logs.txt").read_text()
+    (why,) = (part["reason"] for part in told("derived/summary.json")["missing"] if part["subject"] == "program")
+    assert why == "it failed: exit code 2"
 
 
 def test_as_json(capfd: pytest.CaptureFixture[str]) -> None:
@@ -305,7 +320,7 @@ def test_closed_streams_lead_nowhere(closed: str) -> None:
     assert ran.returncode == 7
     assert (bundle() / "optional_logs.txt").read_text().split() == ["out", "err"]
     assert "frx:" not in ran.stderr
-    assert ("frx collect completed" in ran.stdout) == (closed == "2>&-")
+    assert ("frx collect: the program failed: exit code 7" in ran.stdout) == (closed == "2>&-")
 
 
 @pytest.mark.parametrize("redirection", [">/dev/full", "| head -c 0"])
@@ -583,7 +598,7 @@ def test_ctrl_c_ends_the_workload_and_the_bundle_is_whole(
     os.killpg(process.pid, signal.SIGINT)
     out, err, seen = ended(process)
     assert process.returncode == 130, seen
-    assert b"frx collect completed: the workload was ended by SIGINT" in out
+    assert b"frx collect: the program was ended by SIGINT" in out
     assert b"KeyboardInterrupt" in err
     assert told("metadata.json")["signal"] == signal.SIGINT
     assert told("metadata.json")["state"] == "complete"

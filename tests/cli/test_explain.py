@@ -39,7 +39,8 @@ def test_three_files_are_written(export: str, capsys: pytest.CaptureFixture[str]
     Path("kernel.cu").write_text("__global__ void copy(float *x, int n) {}\n")
     assert run(["explain", export, "--source", "kernel.cu", "--out", "new/folder"]) == 0
     out, err = capsys.readouterr()
-    assert (out, err.count("frx: wrote new/folder/")) == ("", 3)
+    assert out == Path("new/folder/frx_summary.txt").read_text()
+    assert err.count("frx: wrote new/folder/") == 3
     assert names("new/folder") == FILES
     document = json.loads(Path("new/folder/frx_evidence.json").read_text())
     jsonschema.Draft202012Validator(json.loads(PUBLISHED)).validate(document)
@@ -47,6 +48,12 @@ def test_three_files_are_written(export: str, capsys: pytest.CaptureFixture[str]
     assert "    1 | __global__ void copy" in Path("new/folder/frx_llm_prompt.txt").read_text()
     assert document["layers_available"] == ["source", "ncu"]
     assert Path("new/folder/frx_summary.txt").read_text().startswith("FRX SUMMARY  report.csv\n")
+
+
+def test_quiet_prints_nothing(export: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["explain", export, "--quiet"]) == 0
+    assert capsys.readouterr() == ("", "")
+    assert names() == [*FILES, "report.csv"]
 
 
 def test_ours_are_replaced(export: str) -> None:

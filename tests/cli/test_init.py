@@ -124,6 +124,7 @@ def test_the_diff_as_json(script: Path, capsys: pytest.CaptureFixture[str]) -> N
 @pytest.mark.parametrize(("answer", "written"), [("y", True), ("n", False), ("", False)])
 def test_on_a_terminal_it_is_asked_for(script: Path, answer: str, written: bool) -> None:
     leader, follower = pty.openpty()
+    said = b""
     with subprocess.Popen(
         [sys.executable, "-m", "frx_graph", "init", "--patch", "train.py"],
         stdin=follower,
@@ -136,9 +137,12 @@ def test_on_a_terminal_it_is_asked_for(script: Path, answer: str, written: bool)
         question = os.read(asked.stderr.fileno(), 1000)
         assert question.startswith(b"Write train.py?")
         os.write(leader, f"{answer}\n".encode())
+        said = asked.stderr.read()
         assert asked.wait() == 0
     os.close(leader)
     assert (WITH in script.read_text()) is written
+    assert (b"frx: undo: " in said, b"frx: next: " in said) == (written, written)
+    assert (b"was left unchanged" in said) is not written
 
 
 @pytest.mark.parametrize(

@@ -56,9 +56,9 @@ def test_convolutions_in_plain_layout(tmp_path: Path, capsys: pytest.CaptureFixt
     found = read_cudnn_log(path)
     assert (found.graphs, found.rebuilt, found.unreadable) == (5, 1, 0)
     half, single = analyze_cudnn_log(path).findings
-    assert (half.rule, half.severity, half.count_per_step) == ("FRX004", Severity.MEDIUM, 2)
-    assert half.bytes_per_step == 2 * 2 * 8 * 64 * 32 * 32 * 2
-    assert (single.severity, single.count_per_step) == (Severity.LOW, 1)
+    assert (half.rule, half.severity, half.count_per_step) == ("FRX004", Severity.MEDIUM, None)
+    assert half.evidence[-1].text == "in 2 graphs, each with 2.10 MB of such images"
+    assert (single.severity, single.evidence[-1].text.partition(",")[0]) == (Severity.LOW, "in 1 graph")
     assert run(["analyze", str(path)]) == 1
     assert "had been built before" in " ".join(capsys.readouterr().out.split())
     assert run(["analyze", str(path), "--json", "--exit-zero"]) == 0

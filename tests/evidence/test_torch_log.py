@@ -14,6 +14,7 @@ from frx_graph.cli.main import run
 from frx_graph.errors import EvidenceError
 from frx_graph.evidence.file_kind import FileKind, detect_file_kind
 from frx_graph.evidence.torch_log import read_torch_log
+from frx_graph.reports.advice.text import render_text
 
 PREFIX = "V1129 12:00:00.123456 4711 torch/_dynamo/guards.py:42] "
 PROGRAM = """
@@ -89,6 +90,34 @@ def test_reasons_that_are_logged_beside_the_metrics(tmp_path: Path) -> None:
     (one,) = read_torch_log(written(tmp_path, text)).compilations
     assert one.reason == "L['n'] == 3"
     assert (one.frame, one.version, one.file, one.line, one.operators) == (3, 1, "", 0, None)
+
+
+def test_frames_of_two_processes_are_two(tmp_path: Path) -> None:
+    metrics = '"recompile_reason": "n == 3", "co_name": "f"'
+    text = "".join(
+        record(f'{{"compilation_metrics": {{{metrics}}}, "frame_id": 0, "frame_compile_id": 1}}').replace(" 4711 ", pid)
+        for pid in (" 1 ", " 2 ", " 3 ")
+    )
+    advice = analyze_torch_log(written(tmp_path, text))
+    assert [one.graph_id for one in advice.graphs] == ["process 1, 0/0", "process 2, 0/0", "process 3, 0/0"]
+    assert advice.findings == ()
+
+
+def test_what_a_log_does_not_tell_is_unknown(tmp_path: Path) -> None:
+    metrics = "".join(
+        record(
+            f'{{"compilation_metrics": {{"recompile_reason": "n == {n}", "co_name": "f"}}, "frame_id": 0, '
+            f'"frame_compile_id": {n}}}'
+        )
+        for n in range(5)
+    )
+    advice = analyze_torch_log(written(tmp_path, metrics))
+    assert (advice.totals.copies_per_step, advice.environment.inner) == (None, "unknown")
+    assert [one.count_per_step for one in advice.findings] == [None]
+    assert "5 compilations of 1 frame, their times unknown" in [one.reason for one in advice.refusals]
+    text = render_text(advice, top=5, width=80, color=False, root=tmp_path)
+    assert "Layout copies are unknown." in text
+    assert "1 finding, 0 quick wins among them." in text
 
 
 @pytest.mark.parametrize(

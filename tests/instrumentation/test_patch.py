@@ -201,7 +201,8 @@ class _Without(ast.NodeTransformer):
 
     def visit_With(self, node: ast.With) -> ast.AST | list[ast.stmt]:
         self.generic_visit(node)
-        return node.body if ast.unparse(node.items[0]).startswith("frx_graph.step_context(") else node
+        ours = ("frx_graph.step_context(", "frx_graph.span(")
+        return node.body if ast.unparse(node.items[0]).startswith(ours) else node
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)
@@ -267,6 +268,16 @@ def test_the_script_runs_as_before_and_its_steps_are_recorded(
     assert steps == list(range(expected))
     waits = [event for event in written if event["event_type"] == "dataloader_span"]
     assert (len(waits) > 0) is (name != "lbfgs")
+    phases = {event["payload"]["phase_name"] for event in written if event["event_type"] == "phase_span"}
+    assert (
+        phases
+        == {
+            "plain": {"forward", "backward", "optimizer"},
+            "function": {"forward", "backward"},
+            "generator": {"forward", "backward", "optimizer"},
+            "lbfgs": set(),
+        }[name]
+    )
     shapes = [event["payload"] for event in written if event["event_type"] == "shape_snapshot"]
     assert {each["of"] for each in shapes} == {"batch", "parameters"}
 
@@ -317,7 +328,65 @@ def test_batch_iterators_are_timed(header: str, timed: str | None) -> None:
     new = patched(text)
     if timed is None:
         timed = "for i, x in enumerate( tqdm(frx_graph.instrument_dataloader(loader)) , 1):"
-    assert timed in new.splitlines()
+    assert (f"{timed}  {MARK}" if "frx_graph" in timed else timed) in new.splitlines()
+    assert remove_patch(script(new)) == text
+
+
+@pytest.mark.parametrize("header", ["for x in loader:  # why", "for x in loader: "])
+def test_header_with_a_comment_or_a_blank_is_not_marked(header: str) -> None:
+    text = f"{header}\n    model(x).backward()\n"
+    new = patched(text)
+    assert header.replace("loader", "frx_graph.instrument_dataloader(loader)") in new.splitlines()
+    assert remove_patch(script(new)) == text
+
+
+@pytest.mark.parametrize(
+    ("statement", "phase"),
+    [
+        ("loss.backward()", "backward"),
+        ("(loss / 2).backward(retain_graph=True)", "backward"),
+        ("losses[0].mean().backward()", "backward"),
+        ("self.scaler.scale(loss).backward()", "backward"),
+        ("accelerator.backward(loss)", "backward"),
+        ("optimizer.step()", "optimizer"),
+        ("scaler.step(optimizer)", "optimizer"),
+        ("self.optimizers[0].step()", "optimizer"),
+        ("out = model(x)", "forward"),
+        ("loss: Tensor = criterion(model(x), y)", "forward"),
+        # These are several parts, or run later, or are none.
+        ("model(x).sum().backward()", None),
+        ("criterion(net(x), y).backward()", None),
+        ("optimizer.step(closure)", None),
+        ("optimizer.step(); optimizer.zero_grad()", None),
+        ("optimizer.zero_grad()", None),
+        ("opt_scheduler.step()", None),
+        ("env.step()", None),
+        ("loss = criterion(out, y)", None),
+        ("outs = (model(each) for each in x)", None),
+        ("closure = lambda: model(x)", None),
+        ("backward()", None),
+    ],
+)
+def test_statement_that_is_one_part_of_a_step_is_timed(statement: str, phase: str | None) -> None:
+    text = f"for x in loader:\n    model(x)\n\n    # said before\n    {statement}  # said behind\n    loss.backward()\n"
+    new = patched(text)
+    lines = [line.strip() for line in new.splitlines()]
+    at = lines.index(f"{statement}  # said behind")
+    expected = ["# said before"] if phase is None else ["# said before", f'with frx_graph.span("{phase}"):  {MARK}']
+    assert lines[at - len(expected) : at] == expected
+    assert remove_patch(script(new)) == text
+
+
+def test_statement_of_a_function_within_the_loop_is_not_timed() -> None:
+    new = patched("for x in loader:\n    def closure():\n        loss.backward()\n    opt.step(closure)\n")
+    assert "span" not in new
+
+
+def test_comment_further_in_keeps_statements_from_being_timed() -> None:
+    text = "for x in loader:\n  loss.backward()\n     # further in\n  opt.step()\n"
+    new = patched(text)
+    assert "step_context" in new
+    assert "span" not in new
     assert remove_patch(script(new)) == text
 
 

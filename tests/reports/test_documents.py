@@ -73,7 +73,7 @@ _OF_TRIALS = frozenset(
 )
 _OF_TRACES = frozenset({"idle_host_work_ms", "small_kernels_by_part", "small_kernels_by_operator"})
 _OF_ADVICE = frozenset({"autopilot", "measurements", "kernel", "calibrated_under_load"})
-_OF_RUNS = _OF_TRACES | {"uses_device", "host"}
+_OF_RUNS = _OF_TRACES | {"uses_device", "host", "command"}
 ADDED_LATER = {
     "frx_advice_v1": _OF_ADVICE,
     "frx_advice_set_v1": _OF_ADVICE,
@@ -82,6 +82,7 @@ ADDED_LATER = {
     "frx_collect_v1": _OF_RUNS,
     "frx_cuda_v1": frozenset({"not_examined", "headers"}),
     "frx_compare_v1": frozenset({"predicted", "bound_by_rule", "assembled_for"}) | _OF_TRACES,
+    "frx_memory_v1": frozenset({"unreadable"}),
     "frx_ncu_v1": frozenset({"arithmetic_roof_pct", "dram_roof_pct", "bound_by_rule"}),
     "frx_ptx_v1": frozenset({"assembled_for", "findings"}),
     "frx_ledger_v1": frozenset({"trial_summary"}),

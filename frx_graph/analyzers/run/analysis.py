@@ -16,6 +16,7 @@ from frx_graph.analyzers.run.diagnosis import Diagnosis, determine_diagnosis
 from frx_graph.analyzers.run.figures import ScopeFigures, measure_devices, measure_host
 from frx_graph.analyzers.run.hand_over import estimate_hand_over
 from frx_graph.analyzers.run.labels import label_run
+from frx_graph.analyzers.run.loader_workers import count_loader_workers
 from frx_graph.analyzers.run.steps import (
     RunStep,
     Scope,
@@ -91,9 +92,11 @@ def analyze_record(
     samples: Sequence[GpuSample] | None,
     trace: RunAnalysis | None,
     host: Sequence[HostSample] = (),
+    processors: int | None = None,
 ) -> RunRecord:
     """Analyse `events` in writing order, `samples` of devices and of the `host` from outside, and the `trace` of a part
-    of the run. Without devices there are no samples; None: no sampler looked for them."""
+    of the run. Without devices there are no samples; None: no sampler looked for them. `processors` are the
+    machine's."""
     records = group_by_process(events)
     timeline = None if trace is None else trace.timeline
     profiled = timeline if not records else None
@@ -125,6 +128,8 @@ def analyze_record(
             shapes=count_shape_changes(known, chosen),
             kernels=kernels,
             trace=timeline,
+            loader_workers=count_loader_workers(events),
+            processors=processors,
             hand_over_ns=estimate_hand_over(known, chosen, events),
         )
         labels = label_run(figures, () if trace is None else trace.labels)

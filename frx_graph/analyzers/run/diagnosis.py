@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from frx_graph.analyzers.kernels.recommendations import Recommendation, recommend_cards
 from frx_graph.analyzers.run.figures import ScopeFigures
+from frx_graph.analyzers.run.labels import describe_unexplained
 from frx_graph.analyzers.run.steps import Activity
 from frx_graph.analyzers.timeline.labels import INPUT_WAIT, INSUFFICIENT, UNPRICED, Answer, RunLabel, build_bottleneck
 from frx_graph.passes import confidence
@@ -98,7 +99,7 @@ def _explain_diagnosis(
         return None, f"no recorded activity holds the run back{_suggest_recording(figures)}"
     sure, reasons = found.confidence, []
     if found.label == INSUFFICIENT:
-        return sure, f"{found.evidence}{_suggest_recording(figures)}"
+        return sure, f"too little was recorded to name a bottleneck{_suggest_recording(figures)}"
     rivals = [label for label in others if not label.symptom]
     if not rivals:
         reasons.append("the only cause that was found")
@@ -127,8 +128,8 @@ def _suggest_recording(figures: ScopeFigures) -> str:
 
 def _collect_evidence(figures: ScopeFigures, found: RunLabel, told: Sequence[RunLabel]) -> tuple[str, ...]:
     lines = [found.evidence, *(label.evidence for label in told if label.symptom and label is not found)]
-    if figures.unexplained is not None and figures.means:
-        lines.append(f"{figures.unexplained:.1%} of the step time is in no recorded activity")
+    if figures.unexplained is not None and figures.means and found.label != INSUFFICIENT:
+        lines.append(describe_unexplained(figures))
     return tuple(lines)
 
 

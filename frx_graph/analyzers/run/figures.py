@@ -107,6 +107,7 @@ _FEW = 0.5
 class ScopeFigures:
     """The steps of a scope and their devices. `kernels` is the last window of a profiler that has figures, `trace` a
     profiler's record of a part of the run, `hand_over_ns` the estimated time a step to take in a batch from workers.
+    `loader_workers` counts the DataLoaders' worker processes, `processors` those of the machine.
     Times and shares cover complete steps that did not fail; None: not recorded."""
 
     steps: tuple[RunStep, ...]
@@ -117,6 +118,8 @@ class ScopeFigures:
     kernels: ProfilerWindow | None
     trace: Timeline | None
     hand_over_ns: float | None = None
+    loader_workers: int | None = None
+    processors: int | None = None
 
     @cached_property
     def timed(self) -> tuple[RunStep, ...]:
@@ -196,6 +199,18 @@ class ScopeFigures:
             return None
         return sum(step.between_ns or 0 for step in known) / sum(step.wall_ns for step in known)
 
+    @property
+    def undivided(self) -> float | None:
+        """Return the share of the steps' time within the program's mark that no record covers."""
+        return None if self.unexplained is None or self.between is None else self.unexplained - self.between
+
+    @property
+    def workers_per_processor(self) -> float | None:
+        """Return the number of loader workers for each processor."""
+        if self.loader_workers is None or self.processors is None:
+            return None
+        return self.loader_workers / self.processors
+
     def find_worst(self, activity: Activity) -> tuple[int | None, float] | None:
         """Return the process whose steps take the largest share of the time, and that share: the others wait for it."""
         parts = group_steps(self.timed)
@@ -249,6 +264,8 @@ class ScopeFigures:
             "dataloader_wait_pct": self.means.get(Activity.LOADER),
             "loader_restart_pct": self.restarts,
             "hand_over_pct": self.handing_over,
+            "workers_per_processor_pct": self.workers_per_processor,
+            "unexplained_pct": self.unexplained,
             "h2d_pct": self.means.get(Activity.H2D),
             "sync_wait_pct": self.means.get(Activity.SYNC),
             "gpu_busy_pct": self.busy,

@@ -71,8 +71,19 @@ def _judge_unexplained(run: ScopeFigures) -> RunLabel | None:
     share, busy = run.unexplained, run.busy
     if share is None or share < HOST_BOUND or (busy is not None and busy > 1 - HOST_BOUND):
         return None
-    said = f"{share:.1%} of the step time is in no recorded activity: mark the parts of a step, or profile some steps"
+    said = describe_unexplained(run)
     return RunLabel(INSUFFICIENT, Answer.PRESENT, share, confidence.MEASURED, said, symptom=True)
+
+
+def describe_unexplained(run: ScopeFigures) -> str:
+    """Describe the share of the step time that no record covers: within the marks of steps, or between them."""
+    said = f"{run.unexplained or 0.0:.1%} of the step time is in no recorded activity"
+    if run.undivided is None or run.between is None:
+        return said
+    within, between = f"{run.undivided:.1%}", f"{run.between:.1%}"
+    if "0.0%" in (within, between):
+        return f"{said}, all {'within' if between == '0.0%' else 'between'} the marked steps"
+    return f"{said}: {within} within the marked steps, {between} between them"
 
 
 def _choose_label(own: RunLabel, traced: RunLabel) -> RunLabel:
@@ -97,10 +108,19 @@ def _judge_stall(name: str, run: ScopeFigures, _: Mapping[str, RunLabel]) -> Run
     process, share = worst
     several = len({step.process for step in run.timed}) > 1
     who = f", in process {process}, the one that does most" if several else ""
-    said = f"{text} {share:.1%} of the step time{who}"
+    workers = f", with {_describe_workers(run)}" if name == "input_bound" and run.loader_workers is not None else ""
+    said = f"{text} {share:.1%} of the step time{who}{workers}"
     if share >= line and run.busy is not None and run.busy > 1 - IDLE:
         return make_absent(name, f"{said}, but devices are busy {run.busy:.1%} of the time: they have work meanwhile")
     return judge_share(name, share, line, said)
+
+
+def _describe_workers(run: ScopeFigures) -> str:
+    """Describe the workers that load batches."""
+    count = run.loader_workers
+    workers = "no worker processes" if not count else "1 worker process" if count == 1 else f"{count} worker processes"
+    cores = run.processors
+    return workers if cores is None else f"{workers} on {cores} core{'' if cores == 1 else 's'}"
 
 
 def _judge_memory_pressure(name: str, run: ScopeFigures, _: Mapping[str, RunLabel]) -> RunLabel:
@@ -114,7 +134,8 @@ def _judge_memory_pressure(name: str, run: ScopeFigures, _: Mapping[str, RunLabe
 def _judge_shape_instability(name: str, run: ScopeFigures, _: Mapping[str, RunLabel]) -> RunLabel:
     shapes = run.shapes
     if shapes is None:
-        return make_undecidable(name, f"shapes of batches were not recorded in {FEWEST_STEPS} steps")
+        few = f"the shapes of fewer than {FEWEST_STEPS} batches were recorded"
+        return make_undecidable(name, few if run.steps else "no step was recorded")
     said = f"{shapes.changes} of {shapes.steps - 1} steps have a batch of other shapes than the step before"
     if shapes.share >= CHANGES and shapes.changes < FEWEST_CHANGES:
         return make_absent(name, f"{said}: as the last batch of a data set makes")

@@ -88,7 +88,7 @@ class RunChange:
     @property
     def regressions(self) -> tuple[str, ...]:
         """Return why the second side is worse: slower steps, a new bottleneck, a new finding. Of faster steps, another
-        bottleneck limits the rest, and too little telemetry is no bottleneck: neither is a regression."""
+        bottleneck limits the rest, and too little telemetry is not a bottleneck: neither is a regression."""
         verdict = self.steps.verdict if self.steps is not None else None
         slower = ["its steps are slower"] if verdict is StepVerdict.SLOWER else []
         bottlenecks = () if verdict is StepVerdict.FASTER else self.labels_new

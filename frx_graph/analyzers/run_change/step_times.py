@@ -36,7 +36,7 @@ class StepVerdict(enum.StrEnum):
 @dataclass(frozen=True, slots=True)
 class StepChange:
     """Median step times, and how much longer the second run's are, as a share: -0.1 is 10 % shorter. `low` and `high`
-    cover 95 %; both are None if there are too few steps. The means, which throughput goes by, also count the few steps
+    cover 95 %; both are None if there are too few steps. The means, which set the throughput, also count the few steps
     that take far longer."""
 
     before_ms: float

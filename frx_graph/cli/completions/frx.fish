@@ -193,6 +193,7 @@ complete -c frx -n '__fish_seen_subcommand_from ledger; and __fish_seen_subcomma
 complete -c frx -n '__fish_seen_subcommand_from ledger; and __fish_seen_subcommand_from list' -l environment -r
 complete -c frx -n '__fish_seen_subcommand_from ledger; and __fish_seen_subcommand_from list' -l kind -r
 complete -c frx -n '__fish_seen_subcommand_from ledger; and __fish_seen_subcommand_from list' -l limit -r
+complete -c frx -n '__fish_seen_subcommand_from ledger; and __fish_seen_subcommand_from list' -l all
 complete -c frx -n '__fish_seen_subcommand_from ledger; and __fish_seen_subcommand_from list' -l format -r -f -a 'text json'
 complete -c frx -n '__fish_seen_subcommand_from ledger; and __fish_seen_subcommand_from list' -l json
 complete -c frx -n '__fish_seen_subcommand_from ledger; and __fish_seen_subcommand_from list' -l ledger -r
@@ -463,6 +464,7 @@ complete -c frx-graph -n '__fish_seen_subcommand_from ledger; and __fish_seen_su
 complete -c frx-graph -n '__fish_seen_subcommand_from ledger; and __fish_seen_subcommand_from list' -l environment -r
 complete -c frx-graph -n '__fish_seen_subcommand_from ledger; and __fish_seen_subcommand_from list' -l kind -r
 complete -c frx-graph -n '__fish_seen_subcommand_from ledger; and __fish_seen_subcommand_from list' -l limit -r
+complete -c frx-graph -n '__fish_seen_subcommand_from ledger; and __fish_seen_subcommand_from list' -l all
 complete -c frx-graph -n '__fish_seen_subcommand_from ledger; and __fish_seen_subcommand_from list' -l format -r -f -a 'text json'
 complete -c frx-graph -n '__fish_seen_subcommand_from ledger; and __fish_seen_subcommand_from list' -l json
 complete -c frx-graph -n '__fish_seen_subcommand_from ledger; and __fish_seen_subcommand_from list' -l ledger -r

@@ -41,7 +41,7 @@ _frx() {
         frx\ fleet) words='--parquet --workers --engine --address --top --json --output -o --quiet -q --help' ;;
         frx\ trial) words='--train --candidate --aa --policy --ignore-load --inner --device --dtype --shape --engine --address --working-dir --ledger --format --json --quiet -q --help' ;;
         frx\ ledger) words='list show rollback export verify upgrade --help' ;;
-        frx\ ledger\ list) words='--signature --environment --kind --limit --format --json --ledger --help' ;;
+        frx\ ledger\ list) words='--signature --environment --kind --limit --all --format --json --ledger --help' ;;
         frx\ ledger\ show) words='--format --json --ledger --help' ;;
         frx\ ledger\ rollback) words='--environment --reason --ledger --quiet -q --help' ;;
         frx\ ledger\ export) words='--output -o --ledger --quiet -q --help' ;;

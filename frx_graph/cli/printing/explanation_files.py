@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from frx_graph.cli.printing.output import print_notice
+from frx_graph.cli.printing.output import print_notice, print_report
 from frx_graph.errors import OptionError
 from frx_graph.reports.kernels import explain_prompt, explain_summary
 from frx_graph.reports.kernels.explain_document import ExplainDocument
@@ -40,8 +40,9 @@ class ExplanationFiles:
             if path.exists() and not self.force and not _is_ours(path, begins):
                 raise OptionError(f"{path} was not written by frx explain", "move it, or let --force replace it")
 
-    def write(self, document: ExplainDocument) -> None:
-        """Write the files. Raises `OptionError` if that fails; earlier files then stay as they were."""
+    def write(self, document: ExplainDocument, *, shown: bool = False) -> None:
+        """Write the files, print the summary if it is to be `shown`, and name the files. Raises `OptionError` if they
+        cannot be written; earlier files then stay as they were."""
         self.check()
         texts = render_explanation(document)
         try:
@@ -49,6 +50,8 @@ class ExplanationFiles:
             write_all_atomically({self.folder / name: text for name, text in texts.items()})
         except OSError as error:
             raise OptionError(f"cannot write into {self.folder}: {error.strerror}", "choose another folder") from error
+        if shown:
+            print_report(texts[SUMMARY], color=False)
         for name in texts:
             print_notice(f"frx: wrote {self.folder / name}")
 

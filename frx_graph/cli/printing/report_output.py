@@ -12,13 +12,14 @@ from pathlib import Path
 import typer
 
 from frx_graph.advice import Advice
-from frx_graph.cli.printing.output import check_folder, print_report, write_output
+from frx_graph.cli.printing.output import check_folder, print_notice, print_report, write_output
 from frx_graph.errors import OptionError
 from frx_graph.reports.advice.baseline import build_baseline, filter_new, read_baseline, write_baseline
 from frx_graph.reports.advice.fingerprint import Identity
 from frx_graph.reports.advice.shown_findings import choose_findings, parse_rules
 from frx_graph.reports.advice.terminal import Format, detect_terminal
 from frx_graph.reports.advice.wording import Outcome, classify_outcome
+from frx_graph.reports.render.quantities import format_count
 from frx_graph.reports.render.source_path import find_checkout_root
 
 
@@ -84,6 +85,7 @@ def _select_findings(advices: Sequence[Advice], options: ReportOptions) -> list[
         for one in shown:
             known |= Counter(build_baseline(one, root))
         write_baseline(options.write_baseline, known)
+        print_notice(f"frx: wrote {format_count(known.total(), 'finding')} to {options.write_baseline}")
     if options.baseline is not None:
         baseline = read_baseline(options.baseline)
         shown = [filter_new(one, baseline, root) for one in shown]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import shlex
 import stat
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -137,7 +138,9 @@ def _explain_no_run(folder: Path) -> EvidenceError:
     if not runs:
         return EvidenceError(f"{folder}: {_NOTHING}")
     _, latest = max(runs)
-    return EvidenceError(f"{folder}: is not a run, but a folder of runs ({len(runs)})", f"the latest is {latest}")
+    several = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
+    hint = f"name one of them, such as {latest}, the latest; frx fleet {shlex.quote(str(folder))} reads them all"
+    return EvidenceError(f"{folder} holds {several}, and is not a run itself", hint)
 
 
 def _find_prefix(path: Path, names: Sequence[str]) -> PurePosixPath:

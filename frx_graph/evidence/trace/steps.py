@@ -7,6 +7,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from frx_graph.errors import EvidenceError
 from frx_graph.evidence.trace.torch_trace import TorchTrace
 
 _STEP = re.compile(r"ProfilerStep#(\d{1,18})")
@@ -45,7 +46,8 @@ def find_steps(trace: TorchTrace, launch_ns: Sequence[int]) -> Steps:
     """Return the annotated steps in which an operator ran or a kernel was launched; otherwise one step for the whole
     trace.
 
-    The profiler opens an empty step when recording ends; it is not counted.
+    The profiler opens an empty step when recording ends; it is not counted. Raises `EvidenceError` if the trace has
+    neither operators nor kernels, as when the times of none can be right.
     """
     called = [op.start_ns for op in trace.operators if not op.annotation and _STEP.fullmatch(op.name) is None]
     work = sorted([*called, *launch_ns])
@@ -61,4 +63,6 @@ def find_steps(trace: TorchTrace, launch_ns: Sequence[int]) -> Steps:
     if busy:
         return Steps(busy)
     ends = [operator.end_ns for operator in trace.operators] + [activity.end_ns for activity in trace.activities]
+    if not ends:
+        raise EvidenceError(f"{trace.path}: a trace without an operator or kernel whose times can be right")
     return Steps((Step(None, work[0] if work else 0, max(ends) + 1),))

@@ -52,6 +52,8 @@ def _make_filters(root: Path) -> dict[str, Callable[..., Any]]:
         "flops": partial(quantities.format_rate, unit="FLOP/s"),
         "bandwidth": partial(quantities.format_rate, unit="B/s"),
         "location": lambda site: _make_breakable(wording.format_location(site, root)),
+        "known_count": wording.format_known_count,
+        "need": wording.explain_need,
         "place": lambda site: _make_breakable(wording.format_place(site, root)),
         "impact": wording.describe_impact,
         "frequency": wording.format_frequency,

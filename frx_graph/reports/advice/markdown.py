@@ -152,7 +152,7 @@ def _format_worthless(findings: Sequence[Finding], root: Path) -> str:
     summary = f"{format_count(len(findings), 'finding')} with nothing to save in the current program"
     lines = (
         f"- **{one.rule}** {escape_prose(wording.format_title(one))}, "
-        f"{format_code(wording.format_place(one.site, root))}"
+        f"{format_code(wording.format_place(one.site, root))}: {render_runs(split_runs(wording.explain_need(one)))}"
         for one in findings
     )
     return "\n\n".join([f"<details><summary>{summary}</summary>", "\n".join(lines), "</details>"])

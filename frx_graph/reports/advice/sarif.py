@@ -105,7 +105,7 @@ def _build_result(finding: Finding, rule_index: int, mark: str, location: Json) 
         "message": {"text": message},
         "locations": [location],
         "partialFingerprints": {FINGERPRINT: mark},
-        "occurrenceCount": max(finding.count_per_step, 1),
+        "occurrenceCount": max(finding.count_per_step or 1, 1),
         "properties": {
             "severity": finding.severity.value,
             "bytesPerStep": finding.bytes_per_step,

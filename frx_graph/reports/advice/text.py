@@ -17,7 +17,7 @@ from frx_graph.reports.advice.comparison import Agreement, compare, count_agreem
 from frx_graph.reports.advice.grouping import FindingGroup, group_findings
 from frx_graph.reports.render.marked_text import split_lines
 from frx_graph.reports.render.quantities import format_byte_count, format_count, format_seconds
-from frx_graph.reports.render.text_console import make_console, print_table
+from frx_graph.reports.render.text_console import make_console, print_table, print_wrapped
 from frx_graph.support.plain_text import clean_line
 
 EVIDENCE_SHOWN = 2
@@ -71,7 +71,7 @@ def render_totals(advices: Sequence[Advice], *, width: int, color: bool) -> str:
         (
             clean_line(one.target, 60),
             f"{len(one.findings):,}",
-            f"{one.totals.copies_per_step:,}",
+            wording.format_known_count(one.totals.copies_per_step),
             format_byte_count(one.totals.copy_bytes_per_step),
         )
         for one in advices
@@ -161,20 +161,22 @@ def _print_worthless(console: Console, findings: Sequence[Finding], root: Path) 
     if not findings:
         return
     console.print(Text(f"{format_count(len(findings), 'finding')} with nothing to save in the current program", "bold"))
-    places = dict.fromkeys(f"{one.rule} {wording.format_location(one.site, root)}" for one in findings)
-    more = f", and {len(places) - PLACES_SHOWN} more" if len(places) > PLACES_SHOWN else ""
-    console.print(Text(f"{', '.join(list(places)[:PLACES_SHOWN])}{more}\n", overflow="fold"))
+    for one in findings[:PLACES_SHOWN]:
+        said = f"{one.rule} {wording.format_location(one.site, root)}: {wording.explain_need(one)}"
+        print_wrapped(console, said, "", "  ")
+    if len(findings) > PLACES_SHOWN:
+        console.print(Text(f"and {len(findings) - PLACES_SHOWN} more, in the HTML and JSON reports", "dim"))
+    console.print()
 
 
 def _print_next_steps(console: Console, groups: Sequence[FindingGroup], root: Path) -> None:
-    """Print the first fixes, one line each as far as they fit, where a reader of a long report ends."""
+    """Print the first fixes, one sentence each, where a reader of a long report ends."""
     if len(groups) < 2:
         return
-    console.print(Text("\nWhat to do now", "bold"))
+    console.print(Text("What to do now", "bold"))
     for rank, group in enumerate(groups, start=1):
-        fix = " ".join(" ".join(split_lines(group.first.fix)).split()).partition(". ")[0].rstrip(".")
         place = wording.format_location(group.first.site, root)
-        console.print(Text(f"{rank}. {place}: {fix}"), no_wrap=True, overflow="ellipsis")
+        print_wrapped(console, f"{rank}. {place}: {wording.cut_fix(group.first)}", "", "   ")
 
 
 def _print_comparison(console: Console, predicted: tuple[Copy, ...], observed: tuple[Copy, ...], root: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from frx_graph.advice import Advice, AutopilotSearch, Environment, TriedCandidate
 from frx_graph.capture.call_site import UNKNOWN_SITE, CallSite
 from frx_graph.records import Basis, Evidence, Finding, Refusal
+from frx_graph.reports.render.marked_text import split_lines
 from frx_graph.reports.render.quantities import (
     UNKNOWN,
     drop_non_finite,
@@ -96,7 +97,23 @@ def describe_impact(finding: Finding) -> Impact:
 
 def format_frequency(finding: Finding) -> str:
     """Return `4× a step`."""
-    return f"{finding.count_per_step:,}× a step"
+    return "not in every step" if finding.count_per_step is None else f"{finding.count_per_step:,}× a step"
+
+
+def format_known_count(count: int | None) -> str:
+    """Return a count, or `unknown`."""
+    return UNKNOWN if count is None else f"{count:,}"
+
+
+def cut_fix(finding: Finding) -> str:
+    """Return the first sentence of a finding's fix, on one line."""
+    return " ".join(" ".join(split_lines(finding.fix)).split()).partition(". ")[0].rstrip(".")
+
+
+def explain_need(finding: Finding) -> str:
+    """Return what a finding that saves nothing copies, and what would end the need for it."""
+    facts = [clean_line(fact.text, TEXT_LIMIT) for fact in finding.evidence[:1]]
+    return "; ".join((*facts, cut_fix(finding)))
 
 
 def sort_evidence(finding: Finding) -> tuple[Evidence, ...]:
@@ -164,12 +181,14 @@ def format_headline(advice: Advice) -> str:
         case Outcome.FINDINGS:
             count = format_count(len(advice.findings), "finding")
             wins = format_count(totals.quick_wins, "quick win")
-            return f"{count} in {scanned}, {wins} among them."
+            return f"{count}{f' in {scanned}' if totals.ops_scanned else ''}, {wins} among them."
 
 
 def describe_copies(advice: Advice) -> str:
     """Return a step's predicted layout copies, their bytes and their share of the traffic."""
     totals = advice.totals
+    if totals.copies_per_step is None:
+        return "Layout copies are unknown"
     share = drop_non_finite(totals.bandwidth_overhead_pct)
     return (
         f"{format_count(totals.copies_per_step, 'layout copy', 'layout copies')} a step, "

@@ -60,7 +60,9 @@ _KEEP_KERNEL = (
 def render_prompt(document: ExplainDocument) -> str:
     """Render the brief: task, diagnosis, numbers, fixes, targets, and the data."""
     names = tuple(f"K{kernel.rank} | {kernel.kernel_name}" for kernel in document.top_kernels)
-    listed = (f"file | {document.evidence_file}", *names)
+    # The command of a run is a stranger's if the bundle is.
+    again = (f"again | {document.reprofile_command}",) if "run" in document.layers_available else ()
+    listed = (f"file | {document.evidence_file}", *again, *names)
     quoted, source = document.source, []
     if quoted is not None:
         source.append(f"file | {quoted.path}")
@@ -82,7 +84,8 @@ def _yield_brief(document: ExplainDocument, mark: str) -> Iterator[str]:
     yield from _yield_section("TASK", (*said, *_RULES, data))
     for title, lines in yield_sections(document, for_model=True):
         yield from _yield_section(title, lines)
-    yield from ("", "MEASURE AGAIN", document.reprofile_command)
+    command = "The command is in the line `again` under NAMES." if of_run else document.reprofile_command
+    yield from ("", "MEASURE AGAIN", command)
 
 
 def _yield_data(source: SourcePart | None, listed: Iterable[str], lines: Iterable[str], mark: str) -> Iterator[str]:

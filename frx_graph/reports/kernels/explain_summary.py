@@ -140,7 +140,15 @@ def _yield_reconciled(document: ExplainDocument) -> Iterator[str]:
 
 
 def _yield_improvements(document: ExplainDocument) -> Iterator[str]:
-    """Yield the upper bound of each fix, if counters give one."""
+    """Yield the upper bound of each fix, if there is one. Fixes of one bottleneck of a run have the same bound."""
+    if "run" in document.layers_available:
+        fixes: dict[float | None, list[str]] = {}
+        for found in document.top_recommendations:
+            fixes.setdefault(found.estimated_speedup_pct_max, []).append(found.title)
+        for bound, titles in fixes.items():
+            said = NO_BOUND if bound is None else f"at most {bound:.0f} % faster in all, a bound and not a promise"
+            yield f"{'; '.join(titles)}: {said}"
+        return
     for found in document.top_recommendations:
         most, least = found.estimated_speedup_pct_max, found.estimated_speedup_pct_min
         numbers = _list_ranks(document, found.kernels[:1])

@@ -22,15 +22,26 @@ def print_recommendations(console: Console, found: Sequence[RecommendationPart],
     if not found:
         return
     print_title(console, "RECOMMENDATIONS")
+    print_bounds(console, found[:top])
     for number, recommendation in enumerate(found[:top], start=1):
         _print_recommendation(console, number, recommendation)
     if len(found) > top:
         console.print(Text(f"{len(found) - top} more: --top {len(found)}"))
 
 
-def print_next_steps(console: Console, found: Sequence[RecommendationPart], what: str) -> None:
-    """Print what to do now, a line each: the first cards by title, and to record `what` again. Prints nothing without
-    cards."""
+def print_bounds(console: Console, found: Sequence[RecommendationPart]) -> None:
+    """Print the bound on what removing each label gains, once for all its cards. Bounds for kernels are left out."""
+    bounds = {one.triggered_by[0]: one.estimated_speedup_pct_max for one in found if not one.kernels}
+    for label, most in bounds.items():
+        if most is not None:
+            print_wrapped(console, f"Without {label}, steps are at most {most:.0f} % faster (a bound, not a forecast)")
+
+
+def print_next_steps(
+    console: Console, found: Sequence[RecommendationPart], what: str, command: str | None = None
+) -> None:
+    """Print what to do now, a line each: the first cards by title, and to record `what` again, with the `command` that
+    does it. Prints nothing without cards."""
     if not found:
         return
     print_title(console, "NEXT STEPS")
@@ -38,13 +49,15 @@ def print_next_steps(console: Console, found: Sequence[RecommendationPart], what
         print_wrapped(console, f"{number}. {one.title} ({one.effort})")
     number = min(len(found), _STEPS_SHOWN) + 1
     print_wrapped(console, f"{number}. Record {what} again, and see what changed: frx compare BEFORE AFTER")
+    if command is not None:
+        print_command(console, command)
 
 
 def _print_recommendation(console: Console, number: int, found: RecommendationPart) -> None:
     """Print one card: the reason, the steps, and the check that they helped."""
     head = f"{number}. [{found.priority.upper()}] {found.title}"
     console.print(Text(head, "bold"))
-    most = found.estimated_speedup_pct_max
+    most = found.estimated_speedup_pct_max if found.kernels else None
     bound = "" if most is None else f" | at most {most:.0f} % faster (a bound, not a forecast)"
     said = f"{_TIERS[found.tier]} | Effort: {found.effort} | Risk: {found.risk} | Score: {found.score:.2f}{bound}"
     print_wrapped(console, said)

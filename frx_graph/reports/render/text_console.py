@@ -39,10 +39,14 @@ def print_title(console: Console, title: str) -> None:
     console.print(Text(title, "bold"))
 
 
-def print_wrapped(console: Console, text: str, indent: str = INDENT) -> None:
-    """Print lines wrapped to the console's width; longer words stay whole."""
+def print_wrapped(console: Console, text: str, indent: str = INDENT, hanging: str | None = None) -> None:
+    """Print lines wrapped to the console's width, those after the first with `hanging`; longer words stay whole."""
     wrapper = textwrap.TextWrapper(
-        console.width, initial_indent=indent, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        console.width,
+        initial_indent=indent,
+        subsequent_indent=indent if hanging is None else hanging,
+        break_long_words=False,
+        break_on_hyphens=False,
     )
     for line in wrapper.wrap(clean_line(text, 2000)):
         console.print(Text(line))

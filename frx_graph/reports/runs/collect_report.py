@@ -41,22 +41,31 @@ _LONGEST = 2000
 
 
 def render_collected(document: CollectDocument) -> str:
-    """Render the bundle's path and files."""
+    """Render the bundle's path and files; only the path if the program failed before its first step."""
+    ending = _describe_ending(document)
+    early = has_failed_early(document)
+    files = (f"  {clean_line(file.path)}{' [imported]' if file.imported_from else ''}" for file in document.files)
     out = [
-        f"frx collect completed{_describe_ending(document)}",
+        "frx collect completed" if ending is None else f"frx collect: {ending}",
+        *(["No step was recorded, so there is no diagnosis: see its output in optional_logs.txt"] if early else []),
         f"Run bundle: {clean_line(document.bundle, _LONGEST)}",
         *([f"Zip bundle: {clean_line(document.zip, _LONGEST)}"] if document.zip is not None else []),
-        f"Captured ({format_count(len(document.files), 'file')}):",
-        *(f"  {clean_line(file.path)}{' [imported]' if file.imported_from else ''}" for file in document.files),
+        *([] if early else [f"Captured ({format_count(len(document.files), 'file')}):", *files]),
         *(f"Warning: {clean_line(warning, _LONGEST)}" for warning in document.warnings),
     ]
     return "\n".join(out) + "\n"
 
 
-def _describe_ending(document: CollectDocument) -> str:
-    """Describe a failed workload's end; empty if it did not fail."""
+def has_failed_early(document: CollectDocument) -> bool:
+    """Return True if the program failed without a recorded step, so that a diagnosis would be about nothing."""
+    steps = 0 if document.result is None else document.result.step_count
+    return not steps and _describe_ending(document) is not None
+
+
+def _describe_ending(document: CollectDocument) -> str | None:
+    """Describe a failed program's end; None if it did not fail."""
     if document.signal is not None:
         known = document.signal in set(signal.Signals)
         name = signal.Signals(document.signal).name if known else f"signal {document.signal}"
-        return f": the workload was ended by {name}"
-    return f": the workload ended with exit code {document.exit_code}" if document.exit_code else ""
+        return f"the program was ended by {name}"
+    return f"the program failed: exit code {document.exit_code}" if document.exit_code else None

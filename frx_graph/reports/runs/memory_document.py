@@ -59,6 +59,9 @@ class MemoryResult(Part):
     devices: tuple[DeviceMemoryPart, ...]
     findings: tuple[MemoryFindingPart, ...] = Field(description="the gravest first")
     sites: tuple[MemorySitePart, ...] = Field(description="those that hold most memory")
+    unreadable: int = Field(
+        default=0, description="segments, blocks and events that could not be read, and are left out"
+    )
 
 
 class MemoryDocument(Part):

@@ -6,7 +6,14 @@ from rich.text import Text
 
 from frx_graph.reports.render.quantities import format_byte_count, format_count
 from frx_graph.reports.render.source_path import cut_path
-from frx_graph.reports.render.text_console import INDENT, make_console, print_section, print_title, print_wrapped
+from frx_graph.reports.render.text_console import (
+    INDENT,
+    make_console,
+    print_more,
+    print_section,
+    print_title,
+    print_wrapped,
+)
 from frx_graph.reports.runs.memory_document import DeviceMemoryPart, MemoryResult
 from frx_graph.support.plain_text import clean_line
 
@@ -24,10 +31,15 @@ def render_memory(result: MemoryResult, *, top: int, width: int, color: bool) ->
         print_wrapped(console, finding.evidence, INDENT * 2)
     if not result.findings:
         print_wrapped(console, "no problem that this snapshot shows")
-    for device in result.devices:
+    if result.unreadable:
+        print_wrapped(console, f"left out: {format_count(result.unreadable, 'entry', 'entries')} that cannot be read")
+    for device in result.devices[:top]:
         print_title(console, f"DEVICE {device.device}")
         for key, value in _describe_device(device):
             console.print(Text(f"{INDENT}{key:<{_KEY}}{value}"))
+    if len(result.devices) > top:
+        console.print()
+        print_more(console, len(result.devices), top, "devices")
     sites = (
         f"{clean_line(one.file, 200)}:{one.line} in {clean_line(one.function, 60)}: holds "
         f"{format_byte_count(one.live_bytes)} in {format_count(one.live_blocks, 'block')}; allocated "

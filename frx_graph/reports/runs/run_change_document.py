@@ -14,7 +14,7 @@ from frx_graph.reports.render.document import FinitePart, Text, read_from
 
 class StepChangePart(FinitePart):
     """Median step times. The interval covers 95 % for these two processes; null: too few steps. The means, which
-    throughput goes by, are null in documents of earlier versions."""
+    set the throughput, are null in documents of earlier versions."""
 
     before_ms: float
     after_ms: float

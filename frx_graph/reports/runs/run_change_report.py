@@ -92,8 +92,8 @@ def _describe_means(steps: StepChangePart) -> Iterator[str]:
         word = "shorter" if change < 0 else "longer"
         yield (
             f"but the means are {format_ms(steps.before_mean_ms)} -> {format_ms(steps.after_mean_ms)}, "
-            f"{format_percent(100 * abs(change))} {word}: a few steps take far longer than the rest, and throughput "
-            "goes by the mean"
+            f"{format_percent(100 * abs(change))} {word}: a few steps take far longer than the rest, and the mean "
+            "sets the throughput"
         )
 
 

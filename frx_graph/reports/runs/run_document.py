@@ -235,6 +235,7 @@ class RunResult(FinitePart):
     missing: tuple[MissingPart, ...]
     unread: tuple[MissingPart, ...] = Field(description="files of the bundle by name, with reasons")
     warnings: tuple[str, ...] = Field(description="warnings of the program about its own record")
+    command: tuple[str, ...] = Field(default=(), description="command line of the program; empty: not recorded")
 
     def get_scope(self, wanted: Scope) -> ScopePart:
         """The requested scope."""
@@ -262,6 +263,7 @@ def build_run_document(
     missing: Sequence[MissingPart],
     unread: Sequence[MissingPart],
     warnings: Sequence[str],
+    command: Sequence[str] = (),
 ) -> RunDocument:
     """Return the document of a run; `trace` is the document of the profiler's trace, if any."""
     timed = bool(record.run.figures.steps)
@@ -281,6 +283,7 @@ def build_run_document(
             missing=tuple(missing),
             unread=tuple(unread),
             warnings=tuple(clean_line(warning, _NAME) for warning in warnings),
+            command=tuple(command),
         )
     )
 

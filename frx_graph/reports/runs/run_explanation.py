@@ -17,10 +17,10 @@ from frx_graph.reports.kernels.explain_document import (
     classify_confidence,
     shorten_recommendation,
 )
+from frx_graph.reports.runs.rerun_command import build_recollect_command
 from frx_graph.reports.runs.run_document import RunResult, SummaryPart
 from frx_graph.reports.runs.trace_document import KernelPart, LabelPart
 
-RECOLLECT = "frx collect --explain -- python train.py"
 _UNREADABLE = "some files of the bundle were not read: frx analyze names them"
 _KERNELS = 10
 _RECOMMENDATIONS = 5
@@ -65,7 +65,7 @@ def explain_run(result: RunResult, scope: Scope) -> ExplainDocument:
                 *([_UNREADABLE] if result.unread else []),
             )
         ),
-        reprofile_command=RECOLLECT,
+        reprofile_command=build_recollect_command(result.command),
         source=None,
     )
 

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from frx_graph.analyzers.run.steps import Scope
-from frx_graph.analyzers.timeline.labels import Answer
+from frx_graph.analyzers.timeline.labels import INSUFFICIENT, Answer
 from frx_graph.reports.render.quantities import (
     UNKNOWN,
     format_byte_count,
@@ -20,7 +20,7 @@ from frx_graph.reports.render.quantities import (
     format_share,
 )
 from frx_graph.reports.render.recommendation_part import RecommendationPart
-from frx_graph.reports.render.recommendation_text import print_next_steps
+from frx_graph.reports.render.recommendation_text import print_bounds, print_next_steps
 from frx_graph.reports.render.text_console import (
     INDENT,
     make_console,
@@ -29,6 +29,7 @@ from frx_graph.reports.render.text_console import (
     print_title,
     print_wrapped,
 )
+from frx_graph.reports.runs.rerun_command import build_recollect_command
 from frx_graph.reports.runs.run_document import (
     HostUsePart,
     RunResult,
@@ -75,7 +76,7 @@ def render_run(result: RunResult, scope: Scope, read_from: str, *, top: int, wid
     missing = (f"{clean_line(gap.subject)}: {gap.reason}" for gap in (*result.missing, *result.unread))
     warnings = (f"the program says: {warning}" for warning in result.warnings)
     print_section(console, "NOT IN THIS RUN", (*missing, *warnings))
-    print_next_steps(console, found.diagnosis.recommendations, "the run")
+    print_next_steps(console, found.diagnosis.recommendations, "the run", build_recollect_command(result.command))
     return out.getvalue()
 
 
@@ -88,7 +89,7 @@ def _yield_rejections(found: ScopePart) -> Iterator[str]:
             if one.answer is answer and not (one.label in idle and one.label in _OF_DEVICES):
                 yield f"{one.label}: {unknown}{one.reason}"
     if gone := sorted(_OF_DEVICES.intersection(idle)):
-        yield f"{', '.join(gone)}: there is no device"
+        yield f"{', '.join(gone)}: no device was found"
 
 
 def _describe_scope(found: ScopePart, result: RunResult) -> str:
@@ -107,7 +108,8 @@ def _print_verdict(console: Console, found: ScopePart) -> None:
     if told.primary_bottleneck != told.user_facing_bottleneck and told.primary_bottleneck is not None:
         symptom = " (symptom)" if told.primary_is_symptom else ""
         _print_row(console, "Internal signal", f"{told.primary_bottleneck}{symptom}")
-    if told.confidence is not None:
+    # Its confidence is in how little was recorded, which is not what a reader takes it for.
+    if told.confidence is not None and told.user_facing_bottleneck != INSUFFICIENT:
         _print_row(console, "Confidence", f"{told.confidence_label} ({told.confidence:.2f})")
     _print_row(console, "Reason", told.reason)
 
@@ -116,11 +118,15 @@ def _yield_figures(summary: SummaryPart) -> Iterator[tuple[str, str]]:
     if summary.uses_device:
         yield from _yield_device_figures(summary)
     yield from _yield_host_figures(summary.host)
-    rate = UNKNOWN if summary.steps_per_s is None else format_frequency(summary.steps_per_s, "steps/s")
-    spread = f"median {format_ms(summary.median_step_ms)}, 90 % below {format_ms(summary.p90_step_ms)}"
-    yield "Step time", f"{format_ms(summary.step_ms)} from batch to batch; {spread}"
-    yield "Throughput", f"{rate}{' of each process' if len(summary.processes) > 1 else ''}"
-    yield "Longest wait", _describe_longest_wait(summary)
+    if summary.step_ms is None or summary.steps_per_s is None:
+        yield "Step time", NOTHING if not summary.steps else UNKNOWN
+    else:
+        spread = f"median {format_ms(summary.median_step_ms)}, 90 % below {format_ms(summary.p90_step_ms)}"
+        yield "Step time", f"{format_ms(summary.step_ms)} from batch to batch; {spread}"
+        rate = format_frequency(summary.steps_per_s, "steps/s")
+        yield "Throughput", f"{rate}{' of each process' if len(summary.processes) > 1 else ''}"
+    if summary.steps or summary.dominant_stall is not None:
+        yield "Longest wait", _describe_longest_wait(summary)
     if summary.failed_steps:
         yield "Failed", format_count(summary.failed_steps, "step")
     if summary.incomplete_steps:
@@ -177,7 +183,7 @@ def _print_parts(console: Console, summary: SummaryPart) -> None:
         ("optimizer", summary.optimizer_share),
         *((("waiting for devices", summary.sync_share),) if summary.uses_device else ()),
         ("other parts", summary.other_share),
-        ("unexplained", summary.unexplained_share),
+        *_list_unexplained(summary),
     )
     print_title(console, "TIME OF A STEP")
     for part, share in rows:
@@ -185,14 +191,22 @@ def _print_parts(console: Console, summary: SummaryPart) -> None:
         console.print(Text(f"{INDENT}{part:<{_KEY}}{format_share(share):>9}{time}"))
 
 
+def _list_unexplained(summary: SummaryPart) -> tuple[tuple[str, float | None], ...]:
+    """Return the time that no record covers, in two parts if the program marked its steps."""
+    whole, between = summary.unexplained_share, summary.between_steps_share
+    if whole is None or between is None:
+        return (("unexplained", whole),)
+    within = ("in no part of a step", whole - between)
+    return (within, ("between steps", between)) if between else (within,)
+
+
 def _print_recommendations(console: Console, found: tuple[RecommendationPart, ...], top: int) -> None:
     shown = min(top, len(found))
     print_title(console, f"TOP RECOMMENDATIONS ({shown} of {len(found)})")
+    print_bounds(console, found[:top])
     for number, one in enumerate(found[:top], start=1):
         console.print(Text(f"{number}. [{one.priority.upper()}] {one.title}", "bold"))
-        most = one.estimated_speedup_pct_max
-        bound = "" if most is None else f" | at most {most:.0f} % faster (a bound, not a forecast)"
-        print_wrapped(console, f"Effort: {one.effort} | Risk: {one.risk} | Score: {one.score:.2f}{bound}")
+        print_wrapped(console, f"Effort: {one.effort} | Risk: {one.risk} | Score: {one.score:.2f}")
         print_wrapped(console, one.why)
         for action in one.actions:
             print_wrapped(console, f"- {action}")

@@ -99,6 +99,7 @@ class _RunInProgress:
     metadata: RunMetadata
     warnings: list[str] = field(default_factory=list)
     imported: dict[PurePosixPath, Path] = field(default_factory=dict)
+    sampled_devices: bool = False
 
     def run(self, stdout: int | None, stderr: int | None) -> WorkloadEnd:
         folder, settings = self.settings.folder, self.settings
@@ -195,9 +196,8 @@ class _RunInProgress:
         yield Sampler(folder / bundle_layout.HOST_METRICS, seconds, make_host_reader(ancestor))
         devices = make_device_sampler(folder / bundle_layout.GPU_METRICS, seconds)
         if devices is not None:
+            self.sampled_devices = True
             yield devices
-        else:
-            self.warnings.append(NO_GPU)
 
     def _stop(self, sampler: Sampler) -> None:
         sampler.stop()
@@ -211,7 +211,7 @@ class _RunInProgress:
             yield NO_EVENTS
         if not any(file.parent == bundle_layout.PROFILER for file in list_bundle_files(folder)):
             yield NO_PROFILE
-        if NO_GPU in self.warnings:
+        if not self.sampled_devices:
             yield NO_GPU
 
     def _encode_warnings(self) -> tuple[str, ...]:

@@ -200,6 +200,11 @@ def step_context(step: Any = None, batch: Any = None, model: Any = None, *, kind
     return (_PROCESS.session or _PROCESS.get_session()).step(step, kind, batch=batch, model=model)
 
 
+def span(phase: str) -> AbstractContextManager[None]:
+    """`AutopilotSession.span` of the process's session."""
+    return (_PROCESS.session or _PROCESS.get_session()).span(phase)
+
+
 def instrument_dataloader(loader: Batches) -> Batches:
     """`AutopilotSession.instrument` of the process's session."""
     return (_PROCESS.session or _PROCESS.get_session()).instrument(loader)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from frx_graph.analyzers.run.analysis import analyze_record
+from frx_graph.analyzers.run.loader_workers import count_loader_workers
 from frx_graph.analyzers.timeline.labels import Answer, RunLabel
-from frx_graph.evidence.run.events import RecordedTensor
+from frx_graph.evidence.run.events import LoaderWait, RecordedTensor
 from frx_graph.passes import confidence
 from frx_graph.rules.recommendation_card import index_cards_by_label
 
@@ -95,12 +98,55 @@ def test_batches_of_other_step_kinds_are_not_a_change(run: Any) -> None:
     assert run.labels()["shape_instability"].answer is ABSENT
 
 
+@pytest.mark.parametrize(
+    ("workers", "processors", "said", "more"),
+    [
+        (None, 2, "of the step time", True),
+        (0, 2, "of the step time, with no worker processes on 2 cores", True),
+        (1, 2, "of the step time, with 1 worker process on 2 cores", True),
+        (2, 2, "of the step time, with 2 worker processes on 2 cores", False),
+        (4, None, "of the step time, with 4 worker processes", True),
+    ],
+)
+def test_more_workers_are_advised_if_cores_are_left(
+    run: Any, workers: int | None, processors: int | None, said: str, more: bool
+) -> None:
+    for _ in range(5):
+        run.step(100, wait=60, forward=30)
+    events = [replace(event, workers=workers) if isinstance(event, LoaderWait) else event for event in run.events]
+    found = analyze_record(events, [], None, processors=processors).run.diagnosis
+    assert found.evidence[0].endswith(said)
+    cards = [one.card.id for one in found.recommendations]
+    assert ("rec_feed_the_device" in cards) is more
+    assert "rec_prepare_samples_beforehand" in cards
+
+
+def test_workers_of_all_processes_count_and_of_the_loader_that_is_waited_for(run: Any) -> None:
+    for process in (1, 2):
+        for workers, wait in ((3, 10), (0, 1)):
+            run.events.append(LoaderWait(at_ns=run.at(process), process=process, duration_ns=wait, workers=workers))
+    assert count_loader_workers(run.events) == 6
+    assert count_loader_workers([]) is None
+
+
+def test_steps_that_are_not_divided_call_for_marks_of_their_parts(run: Any) -> None:
+    for _ in range(5):
+        run.step(100, wait=5)
+    found = run.analyse().run.diagnosis
+    assert found.user_facing.label == "insufficient_telemetry"
+    assert next(one.card.id for one in found.recommendations) == "rec_divide_the_step"
+    assert sum("no recorded activity" in line for line in (*found.evidence, found.reason)) == 1
+
+
 @pytest.mark.parametrize("steps", [0, 1, 2])
 def test_shapes_of_few_steps_decide_nothing(run: Any, steps: int) -> None:
     for number in range(steps):
         run.batch(number, tensor(number + 1))
         run.step(batch_layout=number)
-    assert run.labels()["shape_instability"].answer is UNDECIDABLE
+    label = run.labels()["shape_instability"]
+    assert label.answer is UNDECIDABLE
+    few = "the shapes of fewer than 3 batches were recorded"
+    assert label.evidence == (few if steps else "no step was recorded")
 
 
 def test_nothing_is_recorded_is_not_nothing_is_there(run: Any) -> None:
@@ -112,7 +158,8 @@ def test_nothing_is_recorded_is_not_nothing_is_there(run: Any) -> None:
         assert (labels[name].score, labels[name].confidence) == (0, 0)
     found = run.analyse().run.diagnosis
     assert found.user_facing.label == "insufficient_telemetry"
-    assert "100.0% of the step time is in no recorded activity" in found.reason
+    assert found.evidence == ("100.0% of the step time is in no recorded activity, all within the marked steps",)
+    assert found.reason == "too little was recorded to name a bottleneck"
 
 
 @pytest.mark.parametrize(
@@ -157,6 +204,7 @@ def test_unrecorded_time_between_steps_is_reported(run: Any, between: float, tol
     found = run.analyse().steady_state.diagnosis
     assert found.user_facing.label == "insufficient_telemetry"
     assert ("20.0% of the time passes between steps" in found.reason) is told
+    assert found.evidence[0].endswith(f": {100 - between:.1f}% within the marked steps, {between:.1f}% between them")
     assert run.labels()["input_bound"].answer is UNDECIDABLE
 
 

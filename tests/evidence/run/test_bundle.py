@@ -175,8 +175,9 @@ def test_folder_of_runs_error_names_the_latest(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     with pytest.raises(EvidenceError) as raised, open_bundle(tmp_path):
         pass
-    assert raised.value.message == f"{tmp_path}: is not a run, but a folder of runs (3)"
-    assert raised.value.hint == f"the latest is {tmp_path / 'run-b'}"
+    assert raised.value.message == f"{tmp_path} holds 3 runs, and is not a run itself"
+    latest = tmp_path / "run-b"
+    assert raised.value.hint == f"name one of them, such as {latest}, the latest; frx fleet {tmp_path} reads them all"
 
 
 def test_a_folder_of_too_many_traces_is_refused(tmp_path: Path) -> None:

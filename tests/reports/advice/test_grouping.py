@@ -42,6 +42,7 @@ def test_what_saves_nothing_is_folded(advice, root):
 def test_next_steps_end_the_report(advice, root):
     text = render_text(advice, top=5, width=80, color=False, root=root)
     steps = text.rpartition("What to do now")[2].strip().splitlines()
-    assert len(steps) == len(advice.findings)
-    assert steps[0].startswith("1. models/resnet.py:142: Convert the model to channels_last: model = model.to(")
+    assert [line[:2] for line in steps if line[0] != " "] == [f"{n}." for n in range(1, len(advice.findings) + 1)]
+    assert "…" not in "".join(steps)
+    assert steps[0] == "1. models/resnet.py:142: Convert the model to channels_last: model ="
     assert max(map(len, steps)) <= 80

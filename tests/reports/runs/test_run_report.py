@@ -76,6 +76,56 @@ def test_unknown_figures_are_shown_as_unknown(tmp_path: Path) -> None:
     ):
         assert line in found
     assert " 0.0 %" not in found
+    assert "in no part of a step  100.0 %    100 ms" in found
+    assert "Confidence" not in found
+    assert 'with frx_graph.span("forward"):' in found
+
+
+def test_a_run_without_steps_has_no_step_times(tmp_path: Path) -> None:
+    (tmp_path / "host_metrics.csv").write_bytes(HOST_HEADER)
+    found = text(tmp_path)
+    assert "Step time           : none recorded\n" in found
+    assert "from batch to batch" not in found
+    assert "Throughput" not in found
+
+
+def recorded(folder: Path, command: list[str]) -> RunResult:
+    waiting_run().write(folder)
+    (folder / "metadata.json").write_text(json.dumps({"command": command, "host": {"processors": 8}}))
+    return result(folder)
+
+
+def test_the_command_of_the_run_is_named(tmp_path: Path) -> None:
+    found = recorded(tmp_path / "run", ["python", "my train.py", "--data", "$(rm -rf /)"])
+    again = "frx collect --explain -- python 'my train.py' --data '$(rm -rf /)'"
+    assert f"\n        {again}\n" in text(tmp_path / "run")
+    document = explain_run(found, Scope.AUTO)
+    assert document.reprofile_command == again
+    assert f"\n        {again}\n" in render_summary(document)
+    brief, data = render_prompt(document).split("\nNAMES\n")
+    assert again not in brief
+    assert f"\nagain | {again}\n" in data
+
+
+@pytest.mark.parametrize("command", [[], ["python", HOSTILE], ["x" * 2000], ["python", "a\nb"]])
+def test_command_that_cannot_be_shown_is_replaced(tmp_path: Path, command: list[str]) -> None:
+    found = recorded(tmp_path / "run", command)
+    assert explain_run(found, Scope.AUTO).reprofile_command == "frx collect --explain -- python train.py"
+
+
+@pytest.mark.parametrize(
+    "metadata", ["", "[]", '{"command": 1}', '{"host": {"processors": -1}}', '{"command": ["\\ud800"]}']
+)
+def test_metadata_of_another_program_is_not_used(tmp_path: Path, metadata: str) -> None:
+    folder = waiting_run().write(tmp_path / "run")
+    (folder / "metadata.json").write_text(metadata)
+    assert result(folder).command == ()
+
+
+def test_a_bound_is_said_once(tmp_path: Path) -> None:
+    folder = waiting_run().write(tmp_path / "run")
+    assert text(folder).count("150 % faster") == 1
+    assert render_summary(explain_run(result(folder), Scope.AUTO)).count("150 % faster") == 1
 
 
 def test_a_run_without_devices_has_no_rows_about_them(tmp_path: Path) -> None:

@@ -41,6 +41,13 @@ class Loader(list[Any]):
     num_workers, prefetch_factor, pin_memory, persistent_workers, batch_size = 2, 4, True, False, 3
 
 
+def test_span_without_a_session_is_that_of_the_process(recorded: Recorded) -> None:
+    with frx_graph.step_context(3), frx_graph.span("backward"):
+        pass
+    (event,) = recorded("phase_span")
+    assert (event["step_id"], event["payload"]) == (3, {"phase_name": "backward"})
+
+
 def test_every_event_has_its_documented_keys(recorded: Recorded) -> None:
     session = frx_graph.init(job_name="small")
     model = torch.nn.Linear(4, 2)
