@@ -27,12 +27,20 @@ NAMES = {
     Allocation.CHOSEN: "the environment's allocator",
     Allocation.UNKNOWN: "the system's allocator",
 }
+DESCRIPTIONS = {
+    Allocation.DEFAULT: "the default allocator: large freed blocks go back to the system",
+    Allocation.POOLED: "pooled memory: a process keeps the memory that it frees",
+    Allocation.CHOSEN: "the environment's allocator: a preloaded library or MALLOC variables",
+    Allocation.UNKNOWN: "the system's allocator",
+}
+"""The same, explained."""
 
 
 @dataclass(frozen=True, slots=True)
 class AllocationCheck:
     """The result of a trial for another allocation than the one it was measured under. `shows`: the gain shows there,
-    too; None: unknown. `failure` is why the candidate failed there, and `verdict` that of a whole trial there."""
+    too; None: unknown. `failure` is why the candidate failed there, and `verdict` that of a whole trial there, or what
+    follows for this allocation once the trial has ended."""
 
     allocation: Allocation
     shows: bool | None = None
@@ -43,26 +51,34 @@ class AllocationCheck:
     failure: str = ""
     verdict: Verdict | None = None
 
-    def describe(self) -> str:
-        """Return the result in a few words."""
-        if self.failure:
-            return f"with {NAMES[self.allocation]} it fails: {self.failure}"
-        if self.ratio_median is None:
-            return f"not measured with {NAMES[self.allocation]}"
-        pairs = ", ".join(map(format_percent, self.pair_medians))
-        return f"with {NAMES[self.allocation]} {format_gain(self.ratio_median)} (pairs {pairs} %)"
-
     def derive_verdict(self, measured: Verdict) -> Verdict:
-        """Return the verdict for this allocation after that of the other, `measured`."""
+        """Return the verdict for this allocation after that of the other, `measured`, with a reason and figures that
+        are about this allocation."""
         if self.verdict is not None:
             return self.verdict
-        unknown = self.shows is None and self.quads
-        if self.shows or (measured.outcome is not Outcome.PROMOTE and not unknown):
-            return measured
+        promoted = measured.outcome is Outcome.PROMOTE
+        unknown = self.shows is None and (promoted or self.quads)
+        refused = self.shows is False and promoted
+        outcome = Outcome.INCONCLUSIVE if unknown else Outcome.REJECT if refused else measured.outcome
+        return Verdict(outcome, self._explain_outcome(measured), None, measured.early)
+
+    def _explain_outcome(self, measured: Verdict) -> str:
+        promoted = measured.outcome is Outcome.PROMOTE
+        if self.failure:
+            return f"it fails: {self.failure}"
+        if self.ratio_median is None:
+            return "not measured" if promoted else f"not measured; with pooled memory: {measured.reason}"
+        pairs = ", ".join(map(format_percent, self.pair_medians))
+        seen = f"{format_gain(self.ratio_median)} (process pairs {pairs} %)"
+        if self.shows:
+            return seen
         if self.shows is None:
-            return replace(measured, outcome=Outcome.INCONCLUSIVE, reason=f"{self.describe()}: unknown there")
-        end = "" if self.failure else ": the gain does not show there"
-        return replace(measured, outcome=Outcome.REJECT, reason=f"{self.describe()}{end}")
+            return f"{seen}, which is not proved"
+        if promoted:
+            return f"{seen}: the gain does not show"
+        if self.ratio_median <= 1:
+            return seen
+        return f"{seen}, but not in every process pair" if min(self.pair_medians) < 1 else f"{seen}: too little"
 
 
 def choose_allocations(own: Allocation, *, in_process: bool, pools: bool) -> tuple[Allocation, ...]:

@@ -11,7 +11,7 @@ from frx_graph.trials.samples import MeasuredQuad, count_loaded, pause_seconds
 _LOADED_SHARE = 1 / 3
 """Share of all quads, void for other programs' load, from which load is the reason for an unfinished trial."""
 _LAST_SECONDS = 0.25
-_IGNORE = "count such quads with frx trial --ignore-load"
+_IGNORE = "count such rounds with frx trial --ignore-load"
 
 
 class BusyWait:
@@ -26,21 +26,22 @@ class BusyWait:
 
     def wait(self, quads: Sequence[MeasuredQuad], left: float, status: str, *, last: bool) -> None:
         """Wait until the disturbance of the last quad may have passed, but no longer than `left` seconds. If it was
-        load, say with `status` what causes it, before and after. With `last` no quad follows, and the wait only finds
-        out which programs were busy."""
+        load, show after `status` that it waits, and then what other programs did meanwhile. With `last` no quad
+        follows, and the wait only finds out which programs were busy."""
         seconds = min(pause_seconds(quads), _LAST_SECONDS if last else math.inf, left)
         if not count_loaded(quads[-1:], void=True):
             self._pause(seconds)
             return
         if not last:
-            self._progress(f"{status}; waiting {seconds:.3g} s as {self._describe()}")
+            self._progress(f"{status}; waiting {seconds:.3g} s for other programs")
         with self._watch() as read:
             self._pause(seconds)
             seen = read()
         if seen is not None and (self.load is None or (seen.share or 0.0) >= (self.load.share or 0.0)):
             self.load = seen
         if not last:
-            self._progress(f"{status}; measuring again, but {self._describe()}")
+            still = f" beside others: {describe_load(seen)}" if seen is not None and seen.is_busy else ""
+            self._progress(f"{status}; measuring again{still}")
 
     def explain_end(self, quads: Sequence[MeasuredQuad]) -> str:
         """Return why a trial could not measure enough quads, and what to do, if other programs are the reason; else
@@ -48,7 +49,5 @@ class BusyWait:
         if not quads or count_loaded(quads, void=True) < _LOADED_SHARE * len(quads):
             return ""
         visible = self.load is not None and self.load.programs
-        return f"{self._describe()}: {'close these programs' if visible else 'try again later'}, or {_IGNORE}"
-
-    def _describe(self) -> str:
-        return f"the machine is busy{'' if self.load is None else f' ({describe_load(self.load)})'}"
+        seen = "" if self.load is None else f" ({describe_load(self.load)})"
+        return f"the machine was busy{seen}: {'close these programs' if visible else 'try again later'}, or {_IGNORE}"

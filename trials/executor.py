@@ -58,6 +58,8 @@ from frx_graph.trials.worker_client import (
 
 DRAWS = 3
 """Draws of inputs on which results are compared."""
+_RAISE = "raise {} in the policy"
+_RUN_IDLE = "run again when the machine is idle, or use frx trial --ignore-load"
 _NOT_REPEATABLE = "not repeatable: the program does not compute the same twice from the same seed and inputs"
 
 
@@ -127,7 +129,8 @@ class _TrialRunner:
         try:
             gates = tuple(self._check_gates())
         except BudgetEnded as ended:
-            reason = f"the time budget ended before anything was measured, {ended}: raise time_budget_seconds"
+            advice = _RAISE.format("time_budget_seconds")
+            reason = f"the time budget ended before anything was measured, {ended}: {advice}"
             return self._make_run((), Verdict(Outcome.INCONCLUSIVE, reason, None, early=True), ())
         except NotRepeatableError:
             gate = GateResult(Gate.NUMERICS, None, "there is nothing to compare with")
@@ -148,7 +151,7 @@ class _TrialRunner:
             seen = tuple(failed if gate.name is failed.name else gate for gate in gates)
             return self._make_run(seen, _make_rejection(failed), quads)
         if loaded := count_loaded(quads, void=False):
-            marked = f"{verdict.reason}; {loaded} of {len(quads)} quads were measured under load (--ignore-load)"
+            marked = f"{verdict.reason}; {loaded} of {len(quads)} rounds were measured under load (--ignore-load)"
             verdict = replace(verdict, reason=marked)
         passed = None if verdict.outcome is Outcome.INCONCLUSIVE else verdict.outcome is Outcome.PROMOTE
         throughput = GateResult(Gate.THROUGHPUT, passed, verdict.reason, summarize_reason(verdict))
@@ -158,8 +161,9 @@ class _TrialRunner:
     def _make_run(self, gates: tuple[GateResult, ...], verdict: Verdict, quads: Sequence[MeasuredQuad]) -> TrialRun:
         if self.departed:
             verdict = replace(verdict, reason=f"{self._describe_departure()}; {verdict.reason}")
+        check = None if self.check is None else replace(self.check, verdict=self.check.derive_verdict(verdict))
         return TrialRun(
-            gates, verdict, tuple(quads), self.pairs.environment, self.signatures, check=self.check, load=self.busy.load
+            gates, verdict, tuple(quads), self.pairs.environment, self.signatures, check=check, load=self.busy.load
         )
 
     def _describe_departure(self) -> str:
@@ -249,25 +253,19 @@ class _TrialRunner:
         if not promoted and self.check.shows and stats.processes > self.rule.process_pairs:
             # Two looks have not shown it: a third would be one more chance to be wrong.
             self.check = replace(self.check, shows=None)
-            verdict = replace(verdict, reason=f"{verdict.reason}; {self.check.describe()}: unknown there")
         elif not promoted and self.check.shows:
             own_quads: list[MeasuredQuad] = []
             full = self._measure_pairs(own_quads, self.rule, alone=True)
             if full.outcome is Outcome.PROMOTE:
                 self.check = replace(summarize_whole(pooled, stats, quads), shows=False, verdict=verdict)
                 quads[:] = own_quads
-                return replace(full, reason=f"{full.reason}; {self.check.describe()}")
+                return full
             settled = full.outcome is not Outcome.INCONCLUSIVE or find_dissent(own_quads, self.rule)
             if full.statistics is not None:
                 self.check = summarize_whole(own, full.statistics, own_quads)
             self.check = replace(self.check, shows=False if settled else None)
-            end = "not the same in all process pairs" if settled else "unknown there"
-            verdict = replace(verdict, reason=f"{verdict.reason}; {self.check.describe()}: {end}")
         self.pairs.environment = measured
-        if not promoted:
-            return verdict
-        only = {True: "", None: ", so it is unknown there", False: f", so this holds for {NAMES[pooled]} alone"}
-        return replace(verdict, reason=f"{verdict.reason}; {self.check.describe()}{only[self.check.shows]}")
+        return verdict
 
     def _measure_check(self, own: Allocation, *, promoted: bool) -> AllocationCheck:
         rule = shorten_protocol(self.rule, promoted=promoted)
@@ -284,8 +282,8 @@ class _TrialRunner:
         return replace(found, shows=False, failure=failure) if failure else found
 
     def _cut_short(self, quads: Sequence[MeasuredQuad], rule: Rule) -> Verdict:
-        """Return the final verdict. If not all quads were measured, it says what to do: close other programs if quads
-        were void for their load, else the keys of the policy that ended it."""
+        """Return the final verdict. If not all quads were measured, the reason gives advice: close other programs if
+        quads were void for their load, else raise the keys of the policy that ended it."""
         verdict = decide_finally(quads, rule)
         void = sum(quad.void for quad in quads)
         if len(quads) - void >= rule.quads:
@@ -295,9 +293,11 @@ class _TrialRunner:
             return replace(verdict, reason=f"{verdict.reason}; {busy}")
         ends = []
         if self.clock() >= self.deadline:
-            ends.append("the time budget ended: raise time_budget_seconds")
+            ends.append(f"the time budget ended: {_RAISE.format('time_budget_seconds')}")
         if void > rule.void_quads_allowed:
-            ends.append(f"no more than {rule.void_quads_allowed} may be void: raise void_quads_allowed")
+            idle = 2 * count_loaded(quads, void=True) > void
+            advice = _RUN_IDLE if idle else _RAISE.format("void_quads_allowed")
+            ends.append(f"no more than {rule.void_quads_allowed} may be disturbed: {advice}")
         return replace(verdict, reason="; ".join((verdict.reason, *ends)))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Sequence
 
 from frx_graph.trials.protocol import Protocol
@@ -15,23 +16,30 @@ class Pace:
         self._protocol = protocol
         self._clock = clock
         self._last = clock()
-        self._start_seconds = 0.0
-        self._quad_seconds = 0.0
+        self._starts: list[float] = []
+        self._quads: list[float] = []
 
     def note_started(self) -> None:
         """Note that a pair of processes is ready."""
-        self._start_seconds = self._lap()
+        self._starts.append(self._lap())
 
     def note_quad(self) -> None:
         """Note that a quad has been measured."""
-        self._quad_seconds = self._lap()
+        self._quads.append(self._lap())
 
-    def estimate_seconds(self, quads: Sequence[MeasuredQuad]) -> float:
-        """Return how long the pairs and quads that are left take, if they take as long as the last, and nothing
-        settles the trial before."""
+    def note_waited(self) -> None:
+        """Note the end of a pause, in which nothing was measured."""
+        self._lap()
+
+    def estimate_seconds(self, quads: Sequence[MeasuredQuad]) -> float | None:
+        """Return how long the pairs and quads that are left take, if each takes the median of those before, and
+        nothing disturbs or settles the trial; None before the first quad."""
+        if not self._quads:
+            return None
         done = sum(not quad.void for quad in quads)
         pairs = self._protocol.process_pairs - 1 - quads[-1].quad.pair if quads else self._protocol.process_pairs
-        return pairs * self._start_seconds + (self._protocol.quads - done) * self._quad_seconds
+        rest = (self._protocol.quads - done) * statistics.median(self._quads)
+        return pairs * statistics.median(self._starts) + rest
 
     def _lap(self) -> float:
         before, self._last = self._last, self._clock()

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from frx_graph.support.allocator import Allocation
+from frx_graph.trials.allocation_check import NAMES
 from frx_graph.trials.arm_messages import (
     Answered,
     Load,
@@ -76,11 +77,14 @@ class ProcessPairs:
     """As the first arm with the present allocation has reported it."""
     random: bool | None = None
     """The program draws random numbers; None before an arm has found out."""
+    stage: str = ""
+    """Start of progress lines: the allocation, if there are measurements with two."""
     _reported: bool = False
 
     def switch_allocation(self, allocation: Allocation) -> None:
         """Start arms with this allocation from now on. The next one reports its environment."""
         self.pool = allocation is Allocation.POOLED
+        self.stage = f"with {NAMES[allocation]}: "
         self._reported = False
 
     def start_pair(self, running: RunningArms, order: Sequence[Arm]) -> Mapping[Arm, RunningArm]:
@@ -144,7 +148,7 @@ class ProcessPairs:
                         running.stop()
                         arms = self.start_pair(running, tuple(dict.fromkeys(quad.arms)))
                         pair = quad.pair
-                        self._warm_up(arms, quad, rule)
+                        self._warm_up(arms, quad, rule, self._describe_left(pace, quads))
                         pace.note_started()
                     first, second, third, fourth = (
                         self._run_block(arms, arm, rule.steps_per_block) for arm in quad.arms
@@ -156,17 +160,14 @@ class ProcessPairs:
                     continue
                 quads.append(MeasuredQuad(quad, (first, second, third, fourth)))
                 pace.note_quad()
-                # On a busy machine only the budget is known.
-                left = f"at most {self._get_seconds_left():.0f} s left"
-                if not quads[-1].void:
-                    left = f"about {min(pace.estimate_seconds(quads), self._get_seconds_left()):.0f} s left"
-                status = f"{count_quads(quads, rule)}, {left}"
+                status = f"{self.stage}{count_quads(quads, rule)}, {self._describe_left(pace, quads)}"
                 self.progress(status)
                 if self.clock() >= self.deadline:
                     break
                 if quads[-1].void:
                     last = sum(quad.void for quad in quads) > rule.void_quads_allowed
                     self.busy.wait(quads, self._get_seconds_left(), status, last=last)
+                    pace.note_waited()
                 if (settled := settle()) is not None:
                     return settled
         return None
@@ -174,12 +175,18 @@ class ProcessPairs:
     def _get_seconds_left(self) -> float:
         return max(0.0, self.deadline - self.clock())
 
-    def _warm_up(self, arms: Mapping[Arm, RunningArm], quad: Quad, rule: Rule) -> None:
+    def _describe_left(self, pace: Pace, quads: Sequence[MeasuredQuad]) -> str:
+        """Return how long the present measurement still takes; before its first quad, only the limit of the trial."""
+        estimate, limit = pace.estimate_seconds(quads), self._get_seconds_left()
+        if estimate is None:
+            return f"at most {limit:.0f} s left for the whole trial"
+        return f"about {min(estimate, limit):.0f} s left"
+
+    def _warm_up(self, arms: Mapping[Arm, RunningArm], quad: Quad, rule: Rule, left: str) -> None:
         # Of the first pair the baseline first, and a block of each that is not kept: they tell how long the candidate
         # is to be waited for.
         first = Measure not in self.client.baseline_seconds
-        pair = f"process pair {quad.pair + 1} of {rule.process_pairs}"
-        self.progress(f"{pair}: compiling, at most {self._get_seconds_left():.0f} s left")
+        self.progress(f"{self.stage}process pair {quad.pair + 1} of {rule.process_pairs}: compiling, {left}")
         order = tuple(Arm) if first else tuple(dict.fromkeys(quad.arms))
         for arm, warmed in self.ask_each(arms, dict.fromkeys(order, Warm(_WARM_STEPS)), Warmed):
             # Else the program without the plan would be timed as the candidate.

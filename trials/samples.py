@@ -111,9 +111,9 @@ def load_disturbance(others: OthersLoad | None) -> Disturbance | None:
 
 
 def count_quads(quads: Sequence[MeasuredQuad], protocol: Protocol) -> str:
-    """Return how many quads of a trial are measured, and how many of those were void, for people."""
+    """Return how many quads of a trial are measured, and how many more were void, for people: they are rounds."""
     void = sum(quad.void for quad in quads)
-    return f"quad {len(quads) - void} of {protocol.quads}{f', {void} void' if void else ''}"
+    return f"round {len(quads) - void} of {protocol.quads}{f', {void} disturbed' if void else ''}"
 
 
 def pause_seconds(quads: Sequence[MeasuredQuad]) -> float:

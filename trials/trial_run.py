@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 from frx_graph.measure.machine.busy_programs import MachineLoad
 from frx_graph.support.allocator import Allocation
-from frx_graph.trials.allocation_check import AllocationCheck
+from frx_graph.trials.allocation_check import NAMES, AllocationCheck
 from frx_graph.trials.environment_record import TrialEnvironment
 from frx_graph.trials.samples import MeasuredQuad
-from frx_graph.trials.verdict import Verdict
+from frx_graph.trials.verdict import Outcome, Verdict
 
 
 class Gate(enum.StrEnum):
@@ -86,6 +86,21 @@ class TrialRun:
         environment = replace(self.environment, setup=setup)
         other = EnvironmentVerdict(environment, self.check.derive_verdict(self.verdict), self.check.ratio_median)
         return (other, measured) if self.check.allocation is Allocation.POOLED else (measured, other)
+
+    @property
+    def reason(self) -> str:
+        """The reason for the verdict, and a sentence about the other allocation if it was measured, too."""
+        promoted = self.verdict.outcome is Outcome.PROMOTE
+        if self.check is None or not (promoted or self.check.quads or self.check.failure):
+            return self.verdict.reason
+        other = self.check.derive_verdict(self.verdict).reason
+        return f"{self.verdict.reason}. With {NAMES[self.check.allocation]}: {other}"
+
+    @property
+    def own_allocation(self) -> Allocation | None:
+        """The allocation of the user's own processes; None if no arm has reported its environment."""
+        verdicts = self.list_verdicts()
+        return verdicts[-1].environment.setup.allocation if verdicts else None
 
     @property
     def own_ratio(self) -> float | None:

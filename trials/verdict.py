@@ -34,7 +34,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from frx_graph.trials.protocol import Protocol
-from frx_graph.trials.samples import MeasuredQuad
+from frx_graph.trials.samples import Cause, MeasuredQuad
 from frx_graph.trials.statistics import (
     compute_pairs_bound,
     compute_safe_interval,
@@ -43,8 +43,11 @@ from frx_graph.trials.statistics import (
     convert_to_ratio,
 )
 
-_TOO_FEW = "only"
-"""First word of the reason if not all quads were measured."""
+_DISTURBERS = {
+    Cause.LOADED: "other programs",
+    Cause.THROTTLED: "slowed-down hardware",
+    Cause.RECOMPILED: "a compilation",
+}
 FEWEST_PAIRS = 2
 """Pairs that an early rejection needs: one pair cannot disagree with itself."""
 PROVING_PAIRS = 4
@@ -132,10 +135,7 @@ def decide_finally(quads: Sequence[MeasuredQuad], protocol: Protocol) -> Verdict
     pairs = group_log_ratios(quads)
     every = [ratio for pair in pairs for ratio in pair]
     if len(every) < protocol.quads:
-        causes = Counter(block.disturbance.cause for quad in quads for block in quad.blocks if block.disturbance)
-        seen = ", ".join(f"{cause} {count}" for cause, count in sorted(causes.items()))
-        void = f", {sum(measured.void for measured in quads)} were void (blocks: {seen})" if seen else ""
-        reason = f"{_TOO_FEW} {len(every)} of {protocol.quads} quads were measured{void}"
+        reason = f"only {len(every)} of {protocol.quads} rounds were measured{_describe_void(quads)}"
         interval = compute_trimmed_interval(every, protocol.alpha) if len(every) > 1 else (-math.inf, math.inf)
         seen_so_far = _compute_statistics(quads, pairs, interval) if every else None
         return Verdict(Outcome.INCONCLUSIVE, reason, seen_so_far, early=False)
@@ -159,9 +159,16 @@ def _is_likely_above_loss(log_ratios: Sequence[float], protocol: Protocol) -> bo
 
 
 def summarize_reason(verdict: Verdict) -> str:
-    """Return the beginning of the reason: the gain with its interval, or how many quads were measured."""
-    end = "[,;]" if verdict.reason.startswith(_TOO_FEW) else "[:;]"
-    return re.split(end, verdict.reason, maxsplit=1)[0]
+    """Return the beginning of the reason: what was found, or how many rounds were measured."""
+    return re.split("[,:;]", verdict.reason, maxsplit=1)[0]
+
+
+def _describe_void(quads: Sequence[MeasuredQuad]) -> str:
+    """Return how many quads were disturbed, and by what; a quad counts for its first disturbance."""
+    first = (next((block.disturbance for block in quad.blocks if block.disturbance), None) for quad in quads)
+    causes = Counter(found.cause for found in first if found is not None)
+    seen = ", ".join(f"{count} by {_DISTURBERS[cause]}" for cause, count in causes.most_common())
+    return f", {seen.replace(' by', ' were disturbed by', 1)}" if seen else ""
 
 
 def group_log_ratios(quads: Sequence[MeasuredQuad]) -> list[list[float]]:
@@ -213,8 +220,10 @@ def _compute_statistics(
 def _explain_outcome(outcome: Outcome, stats: TrialStatistics, protocol: Protocol) -> str:
     """Return one line with the gain, its interval, and the deciding reason."""
     minimum = f"{100 * math.expm1(protocol.minimum):.3g} %"
-    seen = f"{format_gain(stats.ratio_median)} ({format_percent(stats.ci_low)} to {format_percent(stats.ci_high)} %)"
+    between = format_range(stats.ci_low, stats.ci_high)
     if outcome is Outcome.PROMOTE:
+        bounds = f"{format_percent(stats.ci_low)} to {format_percent(stats.ci_high)} %"
+        seen = f"{format_gain(stats.ratio_median)} ({bounds})"
         count = "both" if stats.processes == FEWEST_PAIRS else f"all {stats.processes}"
         pairs = "in one process" if protocol.process_pairs == 1 else f"and {count} process pairs agree"
         if protocol.added_pairs:
@@ -225,17 +234,31 @@ def _explain_outcome(outcome: Outcome, stats: TrialStatistics, protocol: Protoco
     )
     likely = "" if excluded else "most likely "
     if outcome is Outcome.EQUIVALENT:
-        return f"{seen}: {likely}no difference of {minimum} or more"
+        return f"{likely}no difference of {minimum} or more: {between}"
     if outcome is Outcome.REJECT:
-        return f"{seen}: slower" if stats.ci_high < 1 else f"{seen}: {likely}under the {minimum} asked for"
+        return between if stats.ci_high < 1 else f"{likely}not faster by the {minimum} asked for: {between}"
     if stats.ci_low <= 1:
-        return f"{seen}: it may be no faster at all"
+        return f"perhaps no faster at all: {between}"
     if math.log(stats.ratio_median) < protocol.minimum:
-        return f"{seen}: it may or may not reach the {minimum} asked for"
+        return f"perhaps not faster by the {minimum} asked for: {between}"
     medians = ", ".join(format_percent(ratio) for ratio in stats.pair_medians)
     if protocol.added_pairs or _check_pairs_agree([math.log(ratio) for ratio in stats.pair_medians], protocol):
-        return f"{seen}: the process pairs ({medians} %) are too few, or differ too much, to prove it"
-    return f"{seen}: the process pairs disagree ({medians} %)"
+        return f"{between}, but the process pairs ({medians} %) are too few, or differ too much, to prove it"
+    return f"{between}, but the process pairs disagree ({medians} %)"
+
+
+def format_range(low: float, high: float) -> str:
+    """Return an interval of ratios of times in words: `between 7.7 % slower and 3.2 % faster`."""
+    ends = (_format_end(low), _format_end(high))
+    if low >= 1:
+        return f"between {ends[0]} and {ends[1]} faster"
+    if high <= 1:
+        return f"between {ends[1]} and {ends[0]} slower"
+    return f"between {ends[0]} slower and {ends[1]} faster"
+
+
+def _format_end(ratio: float) -> str:
+    return f"{100 * abs(ratio - 1):.1f} %"
 
 
 def format_gain(ratio: float) -> str:

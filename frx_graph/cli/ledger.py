@@ -69,6 +69,9 @@ def list_events(
     environment: Annotated[str | None, typer.Option(help="Only this fingerprint.")] = None,
     kind: Annotated[list[str] | None, typer.Option(help="Only this kind: promoted, rolled-back; repeatable.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="Show at most this many of the latest events.")] = DEFAULT_LIMIT,
+    separate: Annotated[
+        bool, typer.Option("--all", help="Show proposed, tried and the verdict of a trial as separate events.")
+    ] = False,
     format: FormatOption = TextOrJson.TEXT,
     as_document: JsonOption = False,
     at: LedgerOption = None,
@@ -82,6 +85,7 @@ def list_events(
     place = _choose_place(at)
     source = _open_to_read(place)
     total = 0 if source is None else source.count_events(wanted)
+    everything = 0 if source is None else source.count_events()
     events = () if source is None else source.read_events(wanted, newest=limit)
     summaries = {} if source is None else read_summaries(source, events)
     standings = None
@@ -94,8 +98,8 @@ def list_events(
     if source is None:
         typer.echo(_NOTHING_YET.format(place))
         return
-    shown = partial(render_list, events, summaries, standings or {}, total=total, ledger=str(place))
-    print_text(partial(shown, now=datetime.now(UTC)))
+    shown = partial(render_list, events, summaries, standings or {}, total=total, everything=everything)
+    print_text(partial(shown, ledger=str(place), now=datetime.now(UTC), separate=separate))
 
 
 @ledger.command()
@@ -105,15 +109,17 @@ def show(
     as_document: JsonOption = False,
     at: LedgerOption = None,
 ) -> None:
-    """Print one decision in full, and its trial with gates and samples."""
+    """Print one decision in full, with its trial. As JSON, the event with the trial follows if it is another."""
     place = _choose_place(at)
-    source = open_to_read(place)
+    source = _open_existing(place)
     found = _find(source, event)
     summaries = read_summaries(source, (found,))
+    evidence = source.read_evidence(found)
     if is_json(format, as_document):
-        print_document(build_ledger_document(str(place), 1, (found,), summaries))
+        events = (found,) if evidence is None or evidence.position == found.position else (found, evidence)
+        print_document(build_ledger_document(str(place), len(events), events, summaries))
         return
-    trial = parse_trial(source.read_evidence(found))
+    trial = parse_trial(evidence)
     print_text(partial(render_event, found, summaries.get(found.position), trial, now=datetime.now(UTC)))
 
 
@@ -132,7 +138,7 @@ def rollback(
     if not why:
         raise OptionError("--reason is empty", "give the reason in one line")
     place = _choose_place(at)
-    source = open_to_read(place)
+    source = _open_existing(place)
     promotions = _find_promotions(source, what, _check_hex_name(environment, "--environment"))
     decisions = make_rollbacks(promotions, reason=why, by=make_process_author(), now=datetime.now(UTC))
     for event in open_ledger(place).append(decisions):
@@ -208,6 +214,14 @@ def _open_to_read(place: Location) -> Ledger | None:
         if place.named:
             raise
         return None
+
+
+def _open_existing(place: Location) -> Ledger:
+    """Open the ledger for reading. Raises `OptionError` if the default ledger does not exist yet."""
+    source = _open_to_read(place)
+    if source is None:
+        raise OptionError(_NOTHING_YET.format(place), "the first trial creates the ledger")
+    return source
 
 
 def _find_promotions(source: Ledger, what: str, environment: str | None) -> list[RecordedEvent]:

@@ -35,7 +35,7 @@ from frx_graph.engines.engine import EngineName, Holding
 from frx_graph.errors import OptionError
 from frx_graph.ledger.database.opening import check_writable
 from frx_graph.ledger.location import choose_location
-from frx_graph.measure.machine.busy_programs import describe_load, sample_machine_load
+from frx_graph.measure.machine.busy_programs import MachineLoad, describe_load, sample_machine_load
 from frx_graph.reports.trials.trial_document import TrialMatrixDocument
 from frx_graph.reports.trials.trial_report import render_matrix, render_trial
 from frx_graph.support.plain_text import clean_line
@@ -96,8 +96,9 @@ def trial(
     as_document: JsonOption = False,
     _quiet: QuietOption = False,
 ) -> None:
-    """Test a model with frx's changes against the same model without them. Decisions are kept in the ledger. Exit code
-    0: promoted, or nothing to try; 1: not promoted, or not all; 2: an error, or a decision could not be recorded."""
+    """Test a model with frx's changes against the same model without them. The baseline is the model under
+    torch.compile with Inductor (see --inner), not eager PyTorch. Decisions are kept in the ledger. Exit code 0:
+    promoted, or nothing to try; 1: not promoted, or not all; 2: an error, or a decision could not be recorded."""
     config = read_advise_config(Path.cwd())
     rules = read_policy(policy) if policy is not None else read_policy_table(config)
     check_engine(engine, address, working_dir)
@@ -107,11 +108,12 @@ def trial(
     if not aa:
         check_writable(place)
     here = engine is EngineName.LOCAL
-    if here:
-        _warn_if_busy(rules, ignore_load=ignore_load)
+    # Before arms are prepared, which use the processors.
+    load = sample_machine_load(_SAMPLE_SECONDS) if here and not is_quiet() else None
     with unwind_on_termination(), share_warm_arms() if here else contextlib.nullcontext():
         # Not at the top: torch takes seconds to import, and the process that forks arms does the same meanwhile.
         with exit_on_interrupt():
+            from frx_graph.cli.trial_advice import suggest_next
             from frx_graph.cli.trial_jobs import TrialResults, build_jobs
 
         jobs = build_jobs(
@@ -127,6 +129,7 @@ def trial(
             ignore_load=ignore_load,
             here=here,
         )
+        _warn_if_busy(load, rules, ignore_load=ignore_load)
         kept = TrialResults(jobs, place)
         holding = Holding.GPU if device == "cuda" else Holding.CORES
         with show_stages() as progress, open_engine(engine, address, working_dir, holding) as chosen:
@@ -136,14 +139,14 @@ def trial(
         table = TrialMatrixDocument(trials=kept.entries)
         print_result(table, partial(render_matrix, table), as_document=as_asked)
     elif as_asked or not kept.untried:
-        print_result(kept.only, partial(render_trial, kept.only), as_document=as_asked)
+        advice = suggest_next(kept.only)
+        print_result(kept.only, partial(render_trial, kept.only, advice=advice), as_document=as_asked)
     kept.raise_errors()
     raise typer.Exit(0 if all(kept.good) else 1)
 
 
-def _warn_if_busy(policy: TrialPolicy, *, ignore_load: bool) -> None:
-    """Print a notice if other programs use the processors now."""
-    load = None if is_quiet() else sample_machine_load(_SAMPLE_SECONDS)
+def _warn_if_busy(load: MachineLoad | None, policy: TrialPolicy, *, ignore_load: bool) -> None:
+    """Print a notice if other programs use the processors."""
     if load is None or not load.is_busy:
         return
     advice = "measurements count all the same (--ignore-load)"
@@ -151,4 +154,4 @@ def _warn_if_busy(policy: TrialPolicy, *, ignore_load: bool) -> None:
         limit = f"at most {policy.time_budget_seconds:.0f} s for each trial"
         advice = f"disturbed measurements are repeated, {limit}: close these programs, or use --ignore-load"
     text = clean_line(f"frx: the machine is busy: {describe_load(load)}; {advice}", 1000)
-    print_notice(textwrap.fill(text, _NOTICE_WIDTH, subsequent_indent="     "))
+    print_notice(textwrap.fill(text, _NOTICE_WIDTH, subsequent_indent="     ", break_on_hyphens=False))

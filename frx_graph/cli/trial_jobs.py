@@ -9,6 +9,7 @@ from frx_graph.autopilot.target_trial import TargetTrial, TrialJob, build_matrix
 from frx_graph.cli.options.placement import check_device, check_dtype, parse_shape
 from frx_graph.cli.printing.output import print_notice
 from frx_graph.cli.trial_record import PromotedTrial, promote_fastest_again, record_trial
+from frx_graph.cli.trial_target import check_target
 from frx_graph.engines.engine import Engine, JobResult
 from frx_graph.errors import FrxError, LedgerError, OptionError
 from frx_graph.ledger.location import Location
@@ -33,13 +34,16 @@ def build_jobs(
     ignore_load: bool,
     here: bool,
 ) -> tuple[TrialJob, ...]:
-    """Return a job for each combination. `here`: they run in this machine's processes. Raises `OptionError`."""
+    """Return a job for each combination. `here`: they run in this machine's processes. Raises `OptionError` and
+    `TargetError`."""
     check_inner(inner)
     if inner not in PLANNED:
         raise OptionError(f"--inner {inner} takes no plan", f"take one of {', '.join(sorted(PLANNED))}")
     for name in dtypes:
         check_dtype(name)
     if here:
+        for target in targets:
+            check_target(target)
         check_device(device)
     elif device not in (None, "cpu", "cuda"):
         raise OptionError(f"--device {device} on a Ray cluster", "cpu or cuda: Ray chooses the GPU of a node")

@@ -21,7 +21,7 @@ from frx_graph.trials.allocation_check import NAMES
 
 AUTHOR = "frx trial"
 NOT_EACH = (
-    ". Nothing is decided: the verdict is that of several graphs together, and says nothing of one. Mode autopilot "
+    "Nothing is decided: the verdict is that of several graphs together, and says nothing of one. Mode autopilot "
     "tries each by itself"
 )
 
@@ -59,7 +59,7 @@ def record_trial(tried: TargetTrial | None, job: TrialJob, place: Location, plac
 
     if asked.against_itself:
         return TrialRecord(document("a baseline against itself is not recorded"))
-    text = json.dumps(to_json(document(f"recorded in {place}")), allow_nan=False)
+    recorded = document(f"recorded in {place}")
     by = make_process_author(AUTHOR)
     verdicts = tried.run.list_verdicts()
     if not verdicts or not tried.graphs:
@@ -68,7 +68,9 @@ def record_trial(tried: TargetTrial | None, job: TrialJob, place: Location, plac
     try:
         ledger = open_ledger(place)
         for found in verdicts:
-            wanted = make_decisions(tried, found, policy, text, by)
+            allocation = found.environment.setup.allocation
+            own = to_json(recorded.model_copy(update={"allocation": allocation}))
+            wanted = make_decisions(tried, found, policy, json.dumps(own, allow_nan=False), by)
             if found is not verdicts[-1] and any(_was_rolled_back(ledger, decision) for decision in wanted):
                 # Only its own users can ask for it again.
                 continue
@@ -76,14 +78,14 @@ def record_trial(tried: TargetTrial | None, job: TrialJob, place: Location, plac
             named = [event for event in events if event.decision.kind is not Kind.PROPOSED]
             ends = [event for event in named if event.decision.kind is not Kind.TRIED]
             last = ", ".join(f"#{event.position} {event.decision.kind}" for event in ends or named)
-            where = f" with {NAMES[found.environment.setup.allocation]}" if len(verdicts) > 1 else ""
-            said.append(f"{last}{where}{'' if ends else NOT_EACH}")
+            said.append(f"{last} with {NAMES[allocation]}" if len(verdicts) > 1 else last)
             made = [event.decision for event in ends if event.decision.kind is Kind.PROMOTED]
             promoted += [(decision, found.ratio or 0.0) for decision in made]
     except LedgerError as error:
         failed = "perhaps recorded" if isinstance(error, LedgerUncertainError) else "not recorded"
         return TrialRecord(document(f"{failed}: {error}"), error, tuple(promoted))
-    return TrialRecord(document(f"recorded in {place}: {', '.join(said)}"), None, tuple(promoted))
+    undecided = f". {NOT_EACH}" if len(tried.plans) > 1 else ""
+    return TrialRecord(document(f"recorded in {place}: {', '.join(said)}{undecided}"), None, tuple(promoted))
 
 
 def _was_rolled_back(ledger: Ledger, decision: Decision) -> bool:

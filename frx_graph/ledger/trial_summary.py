@@ -32,6 +32,7 @@ class TrialSummary(LedgerModel):
     device: str | None = Field(description="The GPU, or the processor.")
     threads: int | None
     torch: str | None
+    allocation: str | None = Field(default=None, description="The allocation of host memory that it was decided for.")
 
 
 def read_summaries(ledger: Ledger, events: Iterable[RecordedEvent]) -> dict[int, TrialSummary]:
@@ -51,16 +52,20 @@ def summarize_evidence(evidence: RecordedEvent | None) -> TrialSummary | None:
 def summarize_trial(position: int, text: str) -> TrialSummary:
     """Return the summary of the trial in `text`, which the event at `position` holds."""
     document = _get_mapping(parse_json(text))
-    stats = _get_mapping(document.get("stats"))
     setup = _get_mapping(_get_mapping(document.get("environment")).get("setup"))
+    check = _get_mapping(document.get("check"))
+    # Earlier versions do not say which of two allocations was decided for.
+    allocation = _get_text(document, "allocation") or (None if check else _get_text(setup, "allocation"))
+    checked = bool(check) and allocation == check.get("allocation")
+    stats = _count_check(check) if checked else _get_mapping(document.get("stats"))
     operators = _get_mapping(setup.get("operators"))
     gates = document.get("gates")
-    checked = map(_get_mapping, gates if isinstance(gates, list) else ())
+    passed = map(_get_mapping, gates if isinstance(gates, list) else ())
     return TrialSummary(
         event=position,
         target=_get_text(document, "target"),
-        verdict=_get_text(document, "verdict"),
-        failed=tuple(str(gate.get("name")) for gate in checked if gate.get("passed") is False),
+        verdict=_get_text(check if checked else document, "verdict"),
+        failed=tuple(str(gate.get("name")) for gate in passed if gate.get("passed") is False),
         ratio=_get_number(stats, "ratio_median"),
         low=_get_number(stats, "ci_low"),
         high=_get_number(stats, "ci_high"),
@@ -71,7 +76,18 @@ def summarize_trial(position: int, text: str) -> TrialSummary:
         else _get_text(operators, "device_name"),
         threads=_get_count(operators, "threads"),
         torch=_get_text(operators, "torch"),
+        allocation=allocation,
     )
+
+
+def _count_check(check: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the figures of a check with another allocation, under the names of a trial's figures; it has no bounds."""
+    samples, pairs = (each if isinstance(each := check.get(name), list) else [] for name in ("samples", "pair_medians"))
+    return {
+        "ratio_median": check.get("ratio_median"),
+        "quads": sum(_get_mapping(quad).get("void") is False for quad in samples),
+        "processes": len(pairs),
+    }
 
 
 def _get_mapping(value: Any) -> Mapping[str, Any]:

@@ -75,6 +75,7 @@ def test_without_a_command_the_help_is_printed(frx: Frx) -> None:
     assert err.startswith("Usage: ")
     for command in ("list", "show", "rollback", "export", "verify", "upgrade"):
         assert f"\n  {command} " in err
+    assert not any(line.endswith("...") for line in err.splitlines()[1:]), "a summary is cut off"
 
 
 def test_before_the_first_decision_there_is_nothing_and_nothing_is_made(frx: Frx, home: Path) -> None:
@@ -85,8 +86,9 @@ def test_before_the_first_decision_there_is_nothing_and_nothing_is_made(frx: Frx
     assert json.loads(frx("list", "--format", "json")[1])["events"] == []
     assert json.loads(frx("list", "--signature", GRAPH, "--format", "json")[1])["plans"] == []
     assert frx("export")[:2] == (0, "")
-    assert frx("show", "1")[0] == 2
-    assert frx("rollback", GRAPH)[0] == 2
+    error = f"frx: {nothing.strip()} (the first trial creates the ledger)\n"
+    assert frx("show", "1") == (2, "", error)
+    assert frx("rollback", GRAPH) == (2, "", error)
     assert not (home / "data").exists()
 
 
@@ -130,13 +132,20 @@ def test_the_ledger_is_named_by_option_variable_or_project(
 
 
 def test_list(frx: Frx, ledger: Ledger) -> None:
-    code, out, _ = frx("list")
+    code, out, _ = frx("list", "--all")
     assert code == 0
     lines = out.splitlines()
     assert [line.split()[:2] for line in lines if line.startswith("#")] == [
         [f"#{position}", kind] for position, kind in enumerate(["proposed", "tried", "promoted"] * 2, start=1)
     ]
     assert lines[-1].startswith("6 events in ")
+    # By default the events of one trial are one entry.
+    assert [line for line in frx("list")[1].splitlines() if line.startswith("#")] == [
+        "#1 to #3 promoted",
+        "#4 to #6 promoted",
+    ]
+    assert frx("list", "--kind", "promoted")[1].splitlines()[-1].startswith("2 of 6 events in ")
+    assert frx("list", "--environment", HERE, "--limit", "1")[1].splitlines()[-1].startswith("3 of 6 events in ")
     assert frx("list", "--limit", "2")[1].splitlines()[-2] == "4 older events: --limit 6 shows all."
     assert [line for line in frx("list", "--kind", "promoted")[1].splitlines() if line.startswith("#")] == [
         line for line in lines if line.split()[1:2] == ["promoted"]
@@ -167,7 +176,9 @@ def test_show_by_any_name(frx: Frx, ledger: Ledger, name: str) -> None:
     assert f"Hash        {event.hash}" in out
     assert "event 2, promote" in out
     document = LedgerDocument.model_validate_json(frx("show", given, "--format", "json")[1])
-    assert [each.hash for each in document.events] == [event.hash]
+    # The event that holds the trial follows.
+    assert [each.position for each in document.events] == [3, 2]
+    assert (document.events[0].trial, document.events[1].trial is None) == (None, False)
 
 
 def test_rollback_of_a_graph_everywhere(frx: Frx, ledger: Ledger) -> None:

@@ -14,6 +14,8 @@ from frx_graph.autopilot import target_trial
 from frx_graph.autopilot.target_trial import TargetTrial, TrialRequest
 from frx_graph.cli.main import run
 from frx_graph.cli.printing.output import print_notice
+from frx_graph.cli.trial_target import check_target
+from frx_graph.errors import TargetError
 from frx_graph.ledger.database.opening import open_ledger
 from frx_graph.ledger.location import parse_location
 from frx_graph.ledger.store import Ledger
@@ -23,8 +25,10 @@ from frx_graph.records import Candidate
 from frx_graph.reports.trials.trial_document import TrialDocument
 from frx_graph.trials.arm_messages import MadeGraph
 from frx_graph.trials.environment import read_trial_environment
+from frx_graph.trials.samples import Block, MeasuredQuad
+from frx_graph.trials.schedule import Arm, Quad
 from frx_graph.trials.trial_run import Gate, TrialRun
-from frx_graph.trials.verdict import Outcome, Verdict
+from frx_graph.trials.verdict import Outcome, TrialStatistics, Verdict
 
 MODEL = """
 import torch
@@ -89,12 +93,12 @@ def test_trials_are_recorded(workplace: Path, capsys: pytest.CaptureFixture[str]
     assert "recorded in" in captured.out
 
 
-@pytest.mark.integration
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (["model.py:nothing"], "has no 'nothing'"),
-        (["model.py:broken", "--aa"], "the baseline does not run"),
+        (["model.py:biuld"], "model.py has no 'biuld' (did you mean 'build'?)"),
+        (["model:"], "target 'model:' is not of the form module:callable"),
         (["model.py:build", "--inner", "inducter"], "did you mean 'inductor'"),
         (["model.py:build", "--inner", "cudagraphs"], "--inner cudagraphs takes no plan (take one of aot"),
         (["model.py:build", "--policy", "nowhere.yaml"], "cannot be read"),
@@ -104,9 +108,16 @@ def test_trials_are_recorded(workplace: Path, capsys: pytest.CaptureFixture[str]
         (["\x1b[31m\u202e.py:build", "--aa"], "no such file: [31m.py"),
     ],
 )
-def test_errors_give_a_hint(
-    workplace: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+def test_errors_give_a_hint_before_anything_starts(
+    workplace: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    said: str,
 ) -> None:
+    # An error is the only thing that is said, although the machine is busy.
+    monkeypatch.setattr("frx_graph.cli.trial.sample_machine_load", lambda _: BUSY)
+    monkeypatch.setattr(target_trial, "try_target", lambda *_: pytest.fail("it was tried"))
     assert run(["trial", *arguments]) == 2
     message = capsys.readouterr().err
     assert said in message
@@ -116,9 +127,29 @@ def test_errors_give_a_hint(
 
 
 @pytest.mark.integration
+def test_a_program_that_does_not_run_is_an_error(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["trial", "model.py:broken", "--aa"]) == 2
+    message = capsys.readouterr().err
+    assert "the baseline does not run" in message
+    assert len(message.splitlines()) == 1
+
+
 def test_an_error_has_one_hint(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["trial", "model.py:nothing"]) == 2
-    assert capsys.readouterr().err == "frx: the program does not run: model.py has no 'nothing' (check the name)\n"
+    assert capsys.readouterr().err == "frx: model.py has no 'nothing' (check the name)\n"
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["from other import *\n", "def __getattr__(name):\n    ...\n", "globals()['bu' + 'ild'] = None\n", "build = 1\n"],
+)
+def test_a_name_that_the_source_may_define_is_left_to_the_loader(tmp_path: Path, source: str) -> None:
+    file = tmp_path / "model.py"
+    file.write_text(source)
+    check_target(f"{file}:build")
+    file.write_text("def builder():\n    ...\n")
+    with pytest.raises(TargetError, match="has no 'build'"):
+        check_target(f"{file}:build")
 
 
 def test_that_nothing_was_tried_is_a_document(
@@ -161,7 +192,54 @@ def test_gain_of_several_graphs_is_not_promoted(
     printed = " ".join(capsys.readouterr().out.split())
     assert ("#2 tried, #4 tried. Nothing is decided: the verdict is that of several graphs" in printed) is (count > 1)
     assert ("#3 promoted" in printed) is (count == 1)
+    assert printed.count("Nothing is decided") == count - 1
     assert len(ledger(workplace).read_events()) == (3 if count == 1 else 4)
+
+
+def make_stats(outcome: Outcome, quads: int) -> Verdict:
+    return Verdict(outcome, "as measured", TrialStatistics(1.0, 0.9, 1.1, quads, 6, (1.0,) * 6, 0), early=False)
+
+
+TWO = (Candidate("hoist_copy", "a" * 16, ("clone",)), Candidate("propagate_layout", "a" * 16, ("conv",)))
+
+
+@pytest.mark.parametrize(
+    ("verdict", "candidates", "said"),
+    [
+        (make_stats(Outcome.REJECT, 36), TWO, "Next: try each change by itself, by adding --candidate hoist_copy "),
+        (make_stats(Outcome.EQUIVALENT, 36), TWO, "Next: try each change by itself"),
+        (make_stats(Outcome.INCONCLUSIVE, 72), TWO, "Next: run it again when the machine is idle, or raise extra_"),
+        # What there is to do is in the reason, or nothing is.
+        (make_stats(Outcome.INCONCLUSIVE, 20), TWO, ""),
+        (make_stats(Outcome.REJECT, 36), TWO[:1], ""),
+        (make_stats(Outcome.PROMOTE, 36), TWO, ""),
+    ],
+)
+def test_screen_says_what_to_do_next(
+    workplace: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    verdict: Verdict,
+    candidates: tuple[Candidate, ...],
+    said: str,
+) -> None:
+    environment = read_trial_environment(torch.device("cpu"))
+    arms = (Arm.BASELINE, Arm.CANDIDATE, Arm.CANDIDATE, Arm.BASELINE)
+    blocks = tuple(Block(arm, (0.01,)) for arm in arms)
+    quads = (MeasuredQuad(Quad(0, 0, arms), blocks),)  # type: ignore[arg-type]
+    ended = TrialRun((), verdict, quads, environment, ("1" * 16,))
+    made = (MadeGraph("1" * 16, candidates),)
+    monkeypatch.setattr(target_trial, "try_target", lambda *_: TargetTrial(ended, made))
+    run(["trial", "model.py:build"])
+    printed = " ".join(capsys.readouterr().out.split())
+    assert said in printed
+    assert ("Next:" in printed) is bool(said)
+
+
+def test_help_names_the_baseline(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["trial", "--help"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "The baseline is the model under torch.compile with Inductor" in text
 
 
 BUSY = MachineLoad(0.5, 2, 0.75, False, 3.25, None, (BusyProgram(4711, "cc1plus", 1.5),))

@@ -15,7 +15,9 @@ from frx_graph.compiler.code_fingerprint import compute_environment_key
 from frx_graph.ledger.database.opening import open_ledger
 from frx_graph.ledger.decision import Decision, Kind, make_process_author
 from frx_graph.ledger.location import Location, parse_location
+from frx_graph.ledger.trial_summary import read_summaries
 from frx_graph.records import Candidate
+from frx_graph.reports.trials.event_text import render_event
 from frx_graph.support.allocator import Allocation
 from frx_graph.trials.allocation_check import AllocationCheck
 from frx_graph.trials.arm_messages import MadeGraph, TargetWorkload
@@ -110,6 +112,7 @@ def make_trial(*, shows: bool) -> tuple[TargetTrial, TrialJob]:
     stats = TrialStatistics(1.3, 1.2, 1.4, 36, 6, (1.3,) * 6, 0)
     check = AllocationCheck(Allocation.DEFAULT, shows, 1.1, (1.1, 1.1))
     verdict = Verdict(Outcome.PROMOTE, "30 % faster", stats, early=False)
+    check = replace(check, verdict=check.derive_verdict(verdict))
     made = Candidate("propagate_layout", "a" * 16, ("convolution",), ("0,2,3,1",))
     run = TrialRun((), verdict, (), pooled, ("5" * 16,), check=check)
     asked = TrialRequest(TargetWorkload("model.py:build"), False, "inductor", None, against_itself=False)
@@ -134,6 +137,39 @@ def test_each_allocation_has_its_own_decision(place: Location, shows: bool) -> N
     assert [ratio for _, ratio in record.promoted] == [1.3, 1.1][: 1 + shows]
     last = "promoted" if shows else "rejected"
     assert record.document.decision.endswith(f"#3 promoted with pooled memory, #6 {last} with the default allocator")
+
+
+@pytest.mark.parametrize("shows", [True, False])
+def test_each_decision_has_its_own_reason_and_gain_and_names_its_allocator(place: Location, shows: bool) -> None:
+    record_trial(*make_trial(shows=shows), place, None)
+    ledger = open_ledger(place)
+    events = ledger.read_events()
+    summaries = read_summaries(ledger, events)
+    pooled, own = summaries[3], summaries[6]
+    assert (pooled.allocation, pooled.ratio, pooled.low, pooled.verdict) == ("pooled", 1.3, 1.2, "promote")
+    assert (own.allocation, own.ratio, own.low, own.verdict) == (
+        "default",
+        1.1,
+        None,
+        "promote" if shows else "reject",
+    )
+    end = "" if shows else ": the gain does not show"
+    assert [events[position].decision.reason for position in (2, 5)] == [
+        "30 % faster",
+        f"10.0 % faster (process pairs +10.0, +10.0 %){end}",
+    ]
+    text = render_event(events[5], own, None, now=datetime.now(UTC), width=100, color=False)
+    assert "  Allocator   the default allocator: large freed blocks go back to the system\n" in text
+    assert "  Gain        10.0 % faster\n" in text
+
+
+def test_nothing_is_decided_is_said_once_for_both_allocations(place: Location) -> None:
+    tried, job = make_trial(shows=True)
+    (graph,) = tried.graphs
+    tried = replace(tried, graphs=(graph, replace(graph, signature="6" * 16)))
+    decision = record_trial(tried, job, place, None).document.decision
+    assert decision.count("Nothing is decided") == 1
+    assert "#2 tried, #4 tried with pooled memory, #6 tried, #8 tried with the default allocator. Noth" in decision
 
 
 def test_a_plan_that_was_rolled_back_with_pooled_memory_stays_so_for_a_trial_without(place: Location) -> None:

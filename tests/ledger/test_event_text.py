@@ -11,7 +11,7 @@ from frx_graph.ledger.decision import Kind
 from frx_graph.ledger.event_document import NO_EVENT, record_event
 from frx_graph.ledger.trial_summary import TrialSummary, summarize_evidence
 from frx_graph.records import Candidate
-from frx_graph.reports.trials.event_text import format_age, render_event, render_list
+from frx_graph.reports.trials.event_text import format_age, group_trials, render_event, render_list, shorten_reason
 
 NOW = datetime(2026, 3, 1, 15, 30, tzinfo=UTC)
 HOSTILE = "\x1b[2J\x1b]0;title\x07 \u202egnp.exe and\tmore " + "x" * 300
@@ -85,6 +85,70 @@ def test_event_golden(events, golden):
 
 def test_trial_golden(events, golden):
     golden("trial.txt", shown(events[1], events[1]))
+
+
+def test_events_of_one_trial_are_one_entry(events):
+    heads = [line for line in listed(events, summaries=summarize(events, events[5])).splitlines() if line[0] == "#"]
+    assert heads == ["#1 to #3 promoted", "#4 applied", "#5 to #7 promoted", "#8 rolled back"]
+    text = listed(events, separate=True)
+    assert [line.split()[0] for line in text.splitlines() if line[0] == "#"] == [f"#{n}" for n in range(1, 9)]
+
+
+def test_events_of_different_plans_or_with_others_in_between_stay_apart(events):
+    names = [[event.position for event in group] for group in group_trials([events[0], *events[5:7]])]
+    assert names == [[1], [6, 7]]
+    # A page that begins in the middle of a trial, and events that a filter has left.
+    assert [len(group) for group in group_trials(events[1:3])] == [2]
+    assert [len(group) for group in group_trials([events[0], events[2]])] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("fields", "known"),
+    [
+        # Each decision of two says which allocation it is about.
+        ({"allocation": "pooled"}, ("pooled", 1.3, "promote", 36)),
+        ({"allocation": "default"}, ("default", 1.1, "reject", 1)),
+        # Earlier versions do not say.
+        ({}, (None, 1.3, "promote", 36)),
+        ({"check": None}, ("pooled", 1.3, "promote", 36)),
+    ],
+)
+def test_summary_is_that_of_the_decisions_own_allocation(decide, fields, known):
+    trial = {
+        "schema": "frx_trial_v1",
+        "verdict": "promote",
+        "stats": {"ratio_median": 1.3, "ci_low": 1.2, "ci_high": 1.4, "quads": 36, "processes": 6},
+        "environment": {"setup": {"allocation": "pooled"}},
+        "check": {
+            "allocation": "default",
+            "ratio_median": 1.1,
+            "pair_medians": [1.1],
+            "samples": [{"void": False}, {"void": True}],
+            "verdict": "reject",
+        },
+    }
+    found = summarize_evidence(record_event(decide(Kind.TRIED, trial=dump_canonical({**trial, **fields})), 1, NO_EVENT))
+    assert (found.allocation, found.ratio, found.verdict, found.quads) == known
+
+
+def test_filtered_events_are_counted_against_all(events):
+    assert listed(events, everything=18).splitlines()[-1] == "8 of 18 events in /data/ledger.sqlite3"
+    assert listed(events, everything=8).splitlines()[-1] == "8 events in /data/ledger.sqlite3"
+
+
+@pytest.mark.parametrize(
+    ("reason", "brief"),
+    [
+        (
+            "most likely not faster by the 3 % asked for: between 7.7 % slower and 3.2 % faster",
+            "most likely not faster by the 3 % asked for",
+        ),
+        ("2.0 % slower (-7.7 to +3.2 %): under the 3 % asked for; more", "under the 3 % asked for"),
+        ("between 2.0 % and 7.7 % slower", "between 2.0 % and 7.7 % slower"),
+    ],
+)
+def test_reason_for_a_table_has_no_gain(decide, reason, brief):
+    assert shorten_reason(decide(Kind.REJECTED, reason=reason)) == brief
 
 
 def test_nothing_at_all():

@@ -33,7 +33,7 @@ def test_documents_and_exported_lines_match_the_schema(location, promoted):
     jsonschema.Draft202012Validator(published).validate(document)
     assert schema.LedgerDocument.model_validate(document).plans[0].promoted == 3
     jsonschema.Draft202012Validator(published).validate(schema.build_ledger_document("/ledger", 0, (), {}))
-    one = jsonschema.Draft202012Validator({**published["$defs"]["EventModel"], "$defs": published["$defs"]})
+    one = jsonschema.Draft202012Validator({**published["$defs"]["ListedEventModel"], "$defs": published["$defs"]})
     for event in events:
         one.validate(json.loads(dump_canonical(export_event(event))))
     with pytest.raises(jsonschema.ValidationError):

@@ -178,10 +178,13 @@ def tried(
     ignore_load: bool = False,
     own: Allocation = Allocation.CHOSEN,
     pools: bool = False,
+    loads: Iterator[MachineLoad] | None = None,
 ) -> TrialRun:
+    """Run a trial in `world`. Other programs do what `loads` has for each pause in turn, by default `world.load`."""
+
     @contextlib.contextmanager
     def watch() -> Iterator[Callable[[], MachineLoad | None]]:
-        yield lambda: world.load
+        yield lambda: world.load if loads is None else next(loads)
 
     try:
         return run_trial(
@@ -212,7 +215,7 @@ def test_the_verdict_follows_the_times(times: float, outcome: Outcome) -> None:
     assert run.verdict.statistics.ratio_median == pytest.approx(times, rel=0.01)
     assert [gate.name for gate in run.gates] == list(Gate)
     assert run.gates[-1].passed is (outcome is Outcome.PROMOTE)
-    assert run.gates[-1].summary == run.verdict.reason.partition(":")[0]
+    assert run.verdict.reason.startswith(run.gates[-1].summary)
     assert all(len(gate.summary or gate.detail) <= 55 for gate in run.gates)
     assert run.signatures == ("b" * 16,)
 
@@ -233,7 +236,10 @@ def test_a_gain_with_pooled_memory_is_checked_with_the_default_allocator() -> No
     assert run.check is not None
     assert run.own_ratio == run.check.ratio_median == pytest.approx(1.1, rel=0.01)
     assert len(run.check.pair_medians) == 2
-    assert run.verdict.reason.endswith("with the default allocator 10.0 % faster (pairs +10.0, +10.0 %)")
+    gain = "10.0 % faster (process pairs +10.0, +10.0 %)"
+    assert run.reason == f"{run.verdict.reason}. With the default allocator: {gain}"
+    assert run.own_verdict.reason == gain
+    assert "default" not in run.verdict.reason
     measured = [arm for arm in world.started if any(isinstance(asked, Measure) for asked in arm.asked)]
     assert [arm.asked[0].pool for arm in measured] == [True] * 4 + [False] * 4
     # A leak may hide in pooled memory.
@@ -244,8 +250,8 @@ def test_a_gain_that_the_default_allocator_does_not_show_holds_for_pooled_memory
     run = tried(World(seconds=FASTER, unpooled={False: (0.010,), True: (0.010,)}), own=Allocation.DEFAULT)
     assert list_outcomes(run) == {Allocation.POOLED: Outcome.PROMOTE, Allocation.DEFAULT: Outcome.REJECT}
     assert run.own_verdict.outcome is Outcome.REJECT
-    assert "so this holds for pooled memory alone" in run.verdict.reason
-    assert run.own_verdict.reason.endswith("the gain does not show there")
+    assert run.own_verdict.reason.endswith("the gain does not show")
+    assert run.reason.endswith(f". With the default allocator: {run.own_verdict.reason}")
 
 
 @pytest.mark.parametrize(("rest", "shows"), [(0.012, True), (0.009, False)])
@@ -262,7 +268,9 @@ def test_a_gain_of_the_default_allocator_alone_is_measured_there() -> None:
     assert list_outcomes(run) == {Allocation.POOLED: Outcome.EQUIVALENT, Allocation.DEFAULT: Outcome.PROMOTE}
     assert run.own_verdict is run.verdict
     assert run.own_ratio == pytest.approx(1.2, rel=0.01)
-    assert "; with pooled memory 0." in run.verdict.reason
+    pooled = run.list_verdicts()[0].verdict.reason
+    assert pooled.startswith("no difference of 3 % or more")
+    assert run.reason == f"{run.verdict.reason}. With pooled memory: {pooled}"
 
 
 def test_no_gain_anywhere_takes_one_short_check() -> None:
@@ -270,6 +278,9 @@ def test_no_gain_anywhere_takes_one_short_check() -> None:
     run = tried(world, own=Allocation.DEFAULT)
     assert set(list_outcomes(run).values()) == {Outcome.EQUIVALENT}
     assert [arm.asked[0].pool for arm in world.started] == [False] * 2 + [True] * 4 + [False] * 2
+    # Each decision has figures of what was measured for it.
+    assert run.own_verdict.reason == "0.0 % faster (process pairs +0.0 %): too little"
+    assert run.verdict.reason.startswith("no difference of 3 % or more: between ")
 
 
 def test_a_gain_of_the_default_allocator_that_not_all_pairs_show_leaves_the_verdict_as_it_was() -> None:
@@ -277,8 +288,8 @@ def test_a_gain_of_the_default_allocator_that_not_all_pairs_show_leaves_the_verd
     run = tried(world, own=Allocation.DEFAULT)
     assert run.verdict.outcome is Outcome.EQUIVALENT
     assert run.own_verdict.outcome is Outcome.EQUIVALENT
-    assert "with the default allocator 10.0 % slower" in run.verdict.reason
-    assert run.verdict.reason.endswith("not the same in all process pairs")
+    assert "With the default allocator: 10.0 % slower" in run.reason
+    assert "slower" in run.own_verdict.reason
     # Two pairs of the check, and the first of a whole trial, which is the last.
     assert [arm.asked[0].pool for arm in world.started] == [False] * 2 + [True] * 4 + [False] * 6
     assert run.check is not None
@@ -295,7 +306,7 @@ def test_a_trial_of_the_default_allocator_that_is_cut_short_leaves_it_unknown_th
     policy = POLICY.model_copy(update={"time_budget_seconds": asked - 12.0})
     run = tried(make_world(), policy, own=Allocation.DEFAULT)
     assert list_outcomes(run) == {Allocation.POOLED: Outcome.EQUIVALENT, Allocation.DEFAULT: Outcome.INCONCLUSIVE}
-    assert run.verdict.reason.endswith(": unknown there")
+    assert run.reason.endswith(", which is not proved")
 
 
 def test_a_gain_of_the_default_allocator_alone_is_not_measured_in_full_after_a_second_look(
@@ -312,7 +323,7 @@ def test_a_gain_of_the_default_allocator_alone_is_not_measured_in_full_after_a_s
     world = World(seconds=SAME, unpooled={False: (0.012,), True: (0.010,)})
     run = tried(world, own=Allocation.DEFAULT)
     assert list_outcomes(run) == {Allocation.POOLED: Outcome.EQUIVALENT, Allocation.DEFAULT: Outcome.INCONCLUSIVE}
-    assert run.verdict.reason.endswith("(pairs +20.0, +20.0 %): unknown there")
+    assert run.reason.endswith("(process pairs +20.0, +20.0 %), which is not proved")
     assert [arm.asked[0].pool for arm in world.started] == [False] * 2 + [True] * 4 + [False] * 4
 
 
@@ -353,7 +364,7 @@ def test_a_check_that_the_time_budget_cuts_short_leaves_it_open() -> None:
     again = World(seconds=FASTER, unpooled=world.unpooled, answer_seconds=1.0)
     run = tried(again, POLICY.model_copy(update={"time_budget_seconds": asked + 3.0}), own=Allocation.DEFAULT)
     assert list_outcomes(run) == {Allocation.POOLED: Outcome.PROMOTE, Allocation.DEFAULT: Outcome.INCONCLUSIVE}
-    assert "not measured with the default allocator" in run.verdict.reason
+    assert run.reason.endswith(". With the default allocator: not measured")
 
 
 def test_a_failed_gate_is_decided_for_the_users_own_allocation() -> None:
@@ -375,7 +386,7 @@ def test_a_candidate_that_fails_with_the_default_allocator_keeps_its_gain_with_p
     world.start = crash  # type: ignore[method-assign]
     run = tried(world, own=Allocation.DEFAULT)
     assert list_outcomes(run) == {Allocation.POOLED: Outcome.PROMOTE, Allocation.DEFAULT: Outcome.REJECT}
-    assert "with the default allocator it fails: crashed: it crashed" in run.verdict.reason
+    assert run.reason.endswith(". With the default allocator: it fails: crashed: it crashed")
 
 
 @pytest.mark.parametrize(
@@ -675,11 +686,11 @@ def test_trial_on_a_busy_machine_names_the_programs_and_no_budget(budget: float)
     run = tried(world, POLICY.model_copy(update={"time_budget_seconds": budget}))
     assert run.verdict.outcome is Outcome.INCONCLUSIVE
     assert run.verdict.reason == (
-        "only 0 of 10 quads were measured, 3 were void (blocks: loaded 12); the machine is busy "
+        "only 0 of 10 rounds were measured, 3 were disturbed by other programs; the machine was busy "
         "(cc1plus (pid 4711) uses 1.5 of 2 processors, load 3.2, 10 % stolen by other virtual machines): close these "
-        "programs, or count such quads with frx trial --ignore-load"
+        "programs, or count such rounds with frx trial --ignore-load"
     )
-    assert run.gates[-1].summary == "only 0 of 10 quads were measured"
+    assert run.gates[-1].summary == "only 0 of 10 rounds were measured"
     assert run.load == BUSY
     # After the last void quad it waits only to see which programs are busy, or not at all.
     assert world.pauses == [0.25, 0.5, 0.25][: 3 if budget == 600.0 else 2]
@@ -705,15 +716,28 @@ def test_few_quads_under_load_are_no_reason_for_an_unfinished_trial() -> None:
     assert "busy" not in run.verdict.reason
 
 
-def test_waiting_names_the_programs_and_the_time_left() -> None:
-    said: list[str] = []
-    tried(World(answer_seconds=2.0, void=frozenset(range(100)), load=BUSY), said=said.append)
-    assert "quad 0 of 10, 1 void, at most 566 s left; waiting 0.25 s as the machine is busy" in said
-    assert any(
-        line.startswith("quad 0 of 10, 2 void, at most")
-        and "; waiting 0.5 s as the machine is busy (cc1plus (pid 4711) uses 1.5 of 2 processors" in line
-        for line in said
+def test_some_quads_under_load_end_a_trial_with_advice_about_the_machine() -> None:
+    # Three quads of eleven: too few to be the reason, but the machine's load has used up those that may be void.
+    world = World(seconds=SAME, unpooled=OPEN, void=frozenset({30, 34, 38}))
+    run = tried(world)
+    assert run.verdict.reason == (
+        "only 7 of 10 rounds were measured, 3 were disturbed by other programs; no more than 2 may be disturbed: "
+        "run again when the machine is idle, or use frx trial --ignore-load"
     )
+
+
+def test_waiting_shows_the_time_left_and_what_other_programs_do_now() -> None:
+    said: list[str] = []
+    world = World(answer_seconds=2.0, void=frozenset(range(100)))
+    tried(world, said=said.append, loads=iter([BUSY, IDLE, IDLE]))
+    # Ten quads, four answers of two seconds each, and the start of one more pair.
+    assert "round 0 of 10, 1 disturbed, about 92 s left; waiting 0.25 s for other programs" in said
+    again = [line.partition("; measuring again")[2] for line in said if "; measuring again" in line]
+    # What was seen in an earlier pause is not shown as if it were so now.
+    assert again == [
+        " beside others: cc1plus (pid 4711) uses 1.5 of 2 processors, load 3.2, 10 % stolen by other virtual machines",
+        "",
+    ]
 
 
 def test_ignored_load_counts_and_is_marked() -> None:
@@ -724,7 +748,7 @@ def test_ignored_load_counts_and_is_marked() -> None:
     assert not any(quad.void for quad in run.quads)
     assert run.quads[0].blocks[0].ignored == Disturbance(Void.LOADED, "others")
     many = len(run.quads)
-    assert run.verdict.reason.endswith(f"; {many} of {many} quads were measured under load (--ignore-load)")
+    assert run.verdict.reason.endswith(f"; {many} of {many} rounds were measured under load (--ignore-load)")
     assert run.gates[-1].summary == run.verdict.reason.partition(":")[0]
     assert world.pauses == []
 
@@ -839,7 +863,26 @@ def test_progress_is_reported() -> None:
     said: list[str] = []
     tried(World(seconds={False: 0.012, True: 0.010}), said=said.append)
     assert said[0] == "looking at the baseline and the candidate"
-    assert "quad 1 of 10, about 0 s left" in said
+    assert "round 1 of 10, about 0 s left" in said
+
+
+def test_progress_names_the_allocation_if_there_are_two() -> None:
+    said: list[str] = []
+    world = World(seconds=FASTER, unpooled={False: (0.011,), True: (0.010,)}, answer_seconds=1.0)
+    tried(world, said=said.append, own=Allocation.DEFAULT)
+    rounds = [line for line in said if "round" in line or "compiling" in line]
+    stages = list(dict.fromkeys(line.partition(": ")[0] for line in rounds))
+    assert stages == ["with pooled memory", "with the default allocator"]
+    # The time left is that of the present stage, and says nothing else in between.
+    assert [line for line in rounds if "at most" in line] == [
+        line for line in rounds if "process pair 1 of" in line and "compiling" in line
+    ]
+
+
+def test_a_trial_with_one_allocation_names_none() -> None:
+    said: list[str] = []
+    tried(World(), said=said.append)
+    assert not any(line.startswith("with ") for line in said)
 
 
 def test_on_processors_the_arms_of_a_pair_work_side_by_side() -> None:

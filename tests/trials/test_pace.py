@@ -24,8 +24,11 @@ def test_the_rest_takes_as_long_as_what_was_seen() -> None:
         first, second, third, fourth = (Block(arm, (0.1,), disturbance) for arm in plan[number].arms)
         quads.append(MeasuredQuad(plan[number], (first, second, third, fourth)))
         pace.note_quad()
-        return pace.estimate_seconds(quads)
+        found = pace.estimate_seconds(quads)
+        assert found is not None
+        return found
 
+    assert pace.estimate_seconds(quads) is None, "nothing is known before the first quad"
     now[0] += 10.0
     pace.note_started()
     assert measure(0, 2.0) == pytest.approx(2 * 10 + 5 * 2)
@@ -34,8 +37,11 @@ def test_the_rest_takes_as_long_as_what_was_seen() -> None:
     assert measure(1, 2.0) == pytest.approx(2 * 10 + 4 * 2)
     now[0] += 4.0
     pace.note_started()
-    assert measure(2, 3.0) == pytest.approx(4 + 3 * 3)
-    measure(3, 3.0)
+    # One slow quad, or a long pause, changes the estimate little.
+    assert measure(2, 9.0) == pytest.approx(7 + 3 * 2)
+    now[0] += 15.0
+    pace.note_waited()
+    assert measure(3, 2.0) == pytest.approx(7 + 2 * 2)
     now[0] += 4.0
     pace.note_started()
     measure(4, 3.0)

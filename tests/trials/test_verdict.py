@@ -15,7 +15,7 @@ from frx_graph.trials.policy import TUNE_POLICY, TrialPolicy
 from frx_graph.trials.protocol import Protocol, make_protocol
 from frx_graph.trials.samples import Block, Cause, Disturbance, MeasuredQuad
 from frx_graph.trials.schedule import Arm, Quad, make_schedule
-from frx_graph.trials.verdict import Outcome, decide_early, decide_finally, find_dissent
+from frx_graph.trials.verdict import Outcome, decide_early, decide_finally, find_dissent, format_range
 
 DEFAULT = make_protocol(TrialPolicy())
 TUNE = make_protocol(TUNE_POLICY)
@@ -57,19 +57,20 @@ def alternating(rule: Protocol, one: float, other: float) -> list[float]:
             DEFAULT,
             by_pair(DEFAULT, *[1.0] * 6),
             Outcome.EQUIVALENT,
-            "0.0 % faster (+0.0 to +0.0 %): no difference of 3 % or more",
+            "no difference of 3 % or more: between 0.0 % and 0.0 % faster",
         ),
         (
             DEFAULT,
             by_pair(DEFAULT, *[0.95] * 6),
             Outcome.REJECT,
-            "5.0 % slower (-5.0 to -5.0 %): slower",
+            "between 5.0 % and 5.0 % slower",
         ),
         (
             DEFAULT,
             by_pair(DEFAULT, 1.12, 1.12, 1.01, 1.12, 1.12, 1.12),
             Outcome.INCONCLUSIVE,
-            "12.0 % faster (+12.0 to +12.0 %): the process pairs disagree (+12.0, +12.0, +1.0, +12.0, +12.0, +12.0 %)",
+            "between 12.0 % and 12.0 % faster, but the process pairs disagree "
+            "(+12.0, +12.0, +1.0, +12.0, +12.0, +12.0 %)",
         ),
         (
             DEFAULT,
@@ -87,7 +88,7 @@ def alternating(rule: Protocol, one: float, other: float) -> list[float]:
             make_protocol(TrialPolicy(), in_process=True),
             by_pair(DEFAULT, *[1.12] * 6),
             Outcome.EQUIVALENT,
-            "12.0 % faster (+12.0 to +12.0 %): no difference of 13 % or more",
+            "no difference of 13 % or more: between 12.0 % and 12.0 % faster",
         ),
     ],
 )
@@ -97,14 +98,14 @@ def test_even_quads_and_their_words(rule: Protocol, ratios: list[float], outcome
 
 
 @pytest.mark.parametrize(
-    ("ratios", "outcome", "ending"),
+    ("ratios", "outcome", "words"),
     [
-        (alternating(DEFAULT, 0.3, -0.3), Outcome.INCONCLUSIVE, "it may be no faster at all"),
-        (alternating(DEFAULT, 0.02, 0.038), Outcome.INCONCLUSIVE, "it may or may not reach the 3 % asked for"),
-        (alternating(DEFAULT, -0.06, 0.02), Outcome.REJECT, "under the 3 % asked for"),
+        (alternating(DEFAULT, 0.3, -0.3), Outcome.INCONCLUSIVE, "perhaps no faster at all"),
+        (alternating(DEFAULT, 0.02, 0.038), Outcome.INCONCLUSIVE, "perhaps not faster by the 3 % asked for"),
+        (alternating(DEFAULT, -0.06, 0.02), Outcome.REJECT, "not faster by the 3 % asked for"),
         (alternating(DEFAULT, -0.005, 0.02), Outcome.EQUIVALENT, "no difference of 3 % or more"),
         (alternating(DEFAULT, -0.025, 0.035), Outcome.EQUIVALENT, "most likely no difference of 3 % or more"),
-        (alternating(DEFAULT, -0.09, 0.05), Outcome.REJECT, "most likely under the 3 % asked for"),
+        (alternating(DEFAULT, -0.09, 0.05), Outcome.REJECT, "most likely not faster by the 3 % asked for"),
         (
             alternating(DEFAULT, 0.04, 0.035),
             Outcome.PROMOTE,
@@ -112,9 +113,29 @@ def test_even_quads_and_their_words(rule: Protocol, ratios: list[float], outcome
         ),
     ],
 )
-def test_uneven_quads(ratios: list[float], outcome: Outcome, ending: str) -> None:
+def test_uneven_quads(ratios: list[float], outcome: Outcome, words: str) -> None:
     verdict = decide_finally(trial(DEFAULT, ratios), DEFAULT)
-    assert (verdict.outcome, verdict.reason.partition(": ")[2]) == (outcome, ending)
+    assert (verdict.outcome, words in verdict.reason.split(": ")) == (outcome, True)
+
+
+def test_a_rejection_names_both_ends_of_the_interval_in_words() -> None:
+    verdict = decide_finally(trial(DEFAULT, alternating(DEFAULT, -0.09, 0.05)), DEFAULT)
+    stats = verdict.statistics
+    assert stats is not None
+    between = f"between {100 * (1 - stats.ci_low):.1f} % slower and {100 * (stats.ci_high - 1):.1f} % faster"
+    assert verdict.reason == f"most likely not faster by the 3 % asked for: {between}"
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "words"),
+    [
+        (0.923, 1.032, "between 7.7 % slower and 3.2 % faster"),
+        (1.02, 1.05, "between 2.0 % and 5.0 % faster"),
+        (0.95, 0.98, "between 2.0 % and 5.0 % slower"),
+    ],
+)
+def test_an_interval_in_words(low: float, high: float, words: str) -> None:
+    assert format_range(low, high) == words
 
 
 def test_pairs_must_agree_as_far_as_the_policy_requires() -> None:
@@ -131,7 +152,7 @@ def test_pairs_that_differ_more_than_was_assumed_are_not_believed_though_they_al
     wide = by_pair(DEFAULT, 1.32, 1.10, 1.06, 1.27, 1.10, 1.06)
     verdict = decide_finally(trial(DEFAULT, wide), DEFAULT)
     assert verdict.outcome is Outcome.INCONCLUSIVE
-    assert "the process pairs (+32.0, +10.0, +6.0, +27.0, +10.0, +6.0 %) are too few, or differ" in verdict.reason
+    assert "but the process pairs (+32.0, +10.0, +6.0, +27.0, +10.0, +6.0 %) are too few, or differ" in verdict.reason
     narrow = by_pair(DEFAULT, 1.32, 1.20, 1.22, 1.27, 1.25, 1.24)
     assert decide_finally(trial(DEFAULT, narrow), DEFAULT).outcome is Outcome.PROMOTE
 
@@ -147,21 +168,21 @@ def test_in_a_second_look_the_mean_of_the_pairs_must_show_it(low: float, outcome
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "outcome", "ending"),
+    ("low", "high", "outcome", "beginning"),
     [
         (-0.065, 0.085, Outcome.EQUIVALENT, "most likely no difference of 3 % or more"),
-        (-0.20, 0.18, Outcome.REJECT, "most likely under the 3 % asked for"),
-        (-0.03, 0.13, Outcome.INCONCLUSIVE, "it may be no faster at all"),
+        (-0.20, 0.18, Outcome.REJECT, "most likely not faster by the 3 % asked for"),
+        (-0.03, 0.13, Outcome.INCONCLUSIVE, "perhaps no faster at all"),
     ],
 )
-def test_the_last_look_ends_with_less_confidence(low: float, high: float, outcome: Outcome, ending: str) -> None:
+def test_the_last_look_ends_with_less_confidence(low: float, high: float, outcome: Outcome, beginning: str) -> None:
     extended = DEFAULT.extend()
     assert extended is not None
     ratios = [math.exp(value) for value in (low, high)] * (extended.quads // 2)
     first = decide_finally(trial(DEFAULT, ratios[: DEFAULT.quads]), DEFAULT)
     last = decide_finally(trial(extended, ratios), extended)
     assert first.outcome is Outcome.INCONCLUSIVE
-    assert (last.outcome, last.reason.partition(": ")[2]) == (outcome, ending)
+    assert (last.outcome, last.reason.partition(": ")[0]) == (outcome, beginning)
 
 
 def test_a_whole_pair_without_a_gain_is_a_dissent() -> None:
@@ -186,10 +207,13 @@ def test_a_trial_that_could_not_measure_enough_is_inconclusive() -> None:
     voids = [run(plan[20], 2.0, LOADED) for _ in range(15)]
     verdict = decide_finally([*trial(DEFAULT, [2.0] * 20), *voids], DEFAULT)
     assert verdict.outcome is Outcome.INCONCLUSIVE
-    assert verdict.reason == "only 20 of 36 quads were measured, 15 were void (blocks: loaded 15)"
+    assert verdict.reason == "only 20 of 36 rounds were measured, 15 were disturbed by other programs"
+    hot = run(plan[20], 2.0, Disturbance(Cause.THROTTLED))
+    mixed = decide_finally([*trial(DEFAULT, [2.0] * 20), *voids[:2], hot], DEFAULT)
+    assert mixed.reason.endswith(", 2 were disturbed by other programs, 1 by slowed-down hardware")
     assert verdict.statistics is not None
     assert verdict.statistics.ratio_median == pytest.approx(2.0)
-    assert decide_finally(trial(DEFAULT, [2.0]), DEFAULT).reason == "only 1 of 36 quads were measured"
+    assert decide_finally(trial(DEFAULT, [2.0]), DEFAULT).reason == "only 1 of 36 rounds were measured"
 
 
 def test_two_quads_that_are_far_apart_bound_nothing() -> None:
@@ -218,13 +242,13 @@ def test_no_evidence_in_one_pair_of_processes_ends_a_trial() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ratio", "outcome", "ending"),
-    [(1.0, Outcome.EQUIVALENT, "no difference of 3 % or more"), (0.95, Outcome.REJECT, "slower")],
+    ("ratio", "outcome", "words"),
+    [(1.0, Outcome.EQUIVALENT, "no difference of 3 % or more: "), (0.95, Outcome.REJECT, "5.0 % slower")],
 )
-def test_even_quads_end_a_trial_early_without_promotion(ratio: float, outcome: Outcome, ending: str) -> None:
+def test_even_quads_end_a_trial_early_without_promotion(ratio: float, outcome: Outcome, words: str) -> None:
     verdict = decide_early(trial(DEFAULT, [ratio] * 8), DEFAULT)
     assert verdict is not None
-    assert (verdict.outcome, verdict.reason.partition(": ")[2], verdict.early) == (outcome, ending, True)
+    assert (verdict.outcome, words in verdict.reason, verdict.early) == (outcome, True, True)
 
 
 def test_a_gain_is_promoted_early_from_the_fourth_process_pair_on() -> None:

@@ -53,7 +53,7 @@ OnlyJsonOption = Annotated[bool, typer.Option("--json", help="The report as JSON
 QuietOption = Annotated[
     bool,
     typer.Option(
-        "--quiet", "-q", callback=_set_quiet, help="Print no text report and no progress, only JSON; see the exit code."
+        "--quiet", "-q", callback=_set_quiet, help="Print nothing but JSON and errors; the exit code tells the result."
     ),
 ]
 
@@ -126,8 +126,12 @@ def print_notice(text: str) -> None:
 
 
 def show_stages() -> AbstractContextManager[Callable[[str], None]]:
-    """Return the spinner of `frx_graph.reports.progress`; silent with `--quiet`."""
-    return progress.show_stages(shown=not is_quiet())
+    """Return the progress of `frx_graph.reports.progress`: a spinner, or now and then a line. Silent with `--quiet`."""
+    return progress.show_stages(shown=not is_quiet(), plain_seconds=_PLAIN_SECONDS)
+
+
+_PLAIN_SECONDS = 30.0
+"""Seconds between two lines of progress if standard error is not a terminal."""
 
 
 _LONGEST = 1000

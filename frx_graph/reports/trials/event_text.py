@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from rich.text import Text
@@ -17,7 +16,9 @@ from frx_graph.reports.render.quantities import format_count, format_prediction
 from frx_graph.reports.render.text_console import make_console
 from frx_graph.reports.trials.trial_document import TrialDocument
 from frx_graph.reports.trials.trial_report import render_trial
+from frx_graph.support.allocator import Allocation
 from frx_graph.support.plain_text import clean_line
+from frx_graph.trials.allocation_check import DESCRIPTIONS, NAMES
 from frx_graph.trials.verdict import format_gain, format_percent
 
 CANDIDATES_SHOWN = 20
@@ -37,7 +38,14 @@ _STYLES = {
     Kind.EXPIRED: "yellow",
 }
 _VERDICTS = frozenset([Kind.TRIED, Kind.PROMOTED, Kind.REJECTED, Kind.INCONCLUSIVE])
-"""Kinds whose reason is the verdict, which begins with the gain."""
+"""Kinds whose reason is the verdict, which has the gain."""
+_FOLLOWS = {
+    Kind.TRIED: (Kind.PROPOSED,),
+    Kind.PROMOTED: (Kind.TRIED,),
+    Kind.REJECTED: (Kind.TRIED,),
+    Kind.INCONCLUSIVE: (Kind.TRIED,),
+}
+"""Kinds of one trial, and the kind before each."""
 
 
 def render_list(
@@ -50,19 +58,25 @@ def render_list(
     now: datetime,
     width: int,
     color: bool,
+    everything: int | None = None,
+    separate: bool = False,
 ) -> str:
-    """Render the last of `total` events, oldest first: target, rewrites, reason, machine, age and author, and hashes
-    last. Then the active plans by environment."""
+    """Render the last of `total` matching events, oldest first: target, rewrites, reason, machine, age and author, and
+    hashes last. Then the active plans by environment. The events of one trial are shown as the last of them, unless
+    they are to be `separate`. `everything` is the number of events in the ledger if that is more than `total`."""
     # Wrap prose only: paths and the line of names (79 columns) stay whole.
     out, console = make_console(width, color, soft_wrap=True)
-    for event, following in itertools.zip_longest(events, events[1:]):
+    for group in group_trials(events) if not separate else [(event,) for event in events]:
+        event = group[-1]
         decision, trial = event.decision, summaries.get(event.position)
         target = "" if trial is None or trial.target is None else f"  {clean_line(trial.target, _NAME_LIMIT)}"
-        console.print(Text.assemble((f"#{event.position}", "bold"), " ", _style_kind(decision.kind), target))
+        first = f"#{group[0].position} to " if len(group) > 1 else ""
+        name = (f"{first}#{event.position}", "bold")
+        console.print(Text.assemble(name, " ", _style_kind(decision.kind), target))
         for line in (
             format_rewrites(decision.candidates),
             "" if decision.kind in _VERDICTS else format_trial_gain(trial),
-            "" if _says_the_same(decision, following) else clean_line(decision.reason, 1000),
+            clean_line(decision.reason, 1000),
             _describe_origin(decision, trial, now),
         ):
             if line:
@@ -79,7 +93,10 @@ def render_list(
     hidden = total - len(events)
     if hidden:
         console.print(Text(f"{format_count(hidden, 'older event')}: --limit {total} shows all.", "dim"))
-    console.print(Text(f"{format_count(total, 'event')} in {ledger}"))
+    counted = format_count(total, "event")
+    if everything is not None and everything > total:
+        counted = f"{total} of {format_count(everything, 'event')}"
+    console.print(Text(f"{counted} in {ledger}"))
     return out.getvalue()
 
 
@@ -108,6 +125,7 @@ def render_event(
         *([("", f"and {hidden} more: --format json shows all")] if hidden > 0 else []),
         ("Gain", format_trial_gain(summary)),
         ("Machine", format_machine(summary)),
+        ("Allocator", _describe_allocator(summary, DESCRIPTIONS)),
         ("Trial", _describe_trial(event, summary)),
         ("Policy", decision.policy or "none: a person's choice"),
         ("Graph", decision.signature),
@@ -161,7 +179,9 @@ def format_trial_gain(trial: TrialSummary | None) -> str:
 def shorten_reason(decision: Decision) -> str:
     """Return the part of a decision's reason that a table has room for: without the gain, up to the first semicolon."""
     reason = clean_line(decision.reason, 1000).partition(";")[0]
-    return reason.partition("%): ")[2] or reason if decision.kind in _VERDICTS else reason
+    if decision.kind not in _VERDICTS:
+        return reason
+    return reason.partition("%): ")[2] or reason.partition(": between ")[0]
 
 
 def format_machine(trial: TrialSummary | None) -> str:
@@ -187,11 +207,27 @@ def format_age(age: timedelta) -> str:
     return f"{format_count(minutes, 'minute')} ago"
 
 
-def _says_the_same(decision: Decision, following: RecordedEvent | None) -> bool:
-    """Return True for a trial whose verdict, with the same reason, comes next."""
-    if following is None or decision.kind is not Kind.TRIED:
-        return False
-    return (following.decision.plan, following.decision.reason) == (decision.plan, decision.reason)
+def group_trials(events: Iterable[RecordedEvent]) -> list[tuple[RecordedEvent, ...]]:
+    """Return the events in order, those of one trial together: proposed, tried, and its verdict."""
+    groups: list[tuple[RecordedEvent, ...]] = []
+    for event in events:
+        if groups and _continues(groups[-1][-1], event):
+            groups[-1] += (event,)
+        else:
+            groups.append((event,))
+    return groups
+
+
+def _continues(before: RecordedEvent, event: RecordedEvent) -> bool:
+    one, other = before.decision, event.decision
+    follows = event.position == before.position + 1 and one.kind in _FOLLOWS.get(other.kind, ())
+    return follows and (one.signature, one.environment, one.plan) == (other.signature, other.environment, other.plan)
+
+
+def _describe_allocator(trial: TrialSummary | None, words: Mapping[Allocation, str]) -> str:
+    """Return the allocator that a trial was decided for, in these words; empty if unknown."""
+    name = None if trial is None else trial.allocation
+    return words[Allocation(name)] if name in set(Allocation) else ""
 
 
 def _style_kind(kind: Kind) -> tuple[str, str]:
@@ -205,7 +241,8 @@ def _format_time(at: datetime) -> str:
 def _describe_origin(decision: Decision, trial: TrialSummary | None, now: datetime) -> str:
     author = f"by {clean_line(decision.decided_by, _AUTHOR_LIMIT)}"
     when = f"{decision.recorded_at:%Y-%m-%d %H:%M} UTC, {format_age(now - decision.recorded_at)}"
-    return "; ".join(filter(None, (f"{when}, {author}", format_machine(trial))))
+    machine = ", ".join(filter(None, (format_machine(trial), _describe_allocator(trial, NAMES))))
+    return "; ".join(filter(None, (f"{when}, {author}", machine)))
 
 
 def _describe_trial(event: RecordedEvent, trial: TrialSummary | None) -> str:
@@ -213,7 +250,10 @@ def _describe_trial(event: RecordedEvent, trial: TrialSummary | None) -> str:
         return ""
     counts = [
         format_count(count, name, names)
-        for name, names, count in (("quad", "quads", trial.quads), ("process", "processes", trial.processes))
+        for name, names, count in (
+            ("round", "rounds", trial.quads),
+            ("process pair", "process pairs", trial.processes),
+        )
         if count is not None
     ]
     parts = [

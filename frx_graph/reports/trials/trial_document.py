@@ -17,6 +17,7 @@ from frx_graph.trials.policy import TrialPolicy
 from frx_graph.trials.samples import Disturbance
 from frx_graph.trials.trial_run import TrialRun
 
+VerdictName = Literal["promote", "reject", "equivalent", "inconclusive"]
 NOTHING_TRIED = "measured times favour no rewrite; nothing was tried"
 
 
@@ -84,6 +85,8 @@ class CheckPart(Part):
     ratio_median: float | None = Field(description="of the pairs' medians; null: nothing was measured")
     pair_medians: tuple[float, ...]
     samples: tuple[QuadPart, ...] = read_from("quads")
+    verdict: VerdictName | None = read_from("verdict.outcome", "for this allocation; null: unknown", default=None)
+    reason: str | None = read_from("verdict.reason", "of that verdict; null: unknown", default=None)
 
 
 class PlacePart(Part):
@@ -120,9 +123,15 @@ class TrialDocument(Part):
     )
     gates: tuple[GatePart, ...]
     stats: StatsPart | None = read_from("verdict.statistics", "null: nothing was measured undisturbed")
-    verdict: Literal["promote", "reject", "equivalent", "inconclusive"] = read_from("verdict.outcome")
-    reason: str = read_from("verdict.reason")
+    verdict: VerdictName = read_from("verdict.outcome")
+    reason: str = Field(description="of the verdict, and of that for the other allocation, if any")
     decision: str = Field(description="the recorded decision, and its ledger")
+    allocation: Allocation | None = read_from(
+        "own_allocation",
+        "the allocation of host memory that the decision in the ledger is for; outside of a ledger, that of the user's "
+        "own processes; null: unknown",
+        default=None,
+    )
     policy: TrialPolicy
     environment: TrialEnvironment | None
     place: PlacePart | None = Field(default=None, description="null: the local machine")

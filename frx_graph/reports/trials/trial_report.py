@@ -15,7 +15,7 @@ from frx_graph.reports.render.quantities import format_count, format_prediction
 from frx_graph.reports.render.text_console import INDENT, make_console, print_title
 from frx_graph.reports.trials.trial_document import GatePart, MatrixEntry, QuadPart, TrialDocument, TrialMatrixDocument
 from frx_graph.support.plain_text import clean_line
-from frx_graph.trials.allocation_check import NAMES
+from frx_graph.trials.allocation_check import DESCRIPTIONS, NAMES
 
 STYLES = {"promote": "bold green", "reject": "bold red", "equivalent": "bold", "inconclusive": "bold yellow"}
 """Colours of verdicts."""
@@ -24,9 +24,9 @@ _NAME = 13
 _PASSED = 8
 
 
-def render_trial(document: TrialDocument, *, width: int, color: bool, samples: bool = False) -> str:
-    """Render the verdict, the candidate, each gate with its result, and the recorded decision; with `samples`, the
-    ratio of each quad, too."""
+def render_trial(document: TrialDocument, *, width: int, color: bool, samples: bool = False, advice: str = "") -> str:
+    """Render the verdict, the candidate, each gate with its result, the recorded decision, and `advice`, if any; with
+    `samples`, the ratio of each quad, too."""
     out, console = make_console(width, color, soft_wrap=True)
     console.print(Text.assemble((document.verdict, STYLES[document.verdict]), f"  {clean_line(document.target, 200)}"))
     _print_broken(console, clean_line(document.reason, 1000))
@@ -47,7 +47,10 @@ def render_trial(document: TrialDocument, *, width: int, color: bool, samples: b
         print_title(console, "Measured")
         loaded = sum(any(block.ignored for block in quad.blocks) for quad in document.samples if not quad.void)
         under = f", {loaded} under load (--ignore-load)" if loaded else ""
-        _print_broken(console, f"{stats.quads} quads in {stats.processes} process pairs, {stats.void} void{under}")
+        if document.environment is not None and document.check is not None:
+            _print_broken(console, f"with {DESCRIPTIONS[document.environment.setup.allocation]}")
+        counted = f"{stats.quads} rounds in {stats.processes} process pairs, {stats.void} disturbed{under}"
+        _print_broken(console, counted)
         _print_broken(console, f"ratio {stats.ratio_median:.3f} of baseline over candidate; by pair {medians}")
         blocks = [block for quad in document.samples if not quad.void for block in quad.blocks]
         steps = []
@@ -70,6 +73,8 @@ def render_trial(document: TrialDocument, *, width: int, color: bool, samples: b
             _print_broken(console, f"lost before, and not counted: {clean_line(lost, 1000)}")
     console.print()
     _print_broken(console, clean_line(document.decision, 1000), "")
+    if advice:
+        _print_broken(console, f"Next: {advice}", "")
     return out.getvalue()
 
 
@@ -87,7 +92,7 @@ def _print_samples(console: Console, samples: Sequence[QuadPart]) -> None:
         said = "; ".join(
             f"{clean_line(cause, 200)} ({format_count(count, 'block')})" for cause, count in causes.most_common(3)
         )
-        _print_broken(console, f"in brackets, void: {said}")
+        _print_broken(console, f"in brackets, disturbed: {said}")
 
 
 def _print_gates(console: Console, gates: Sequence[GatePart], room: int) -> None:
@@ -139,5 +144,5 @@ def _list_details(entry: MatrixEntry) -> list[str]:
 
 def _print_broken(console: Console, text: str, indent: str = INDENT) -> None:
     """Print lines wrapped to the console's width; longer paths are broken."""
-    for line in textwrap.wrap(text, console.width - len(indent)):
+    for line in textwrap.wrap(text, console.width - len(indent), break_on_hyphens=False):
         console.print(Text(f"{indent}{line}"))

@@ -1,0 +1,24 @@
+"""Suggest what to do after a trial that promotes nothing."""
+
+from __future__ import annotations
+
+from frx_graph.autopilot.proposals import group_by_portion
+from frx_graph.reports.trials.trial_document import TrialDocument
+from frx_graph.support.plain_text import clean_line
+
+_MEASURE_MORE = "run it again when the machine is idle, or raise extra_process_pairs in the policy (--policy)"
+
+
+def suggest_next(document: TrialDocument) -> str:
+    """Return advice in one line; empty if the reason for the verdict has it already, or there is nothing to do."""
+    if document.verdict == "promote":
+        return ""
+    if document.verdict == "inconclusive":
+        policy, stats = document.policy, document.stats
+        whole = stats is not None and stats.quads >= policy.process_pairs * policy.quads_per_pair
+        return _MEASURE_MORE if whole else ""
+    names = group_by_portion(document.arms[-1].candidates)
+    if len(names) < 2:
+        return ""
+    options = " ".join(f"--candidate {clean_line(name, 60)}" for name in names)
+    return f"try each change by itself, by adding {options} to the command"
