@@ -237,16 +237,28 @@ def test_a_place_where_no_ledger_can_be_made(file: Path, no_trial: None) -> None
     assert f"{file.parent} cannot be written" in warned
 
 
+@pytest.fixture
+def target(file: Path) -> str:
+    model = file.parent / "model.py"
+    model.write_text("def build(): ...\n")
+    return f"{model}:build"
+
+
 @TROUBLES
 def test_frx_trial_reports_it_before_trying(
-    file: Path, trouble: Trouble, said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    file: Path,
+    target: str,
+    trouble: Trouble,
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("frx_graph.autopilot.target_trial.try_target", pytest.fail)
     fill(file, ELSEWHERE)
     run(["ledger", "list"])
     capsys.readouterr()
     with trouble(file):
-        code = run(["trial", "model.py:build"])
+        code = run(["trial", target])
     (line,) = capsys.readouterr().err.splitlines()
     assert code == 2
     assert said in line
@@ -255,7 +267,7 @@ def test_frx_trial_reports_it_before_trying(
 
 
 def test_frx_trial_prints_what_it_could_not_record(
-    file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    file: Path, target: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     environment = read_trial_environment(torch.device("cpu"))
     verdict = Verdict(Outcome.PROMOTE, "faster", None, early=True)
@@ -265,13 +277,13 @@ def test_frx_trial_prints_what_it_could_not_record(
     monkeypatch.setattr("frx_graph.cli.trial.check_writable", lambda _: None)
     monkeypatch.setattr("frx_graph.cli.trial.share_warm_arms", contextlib.nullcontext)
     with full(file):
-        code = run(["trial", "model.py:build"])
+        code = run(["trial", target])
     captured = capsys.readouterr()
     assert code == 2
     assert "not recorded" in captured.out
     assert "full" in captured.err
     assert check.read_events() == ()
-    assert run(["trial", "model.py:build"]) == 0
+    assert run(["trial", target]) == 0
     assert [event.decision.kind for event in check.read_events()] == [Kind.PROPOSED, Kind.TRIED, Kind.PROMOTED]
 
     def lost(_place: object) -> None:
@@ -279,7 +291,7 @@ def test_frx_trial_prints_what_it_could_not_record(
 
     monkeypatch.setattr("frx_graph.cli.trial_record.open_ledger", lost)
     capsys.readouterr()
-    assert run(["trial", "model.py:build"]) == 2
+    assert run(["trial", target]) == 2
     out = capsys.readouterr().out
     assert "perhaps recorded" in out
     assert "not recorded" not in out

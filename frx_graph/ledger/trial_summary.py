@@ -16,6 +16,8 @@ from frx_graph.ledger.decision import RecordedEvent
 from frx_graph.ledger.event_document import LedgerModel
 from frx_graph.ledger.store import Ledger
 
+_MOST = 1e15
+
 
 class TrialSummary(LedgerModel):
     """The trial that a decision rests on. Null: unknown."""
@@ -101,11 +103,12 @@ def _get_text(fields: Mapping[str, Any], name: str) -> str | None:
 
 def _get_number(fields: Mapping[str, Any], name: str) -> float | None:
     value = fields.get(name)
-    if not isinstance(value, (int, float)) or isinstance(value, bool) or not math.isfinite(value):
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
         return None
-    return float(value)
+    # An integer may be larger than any float.
+    return float(value) if abs(value) < _MOST and math.isfinite(value) else None
 
 
 def _get_count(fields: Mapping[str, Any], name: str) -> int | None:
     value = fields.get(name)
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MOST else None

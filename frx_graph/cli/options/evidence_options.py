@@ -98,7 +98,7 @@ def get_kernels_exit_code(analysis: KernelAnalysis) -> int:
 def note_unused_gpu(gpu_model: str | None) -> None:
     """Print a notice that `--gpu-model` adds nothing, if it was given."""
     if gpu_model is not None:
-        print_notice("frx: --gpu-model is not used: runs and traces name their own device")
+        print_notice("frx: --gpu-model is not used: only kernels, PTX and CUDA source are judged for a GPU")
 
 
 def note_useless_gpu(gpu_model: str | None, analysis: KernelAnalysis) -> None:

@@ -103,7 +103,7 @@ def _find_columns(path: Path, header: list[str], quantities: Mapping[str, Quanti
                 raise EvidenceError(f"{path}:1: {name} is in {unit!r}, expected {' or '.join(known)}")
             columns.setdefault(name, (place, unit))
     if _TIME not in columns:
-        raise EvidenceError(f"{path}:1: has no column {_TIME}, expected the header of nvidia-smi --format=csv")
+        raise EvidenceError(f"{path}:1: has no column {_TIME}, expected a header as nvidia-smi --format=csv writes it")
     return columns
 
 

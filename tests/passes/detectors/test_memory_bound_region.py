@@ -164,4 +164,4 @@ def test_the_scores_of_an_attention_are_another_rules_to_end(analyse):
     heads = [torch.randn(2, 4, 64, 16) for _ in range(3)]
     (finding,) = DETECTOR.detect(analyse(Attention(), *heads, device=FP32_ONLY, step_bytes=1))
 
-    assert "FRX012" in finding.evidence[-1].text
+    assert "FRX012" in finding.evidence[0].text

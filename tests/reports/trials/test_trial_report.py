@@ -83,6 +83,12 @@ def test_the_ledger_reads_it() -> None:
     assert summarize_trial(1, json.dumps(to_json(document(run(failed="wrong"))))).failed == ("numerics",)
 
 
+def test_figures_that_no_trial_has_are_unknown() -> None:
+    stats = '{"ratio_median": 1' + "0" * 400 + ', "ci_low": true, "ci_high": 1.1, "quads": -5}'
+    found = summarize_trial(1, f'{{"stats": {stats}}}')
+    assert (found.ratio, found.low, found.high, found.quads) == (None, None, 1.1, None)
+
+
 def test_samples_are_shown_by_pair() -> None:
     found = document(run())
     assert "pair 1:" not in render_trial(found, width=80, color=False)
