@@ -6,9 +6,10 @@ import difflib
 import importlib
 import importlib.util
 import inspect
+import re
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
@@ -22,6 +23,9 @@ from frx_graph.support.torch_internals import pytree
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
 """Dtypes by the names that `--dtype` takes."""
+_DEFINITION = re.compile(r"^(?:async\s+def|def|class)\s+(\w+)", re.MULTILINE)
+_DYNAMIC = re.compile(r"import\s*\*|__getattr__|globals\(|locals\(|vars\(|setattr\(|exec\(")
+"""Ways to define names that the source does not spell."""
 
 _RETURNS = (
     "the target must return (model, args), (model, args, kwargs), or (model, args, kwargs, optimizer), args being a "
@@ -42,14 +46,11 @@ class Workload:
 
 def load_target(target: str, sizes: Mapping[str, int] | None = None) -> Workload:
     """Import the module or file, call the callable with `sizes`, check what it returned. Raises `TargetError`."""
-    location, _, name = target.rpartition(":")
-    if not location or not name:
-        raise TargetError(f"target {target!r} is not of the form module:callable", "e.g. frx advise model.py:build")
+    location, name = _split_target(target)
     module = _import_file(location) if location.endswith(".py") else _import_module(location)
     factory = getattr(module, name, None)
     if factory is None:
-        near = difflib.get_close_matches(name, [n for n in vars(module) if callable(getattr(module, n))], n=1)
-        raise TargetError(f"{location} has no {name!r}", f"did you mean {near[0]!r}?" if near else "check the name")
+        raise _explain_missing(location, name, [n for n in vars(module) if callable(getattr(module, n))])
     if not callable(factory):
         raise TargetError(f"{target} is a {type(factory).__name__}, not a callable", _RETURNS)
     sizes = sizes or {}
@@ -61,6 +62,34 @@ def load_target(target: str, sizes: Mapping[str, int] | None = None) -> Workload
     except BaseException as error:
         raise TargetError(f"{target} raised {_format_error(error)}", "call it by itself until it works") from error
     return _validate_workload(target, made)
+
+
+def check_spelling(target: str) -> None:
+    """Raise `TargetError` if the target has no name, its file does not exist, or its file never mentions that name.
+
+    Nothing is imported, so this comes before everything that takes time. Modules are found when they are loaded.
+    """
+    location, name = _split_target(target)
+    if not location.endswith(".py"):
+        return
+    try:
+        source = _find_file(location).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return
+    if not (re.search(rf"\b{re.escape(name)}\b", source) or _DYNAMIC.search(source)):
+        raise _explain_missing(location, name, _DEFINITION.findall(source))
+
+
+def _split_target(target: str) -> tuple[str, str]:
+    location, _, name = target.rpartition(":")
+    if not location or not name:
+        raise TargetError(f"target {target!r} is not of the form module:callable", "e.g. frx advise model.py:build")
+    return location, name
+
+
+def _explain_missing(location: str, name: str, known: Sequence[str]) -> TargetError:
+    near = difflib.get_close_matches(name, known, n=1)
+    return TargetError(f"{location} has no {name!r}", f"did you mean {near[0]!r}?" if near else "check the name")
 
 
 def place(workload: Workload, device: str | None, dtype: torch.dtype | None) -> Workload:
@@ -119,10 +148,15 @@ def _validate_workload(target: str, made: object) -> Workload:
     return Workload(target, model, tuple(args), kwargs, optimizer)
 
 
-def _import_file(location: str) -> ModuleType:
+def _find_file(location: str) -> Path:
     path = Path(location)
     if not path.is_file():
         raise TargetError(f"no such file: {location}", "give the path from the current folder")
+    return path
+
+
+def _import_file(location: str) -> ModuleType:
+    path = _find_file(location)
     name = path.stem if path.stem not in sys.modules else f"frx_target_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path.resolve())
     if spec is None or spec.loader is None:

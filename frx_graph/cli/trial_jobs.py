@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 
+from frx_graph.advisor.target import check_spelling
 from frx_graph.autopilot.target_trial import TargetTrial, TrialJob, build_matrix
 from frx_graph.cli.options.placement import check_device, check_dtype, parse_shape
 from frx_graph.cli.printing.output import print_notice
 from frx_graph.cli.trial_record import PromotedTrial, promote_fastest_again, record_trial
-from frx_graph.cli.trial_target import check_target
 from frx_graph.engines.engine import Engine, JobResult
 from frx_graph.errors import FrxError, LedgerError, OptionError
 from frx_graph.ledger.location import Location
@@ -43,7 +43,7 @@ def build_jobs(
         check_dtype(name)
     if here:
         for target in targets:
-            check_target(target)
+            check_spelling(target)
         check_device(device)
     elif device not in (None, "cpu", "cuda"):
         raise OptionError(f"--device {device} on a Ray cluster", "cpu or cuda: Ray chooses the GPU of a node")

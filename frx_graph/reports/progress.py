@@ -47,7 +47,7 @@ def _print_stages(stream: TextIO, seconds: float | None) -> Iterator[Callable[[s
         while not ended.wait(seconds):
             # The stream may be closed by now, as in a pipe whose reader has gone.
             with contextlib.suppress(OSError, ValueError):
-                line = f"frx: {clean_line(stage[-1], _LONGEST)} ({time.monotonic() - began:.0f} s so far)"
+                line = f"frx: {clean_line(stage[0], _LONGEST)} ({time.monotonic() - began:.0f} s so far)"
                 print(line, file=stream, flush=True)
 
     printer = threading.Thread(target=print_stage, name="frx-progress", daemon=True)

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from frx_graph.advisor.target import check_spelling
 from frx_graph.autopilot import target_trial
 from frx_graph.autopilot.target_trial import TargetTrial, TrialRequest
 from frx_graph.cli.main import run
 from frx_graph.cli.printing.output import print_notice
-from frx_graph.cli.trial_target import check_target
 from frx_graph.errors import TargetError
 from frx_graph.ledger.database.opening import open_ledger
 from frx_graph.ledger.location import parse_location
@@ -146,10 +146,10 @@ def test_an_error_has_one_hint(workplace: Path, capsys: pytest.CaptureFixture[st
 def test_a_name_that_the_source_may_define_is_left_to_the_loader(tmp_path: Path, source: str) -> None:
     file = tmp_path / "model.py"
     file.write_text(source)
-    check_target(f"{file}:build")
+    check_spelling(f"{file}:build")
     file.write_text("def builder():\n    ...\n")
     with pytest.raises(TargetError, match="has no 'build'"):
-        check_target(f"{file}:build")
+        check_spelling(f"{file}:build")
 
 
 def test_that_nothing_was_tried_is_a_document(

@@ -44,7 +44,7 @@ def idle_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("frx_graph.cli.trial.sample_machine_load", lambda _: None)
     monkeypatch.setattr("frx_graph.cli.trial.share_warm_arms", contextlib.nullcontext)
     # No target here has a file.
-    monkeypatch.setattr("frx_graph.cli.trial_jobs.check_target", lambda _: None)
+    monkeypatch.setattr("frx_graph.cli.trial_jobs.check_spelling", lambda _: None)
 
 
 def tried(outcome: Outcome, signature: str, *, rewrite: str = "hoist_copy", ratio: float = 1.1) -> TargetTrial:

@@ -19,7 +19,7 @@ FEW_STEPS = 3
 """With fewer steps, a single unusual one decides."""
 CLOSE = 0.05
 """Smaller score differences may reverse in the next run: step times of an undisturbed run vary by some percent."""
-_OF_DEVICES = frozenset(
+_METRICS_OF_DEVICES = frozenset(
     [
         "gpu_busy_pct",
         "peak_memory_pct",
@@ -86,7 +86,7 @@ def _keep_measurable(figures: ScopeFigures, found: Sequence[Recommendation]) -> 
     if figures.uses_device:
         return tuple(found)
     kept = (
-        replace(one, checks=tuple(check for check in one.checks if check.step.value not in _OF_DEVICES))
+        replace(one, checks=tuple(check for check in one.checks if check.step.value not in _METRICS_OF_DEVICES))
         for one in found
     )
     return tuple(one for one in kept if one.checks)

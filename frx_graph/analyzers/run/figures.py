@@ -98,7 +98,7 @@ def _average_known(values: Iterable[float | None]) -> float | None:
 
 
 STALL_LABELS = {Activity.LOADER: "input_bound", Activity.H2D: "copy_bound", Activity.SYNC: "sync_bound"}
-_OF_DEVICES = frozenset([Activity.H2D, Activity.D2H, Activity.SYNC])
+_DEVICE_ACTIVITIES = frozenset([Activity.H2D, Activity.D2H, Activity.SYNC])
 _FEW = 0.5
 """Processes with fewer steps than this part of the maximum do other work, such as evaluation, and delay none."""
 
@@ -245,7 +245,7 @@ class ScopeFigures:
         if not self.looked_for_devices:
             return True
         traced = self.trace is not None and (self.trace.busy_share is not None or self.trace.memory_share is not None)
-        return bool(self.devices) or traced or self.kernels is not None or bool(_OF_DEVICES & self.means.keys())
+        return bool(self.devices) or traced or self.kernels is not None or bool(_DEVICE_ACTIVITIES & self.means.keys())
 
     @property
     def memory_busy(self) -> float | None:

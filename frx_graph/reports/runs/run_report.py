@@ -46,7 +46,7 @@ _FEW = 5
 _NAME = 40
 _KEY = 20
 NOTHING = "none recorded"
-_OF_DEVICES = frozenset(
+_LABELS_OF_DEVICES = frozenset(
     ["copy_bound", "host_bound", "launch_bound", "memory_pressure", "sync_bound", "underutilized_gpu"]
 )
 """Labels that a program without a device cannot have."""
@@ -86,9 +86,9 @@ def _yield_rejections(found: ScopePart) -> Iterator[str]:
     for answer in (Answer.PRESENT, Answer.UNDECIDABLE, Answer.ABSENT):
         unknown = "not decidable: " if answer is Answer.UNDECIDABLE else ""
         for one in others:
-            if one.answer is answer and not (one.label in idle and one.label in _OF_DEVICES):
+            if one.answer is answer and not (one.label in idle and one.label in _LABELS_OF_DEVICES):
                 yield f"{one.label}: {unknown}{one.reason}"
-    if gone := sorted(_OF_DEVICES.intersection(idle)):
+    if gone := sorted(_LABELS_OF_DEVICES.intersection(idle)):
         yield f"{', '.join(gone)}: no device was found"
 
 
