@@ -11,6 +11,7 @@ from frx_graph.analyze.trace_advice import UNKNOWN
 from frx_graph.analyzers.compilations import find_unstable_frames, get_site, group_frames, list_breaks
 from frx_graph.analyzers.cudnn_graphs import find_plain_convolutions
 from frx_graph.evidence.cudnn_log import read_cudnn_log
+from frx_graph.evidence.file_kind import FileKind
 from frx_graph.evidence.torch_log import Compilation, read_torch_log
 from frx_graph.passes.severity import rank_findings
 from frx_graph.records import Finding, Refusal
@@ -68,8 +69,10 @@ def analyze_cudnn_log(path: Path) -> Advice:
     )
 
 
-READERS: dict[str, Callable[[Path], Advice]] = {"torch_log": analyze_torch_log, "cudnn_log": analyze_cudnn_log}
-"""By `FileKind`."""
+READERS: dict[FileKind, Callable[[Path], Advice]] = {
+    FileKind.TORCH_LOG: analyze_torch_log,
+    FileKind.CUDNN_LOG: analyze_cudnn_log,
+}
 
 
 def _build_advice(
