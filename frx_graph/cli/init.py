@@ -36,6 +36,7 @@ from frx_graph.reports.init_document import (
     report_patch,
 )
 from frx_graph.reports.render.document import to_json
+from frx_graph.reports.render.text_console import print_wrapped
 from frx_graph.support.check import Check
 from frx_graph.support.plain_text import clean_line
 
@@ -102,7 +103,7 @@ def _print_first_steps(checks: Sequence[Check], scripts: ScriptsFound, following
     console.print("\nTraining scripts here" if scripts.scripts else "\nNo training script was found here.")
     for script in scripts.scripts[:MOST_SHOWN]:
         done = ", instrumented" if script.instrumented else ""
-        console.print(f"  {clean_line(str(script.path))}  {clean_line(describe_script(script))}{done}")
+        print_wrapped(console, f"{script.path}  {describe_script(script)}{done}", "  ", "      ")
     if len(scripts.scripts) > MOST_SHOWN:
         console.print(f"  {len(scripts.scripts) - MOST_SHOWN} more")
     if not scripts.complete:

@@ -13,6 +13,7 @@ _COPIES_AND_VIEWS = re.compile(
 )
 _COPIES = re.compile(r"_(?:clone|contiguous|copy)_")
 _IDENTIFIER = re.compile(r"^(?!true$|false$)[A-Za-z_][\w:]*(?: const)?[*&]?$")
+_UNNAMED = re.compile(r"(?:\(anonymous namespace\)|<?unnamed>|at::native)::")
 _CAST = re.compile(r"\([^()]*\)\d+")
 """An enumerator as the demangler writes it: `(cudnnKernelDataType_t)2`."""
 
@@ -49,6 +50,18 @@ def normalize_kernel_name(name: str) -> str:
         return text if bracket <= 0 else text[:bracket]
     kept = list(dict.fromkeys(_list_argument_names(text[start:])))
     return f"{text[:start]}<{', '.join(kept)}>" if kept else text[:start]
+
+
+def shorten_signature(name: str) -> str:
+    """Return a demangled kernel name for a person, without return type, parameters, unnamed namespaces and ATen's own.
+    Template arguments stay: `void <unnamed>::gemm<64>(const float *, int)` becomes `gemm<64>`."""
+    text = _UNNAMED.sub("", name).removeprefix("void ")
+    depth = 0
+    for at in range(len(text) - 1, 0, -1):
+        depth += (text[at] == ")") - (text[at] == "(")
+        if depth == 0:
+            return text[:at] if text[at] == "(" and text[at - 1] != " " else text
+    return text
 
 
 def _list_argument_names(text: str) -> Iterator[str]:

@@ -10,12 +10,15 @@ from typing import Final
 from jinja2 import Environment
 
 from frx_graph.analyzers.kernels.recommendations import get_label_title
+from frx_graph.evidence.kernel_name import shorten_signature
 from frx_graph.reports.advice.html import ADVICE_PARTS, read_template
 from frx_graph.reports.advice.html_environment import make_environment
 from frx_graph.reports.render import quantities
 from frx_graph.reports.trials import event_text
 from frx_graph.service.plots import draw_layout_bars, draw_step_bars
+from frx_graph.support.plain_text import clean_line
 
+_KERNEL_NAME = 60
 PAGES: Final = (
     "base", "parts", "trace_parts", "upload", "problem", "advice", "trace", "run", "ncu", "ptx", "cuda", "compare",
     "decisions", "decision",
@@ -35,6 +38,7 @@ def get_page_environment() -> Environment:
         most=_list_largest,
         figure=quantities.format_quantity,
         side=lambda winner: {"a": "A", "b": "B"}.get(winner, str(winner)),
+        kernel=_shorten_kernel,
         step_bars=draw_step_bars,
         layout_bars=draw_layout_bars,
         rewrites=event_text.format_rewrites,
@@ -49,6 +53,10 @@ def get_page_environment() -> Environment:
 def read_page_file(name: str) -> str:
     """Return a template, style or script of the service."""
     return resources.files("frx_graph.service").joinpath("pages", name).read_text(encoding="utf-8")
+
+
+def _shorten_kernel(name: str) -> str:
+    return clean_line(shorten_signature(name), _KERNEL_NAME)
 
 
 def _list_largest(counts: dict[object, int], number: int) -> list[tuple[object, int]]:

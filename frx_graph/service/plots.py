@@ -31,9 +31,11 @@ _LEAST = 1e-9
 """Largest multiple of the ridge or the peak; a kernel beyond it is an error in the file."""
 _LEAST_CHANGE = 0.02
 """The axis of a trial shows at least 2 % either way."""
-_BARS, _BAR, _FONT = 600.0, 22.0, 11.0
-_NAMES, _NUMBERS = 190.0, 80.0
-"""Widths of the columns left and right of the bars."""
+_BAR, _FONT = 22.0, 11.0
+_NUMBERS = 80.0
+"""Width of the column right of the bars."""
+_WIDE_BARS, _NARROW_BARS = (600.0, 190.0), (340.0, 135.0)
+"""Widths of the picture, and of its column of names."""
 _MOST_BARS = 12
 _STEP_PARTS: Final = (
     ("waiting for input", "loader_wait_share", "waits"),
@@ -110,7 +112,7 @@ def _describe_kernel(kernel: KernelPart, reached: float) -> str:
 
 
 def draw_trial(trial: TrialDocument, width: float, height: float) -> Markup | None:
-    """Plot the candidate's speed-up in each quad of a trial, by process pair; None without samples."""
+    """Plot the candidate's speed-up in each round of a trial, by process pair; None without samples."""
     quads = [quad for quad in trial.samples if math.isfinite(quad.log_ratio)]
     if not quads:
         return None
@@ -134,11 +136,10 @@ def draw_trial(trial: TrialDocument, width: float, height: float) -> Markup | No
         drawn.append(draw_text(f"pair {pair}", axes.get_x(index + 0.5), height - 8, "tick", "middle"))
         for place, quad in enumerate(mine, start=1):
             x, y = axes.get_x(index + place / (len(mine) + 1)), axes.get_y(quad.log_ratio)
-            note = (
-                f"pair {pair}, quad {quad.number}: {_format_change(quad.log_ratio, 2)}{', void' if quad.void else ''}"
-            )
+            disturbed = ", disturbed" if quad.void else ""
+            note = f"pair {pair}, round {quad.number}: {_format_change(quad.log_ratio, 2)}{disturbed}"
             drawn.append(draw_circle(x, y, 4.0, "sample void" if quad.void else "sample", note))
-    counted = f"{format_count(len(quads), 'quad')} in {format_count(len(pairs), 'pair')} of processes"
+    counted = f"{format_count(len(quads), 'round')} in {format_count(len(pairs), 'pair')} of processes"
     label = f"{counted}, on an axis from {_format_change(low, 1)} to {_format_change(high, 1)}"
     return make_picture(width, height, label, drawn, "samples")
 
@@ -147,38 +148,39 @@ def _format_change(log_ratio: float, decimals: int) -> str:
     return f"{100 * math.expm1(log_ratio):+.{decimals}f} %"
 
 
-def draw_step_bars(summary: SummaryPart) -> Markup:
-    """Draw the recorded parts of a step as bars."""
+def draw_step_bars(summary: SummaryPart, *, narrow: bool = False) -> Markup:
+    """Draw the recorded parts of a step as bars; `narrow` for a telephone."""
     rows = [(name, getattr(summary, share), class_) for name, share, class_ in _STEP_PARTS]
     shown = [(name, share, format_percent(100 * share), class_) for name, share, class_ in rows if share is not None]
-    return _draw_bars(shown, "steps", "Where a step's time goes")
+    return _draw_bars(shown, "steps", "Where a step's time goes", narrow)
 
 
-def draw_layout_bars(layout: Sequence[LayoutPart]) -> Markup:
-    """Draw layout copies by operator and call site: bytes if all are known, else times."""
+def draw_layout_bars(layout: Sequence[LayoutPart], *, narrow: bool = False) -> Markup:
+    """Draw layout copies by operator and call site: bytes if all are known, else times; `narrow` for a telephone."""
     shown = layout[:_MOST_BARS]
     if all(one.bytes is not None for one in shown):
         rows = [(_describe_site(one), float(one.bytes or 0), format_byte_count(one.bytes), "") for one in shown]
     else:
         rows = [(_describe_site(one), one.total_ms, format_seconds(one.total_ms / 1e3), "") for one in shown]
-    return _draw_bars(rows, "layout-bars", "Layout copies by call site")
+    return _draw_bars(rows, "layout-bars", "Layout copies by call site", narrow)
 
 
 def _describe_site(one: LayoutPart) -> str:
     return one.operator if one.site is None else f"{one.site.file.rpartition('/')[2]}:{one.site.line} {one.operator}"
 
 
-def _draw_bars(rows: Sequence[tuple[str, float, str, str]], class_: str, label: str) -> Markup:
+def _draw_bars(rows: Sequence[tuple[str, float, str, str]], class_: str, label: str, narrow: bool) -> Markup:
     """Draw rows of name, value, formatted value, and class."""
     most = max((value for _, value, _, _ in rows), default=0.0)
     if not most:
         return Markup("")
-    room = _BARS - _NAMES - _NUMBERS
+    width, names = _NARROW_BARS if narrow else _WIDE_BARS
+    room = width - names - _NUMBERS
     drawn: list[Markup] = []
     for index, (name, value, words, kind) in enumerate(rows):
         top, length = index * _BAR, room * value / most
-        drawn.append(draw_text(clip_text(name, _NAMES - 8, _FONT), _NAMES - 8, top + 15, "tick", "end"))
-        drawn.append(draw_rect(_NAMES, top + 3, max(length, 1.0), _BAR - 6, kind or None, f"{name}: {words}"))
-        drawn.append(draw_text(words, _NAMES + length + 6, top + 15, "tick"))
+        drawn.append(draw_text(clip_text(name, names - 8, _FONT), names - 8, top + 15, "tick", "end"))
+        drawn.append(draw_rect(names, top + 3, max(length, 1.0), _BAR - 6, kind or None, f"{name}: {words}"))
+        drawn.append(draw_text(words, names + length + 6, top + 15, "tick"))
     described = "; ".join(f"{name}: {words}" for name, _, words, _ in rows)
-    return make_picture(_BARS, len(rows) * _BAR, f"{label}. {described}", drawn, class_)
+    return make_picture(width, len(rows) * _BAR, f"{label}. {described}", drawn, class_)

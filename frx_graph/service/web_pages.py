@@ -12,7 +12,7 @@ from starlette.responses import HTMLResponse, Response
 from frx_graph.ledger.decision import Kind
 from frx_graph.ledger.trial_summary import summarize_evidence
 from frx_graph.reports.advice.html import NARROW, WIDE, read_template
-from frx_graph.reports.trials.event_text import parse_trial
+from frx_graph.reports.trials.event_text import group_trials, parse_trial
 from frx_graph.rules.gpu_profile import list_cuda_gpus
 from frx_graph.service.analysis_job import ResultForm, Task
 from frx_graph.service.analyst import Analyst
@@ -62,7 +62,8 @@ def make_page_routes(analyst: Analyst, book: DecisionBook) -> APIRouter:
             "decisions",
             ledger=str(book.location),
             total=found.total,
-            events=found.events[::-1],
+            groups=group_trials(found.events)[::-1],
+            shown=len(found.events),
             summaries=found.summaries,
             now=datetime.now(UTC),
             older=found.older,

@@ -209,15 +209,16 @@ class TrialArm:
         allowed = Multipliers(asked.multiplier, asked.multiplier_half)
         beside = Comparing(draw, allowed, reference, eager, lambda: self._estimate_noise(draw))
         found = compare_results(ours, theirs, beside)
-        if eager is None or not (found.values or found.departed) or self._repeats_eager(eager, draw):
+        if eager is None or not (found.values or found.departed) or self._repeats_eager(beside, eager):
             return found
         return compare_results(ours, theirs, replace(beside, eager=None))
 
-    def _repeats_eager(self, before: StepResults, draw: int) -> bool:
+    def _repeats_eager(self, beside: Comparing, before: StepResults) -> bool:
         """Return False if state that the program keeps moves on: eager ran later than the arms."""
         program, workload = self._require_loaded()
-        again = self._compute_result(workload.make_program(program.train), draw)
-        return is_same_step(before, again)
+        again = self._compute_result(workload.make_program(program.train), beside.draw)
+        differences, _ = beside.find_differences(before, again, ("eager", "eager, run again"))
+        return not differences
 
     def _measure(self, asked: Measure) -> Measured:
         program, workload = self._require_loaded()

@@ -66,9 +66,8 @@ def test_non_ledger_file_is_reported(tmp_path):
 def test_the_endpoints_and_the_pages(client, ledger_file, decide):
     hostile = "<script>alert(1)</script>"
     source = open_ledger(Location(ledger_file))
-    first = source.append([decide(Kind.PROPOSED, reason=hostile), decide(Kind.TRIED), decide(Kind.PROMOTED)])[
-        0
-    ].position
+    events = [decide(Kind.PROPOSED, reason=hostile), decide(Kind.TRIED), decide(Kind.PROMOTED, reason=hostile)]
+    first = source.append(events)[0].position
     found = client.get("/ledger/events", params={"signature": "a" * 16, "limit": 2}).json()
     assert [event["position"] for event in found["events"]] == [first + 1, first + 2]
     assert found["plans"][0]["stands"] is True
@@ -79,6 +78,9 @@ def test_the_endpoints_and_the_pages(client, ledger_file, decide):
     listed = client.get("/decisions", headers={"Accept": "text/html"}).text
     assert hostile not in listed
     assert "&lt;script&gt;alert(1)" in listed
+    # The events of one trial are one row.
+    assert f'href="/decisions/{first + 2}">{first + 2}</a><br><span class="quiet">from <a href' in listed
+    assert f'href="/decisions/{first + 1}"' not in listed
     shown = client.get(f"/decisions/{first + 2}").text
     assert f">decision {first + 1}</a>" in shown
     assert client.get("/decisions", params={"kind": "rolled back", "signature": ""}).status_code == 200

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from rich.text import Text
 
+from frx_graph.evidence.kernel_name import shorten_signature
 from frx_graph.reports.kernels.explain_document import ExplainDocument, KeyMetricPart, TopKernelPart
 from frx_graph.reports.render.quantities import format_percent, format_seconds
 from frx_graph.reports.render.recommendation_text import format_step
@@ -43,7 +44,7 @@ def yield_sections(document: ExplainDocument, *, for_model: bool) -> Iterator[tu
     yield "SECONDARY ISSUES", _yield_secondary(document)
     kernels = []
     for kernel in document.top_kernels:
-        name = "" if for_model else f" {clean_line(kernel.kernel_name, _NAME)}"
+        name = "" if for_model else f" {clean_line(shorten_signature(kernel.kernel_name), _NAME)}"
         kernels.append(f"K{kernel.rank}{name}: {_describe_kernel(kernel)}")
     yield f"TOP KERNELS{order}", kernels
     yield "ROOFLINE AND OCCUPANCY of K1", _yield_standing(document)

@@ -13,6 +13,7 @@ from frx_graph.analyzers.kernels.analysis import MEASURED
 from frx_graph.analyzers.kernels.gpu_view import BY_CAPABILITY, BY_OPTION
 from frx_graph.analyzers.kernels.metric_levels import Level, grade_metrics
 from frx_graph.analyzers.kernels.speed_of_light import LATENCY_BELOW_PCT
+from frx_graph.evidence.kernel_name import shorten_signature
 from frx_graph.reports.kernels.kernel_document import GpuPart, KernelPart, NcuResult, RulePart
 from frx_graph.reports.render.quantities import format_byte_count, format_count, format_percent, format_seconds
 from frx_graph.reports.render.recommendation_part import YOUR_PROGRAM, build_rerun_command
@@ -123,7 +124,7 @@ def _print_kernels(console: Console, result: NcuResult) -> None:
 
 
 def _cut_name(kernel: str) -> str:
-    return clean_line(kernel, _KERNEL_NAME)
+    return clean_line(shorten_signature(kernel), _KERNEL_NAME)
 
 
 def _print_metrics(console: Console, kernel: KernelPart) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import textwrap
 from collections.abc import Iterable, Sequence
 
@@ -13,6 +14,8 @@ from rich.text import Text
 from frx_graph.support.plain_text import clean_line
 
 INDENT = "    "
+_MARKER = re.compile(r"- |\d+\. |--> |<-- ")
+"""The beginning of an item of a list."""
 
 
 def make_console(width: int, color: bool, *, soft_wrap: bool = False) -> tuple[io.StringIO, Console]:
@@ -40,11 +43,14 @@ def print_title(console: Console, title: str) -> None:
 
 
 def print_wrapped(console: Console, text: str, indent: str = INDENT, hanging: str | None = None) -> None:
-    """Print lines wrapped to the console's width, those after the first with `hanging`; longer words stay whole."""
+    """Print lines wrapped to the console's width; longer words stay whole. Lines after the first begin with `hanging`,
+    by default below the text of an item."""
+    marker = _MARKER.match(text)
+    below = indent + " " * (0 if marker is None else marker.end())
     wrapper = textwrap.TextWrapper(
         console.width,
         initial_indent=indent,
-        subsequent_indent=indent if hanging is None else hanging,
+        subsequent_indent=below if hanging is None else hanging,
         break_long_words=False,
         break_on_hyphens=False,
     )
