@@ -35,7 +35,7 @@ _BAR, _FONT = 22.0, 11.0
 _NUMBERS = 80.0
 """Width of the column right of the bars."""
 _WIDE_BARS, _NARROW_BARS = (600.0, 190.0), (340.0, 135.0)
-"""Widths of the picture, and of its column of names."""
+"""Widths of the picture and of the names in it."""
 _MOST_BARS = 12
 _STEP_PARTS: Final = (
     ("waiting for input", "loader_wait_share", "waits"),
