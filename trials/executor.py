@@ -302,4 +302,4 @@ class _TrialRunner:
 
 
 def _make_rejection(gate: GateResult) -> Verdict:
-    return Verdict(Outcome.REJECT, f"{gate.name}: {gate.detail}", None, early=True)
+    return Verdict(Outcome.REJECT, f"{gate.name}: {gate.summary or gate.detail}", None, early=True)

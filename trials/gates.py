@@ -51,7 +51,8 @@ def examine_gates(seen: Comparison) -> Iterator[GateResult]:
     """Yield the gates between PROCESS and THROUGHPUT, up to the first that fails."""
     for name, fault, describe in _check_each(seen):
         if fault:
-            yield GateResult(name, False, fault)
+            first, more, _ = fault.partition("; ")
+            yield GateResult(name, False, fault, f"{first}; and more" if more else "")
             return
         yield GateResult(name, True, *describe())
     yield GateResult(Gate.DISTRIBUTED, None, "one process: nothing to agree on")
@@ -152,9 +153,9 @@ def describe_numerics(found: Judged) -> str:
 
 def summarize_numerics(found: Judged) -> str:
     """Return the number of compared results, and the used fraction of the allowed error."""
-    share = "" if found.share is None else f", at {100 * found.share:.3g} % of the limit"
+    share = "" if found.share is None else f": {100 * found.share:.3g} % of the limit"
     against = "float64" if found.exact else "the baseline"
-    return f"{found.compared} results against {'eager, ' if found.eager else ''}{against}{share}"
+    return f"{found.compared} results beside {'eager, ' if found.eager else ''}{against}{share}"
 
 
 def describe_kernels(baseline: KernelIdentities, candidate: KernelIdentities) -> str:

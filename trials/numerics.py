@@ -11,8 +11,10 @@ in the last place (`frx_graph.trials.rounding_noise`). The resulting error of th
 gradients behind ten convolutions with ReLUs are 5e-7 of their size off in plain layout, 2e-5 in channels-last, and 4e-4
 where only the weights are moved.
 
-Both programs are also compared with eager in the same way. A baseline that computes something else than eager
-excuses nothing: a candidate must then agree with eager.
+Both programs are also compared with eager. Here a difference counts only if rounding does not explain it: a compiler
+adds up in another order than eager, and less exactly. Observed on the gradient of a bias under 4,608 pixels: relative
+errors of 2e-6 in eager, and of 2e-5 under Inductor. A baseline that computes something else than eager excuses nothing:
+a candidate must then agree with eager.
 
 The baseline's error excuses the candidate's only as far as rounding explains it. If it is larger, the float64 run has
 computed something else: generators draw other numbers for it, or the program's state has moved on. Then the two arms
@@ -208,6 +210,24 @@ def _is_rounding(own: Errors, size: float, dtype: torch.dtype, times: float, noi
 
 def is_repeated(first: Tensor, again: Tensor, least_size: float = 0.0) -> bool:
     """Return True if two runs of the same step from the same seed agree in this result, as far as any two do."""
+    most = _HALF_REPEATED if first.dtype in HALF else _REPEATED
+    # A result that is only the remainder of a sum is only rounding.
+    return _is_close(first, again, most, least_size, _TOLERANCE.get(first.dtype, _HALF_TOLERANCE) / 10)
+
+
+def is_within_rounding(reference: Tensor, value: Tensor, least_size: float = 0.0) -> bool:
+    """Return True if two programs differ in this result by no more than rounding explains without a check."""
+    share = _OWN.get(reference.dtype, _HALF_OWN)
+    return _is_close(reference, value, share, least_size) and _is_close(
+        reference, value, _LARGEST * share, least_size, by_largest=True
+    )
+
+
+def _is_close(
+    first: Tensor, again: Tensor, share: float, least_size: float, rest: float = 0.0, *, by_largest: bool = False
+) -> bool:
+    """Return True if the error is at most a share of the result's size, and `rest`: its root mean square, or the
+    largest one."""
     if first.dtype != again.dtype or first.shape != again.shape:
         return False
     if not first.dtype.is_floating_point and not first.dtype.is_complex:
@@ -220,10 +240,9 @@ def is_repeated(first: Tensor, again: Tensor, least_size: float = 0.0) -> bool:
     before, after = first.double()[finite], again.double()[finite]
     if before.numel() == 0:
         return True
-    most = _HALF_REPEATED if first.dtype in HALF else _REPEATED
-    # A result that is only the remainder of a sum is only rounding.
-    rest = _TOLERANCE.get(first.dtype, _HALF_TOLERANCE) / 10
-    return _compute_errors(before, after).mean <= most * max(_compute_rms(before), least_size) + rest
+    errors = _compute_errors(before, after)
+    most = share * max(_compute_rms(before), least_size) + rest
+    return (errors.largest if by_largest else errors.mean) <= most
 
 
 def compute_least_sizes(values: Mapping[str, Tensor]) -> dict[str, float]:

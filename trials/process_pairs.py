@@ -148,7 +148,7 @@ class ProcessPairs:
                         running.stop()
                         arms = self.start_pair(running, tuple(dict.fromkeys(quad.arms)))
                         pair = quad.pair
-                        self._warm_up(arms, quad, rule, self._describe_left(pace, quads))
+                        self._warm_up(arms, quad, rule, self._describe_left(pace, quads, rule))
                         pace.note_started()
                     first, second, third, fourth = (
                         self._run_block(arms, arm, rule.steps_per_block) for arm in quad.arms
@@ -160,7 +160,7 @@ class ProcessPairs:
                     continue
                 quads.append(MeasuredQuad(quad, (first, second, third, fourth)))
                 pace.note_quad()
-                status = f"{self.stage}{count_quads(quads, rule)}, {self._describe_left(pace, quads)}"
+                status = f"{self.stage}{count_quads(quads, rule)}, {self._describe_left(pace, quads, rule)}"
                 self.progress(status)
                 if self.clock() >= self.deadline:
                     break
@@ -175,12 +175,14 @@ class ProcessPairs:
     def _get_seconds_left(self) -> float:
         return max(0.0, self.deadline - self.clock())
 
-    def _describe_left(self, pace: Pace, quads: Sequence[MeasuredQuad]) -> str:
-        """Return how long the present measurement still takes; before its first quad, only the limit of the trial."""
+    def _describe_left(self, pace: Pace, quads: Sequence[MeasuredQuad], rule: Rule) -> str:
+        """Return how long the present measurement still takes, and if more may follow; before its first quad, only the
+        limit of the trial."""
         estimate, limit = pace.estimate_seconds(quads), self._get_seconds_left()
         if estimate is None:
             return f"at most {limit:.0f} s left for the whole trial"
-        return f"about {min(estimate, limit):.0f} s left"
+        more = ", more if that does not settle it" if rule.extend() is not None else ""
+        return f"about {min(estimate, limit):.0f} s left{more}"
 
     def _warm_up(self, arms: Mapping[Arm, RunningArm], quad: Quad, rule: Rule, left: str) -> None:
         # Of the first pair the baseline first, and a block of each that is not kept: they tell how long the candidate

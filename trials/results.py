@@ -29,6 +29,7 @@ from frx_graph.trials.numerics import (
     Multipliers,
     compute_least_sizes,
     is_repeated,
+    is_within_rounding,
     judge_value,
     measure_rounding_noise,
 )
@@ -208,17 +209,33 @@ class Comparing:
                 shares.append(judged.share)
         return found, shares
 
+    def find_departures(
+        self, eager: StepResults, other: StepResults, name: str
+    ) -> tuple[dict[str, Difference], list[float]]:
+        """Return the results of `other` that are worse than eager's by more than rounding explains, and the shares of
+        the rest. A compiler may add up in another order than eager, and less exactly."""
+        found, shares = self.find_differences(eager, other, ("eager", name))
+        sizes = compute_least_sizes(eager.values)
+        beyond = {
+            one: difference
+            for one, difference in found.items()
+            if one not in eager.values
+            or one not in other.values
+            or not is_within_rounding(eager.values[one], other.values[one], sizes.get(one, 0.0))
+        }
+        return beyond, shares
+
 
 def compare_results(own: StepResults, other: StepResults, beside: Comparing) -> Judged:
     """Compare a draw's results of the candidate, `other`, with the baseline's `own`, and both with eager's.
 
-    A result may differ from the baseline's only where the baseline differs from eager.
+    A result may differ from the baseline's only where the baseline departs from eager.
     """
     values, shares = beside.find_differences(own, other, ("the baseline", "the candidate"))
     departed: dict[str, Difference] = {}
     if beside.eager is not None:
-        departed, _ = beside.find_differences(beside.eager, own, ("eager", "the baseline"))
-        wrong, shares = beside.find_differences(beside.eager, other, ("eager", "the candidate"))
+        departed, _ = beside.find_departures(beside.eager, own, "the baseline")
+        wrong, shares = beside.find_departures(beside.eager, other, "the candidate")
         agreed = {name for name in wrong if name not in values and beside.cannot_judge(name, own)}
         values = {name: found for name, found in values.items() if name not in departed}
         values |= {name: found for name, found in wrong.items() if name not in agreed}

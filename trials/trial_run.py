@@ -94,7 +94,8 @@ class TrialRun:
         if self.check is None or not (promoted or self.check.quads or self.check.failure):
             return self.verdict.reason
         other = self.check.derive_verdict(self.verdict).reason
-        return f"{self.verdict.reason}. With {NAMES[self.check.allocation]}: {other}"
+        own = "" if self.check.allocation is Allocation.POOLED else ", your own"
+        return f"{self.verdict.reason}. With {NAMES[self.check.allocation]}{own}: {other}"
 
     @property
     def own_allocation(self) -> Allocation | None:

@@ -233,10 +233,11 @@ def _explain_outcome(outcome: Outcome, stats: TrialStatistics, protocol: Protoco
         outcome is Outcome.REJECT or math.log(stats.ci_low) > -protocol.minimum
     )
     likely = "" if excluded else "most likely "
+    seen = f"{format_gain(stats.ratio_median)} ({between})"
     if outcome is Outcome.EQUIVALENT:
-        return f"{likely}no difference of {minimum} or more: {between}"
+        return f"{likely}no difference of {minimum} or more: {seen}"
     if outcome is Outcome.REJECT:
-        return between if stats.ci_high < 1 else f"{likely}not faster by the {minimum} asked for: {between}"
+        return seen if stats.ci_high < 1 else f"{likely}not faster by the {minimum} asked for: {seen}"
     if stats.ci_low <= 1:
         return f"perhaps no faster at all: {between}"
     if math.log(stats.ratio_median) < protocol.minimum:

@@ -1,4 +1,4 @@
-"""Suggest what to do after a trial that promotes nothing."""
+"""Suggest what to do after a trial."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from frx_graph.autopilot.proposals import group_by_portion
 from frx_graph.reports.trials.trial_document import TrialDocument
 from frx_graph.support.plain_text import clean_line
 
+_APPLY = 'torch.compile(model, backend="frx") applies it in your program; frx_graph.rewritten() lists what it changed'
 _MEASURE_MORE = "run it again when the machine is idle, or raise extra_process_pairs in the policy (--policy)"
 
 
 def suggest_next(document: TrialDocument) -> str:
     """Return advice in one line; empty if the reason for the verdict has it already, or there is nothing to do."""
     if document.verdict == "promote":
-        return ""
+        return _APPLY
     if document.verdict == "inconclusive":
         policy, stats = document.policy, document.stats
         whole = stats is not None and stats.quads >= policy.process_pairs * policy.quads_per_pair

@@ -212,7 +212,7 @@ TWO = (Candidate("hoist_copy", "a" * 16, ("clone",)), Candidate("propagate_layou
         # What there is to do is in the reason, or nothing is.
         (make_stats(Outcome.INCONCLUSIVE, 20), TWO, ""),
         (make_stats(Outcome.REJECT, 36), TWO[:1], ""),
-        (make_stats(Outcome.PROMOTE, 36), TWO, ""),
+        (make_stats(Outcome.PROMOTE, 36), TWO, 'torch.compile(model, backend="frx") applies it'),
     ],
 )
 def test_screen_says_what_to_do_next(

@@ -134,9 +134,9 @@ def test_summaries_are_short() -> None:
         "graphs unknown, breaks unknown, guards unknown, as the baseline"
     )
     assert gates.summarize_numerics(Judged((), (), 7, exact=True, share=0.5)) == (
-        "7 results against float64, at 50 % of the limit"
+        "7 results beside float64: 50 % of the limit"
     )
-    assert gates.summarize_numerics(Judged((), (), 7, exact=False)) == "7 results against the baseline"
+    assert gates.summarize_numerics(Judged((), (), 7, exact=False)) == "7 results beside the baseline"
 
 
 def test_numerics_description_names_the_reference() -> None:

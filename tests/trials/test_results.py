@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from frx_graph.errors import TrialError
-from frx_graph.trials.numerics import Multipliers
+from frx_graph.trials.numerics import Multipliers, is_within_rounding
 from frx_graph.trials.results import (
     Comparing,
     Program,
@@ -225,11 +225,29 @@ def test_strides_may_be_the_baselines_or_those_of_eager(form: str, differ: bool)
 
 def test_half_precision_without_a_measure_of_rounding_is_judged_by_the_baseline() -> None:
     own, other, eager = (
-        StepResults({"output 0": torch.tensor([value], dtype=torch.bfloat16)}, {}) for value in (1.0, 1.0, 1.02)
+        StepResults({"output 0": torch.tensor([value], dtype=torch.bfloat16)}, {}) for value in (1.0, 1.0, 1.2)
     )
     found = compare_results(own, other, Comparing(0, ALLOWED, eager=eager))
     assert found.values == ()
     assert [difference.name for difference in found.departed] == ["output 0"]
+
+
+def test_a_compiler_that_adds_up_less_exactly_departs_from_nothing() -> None:
+    exact, eager, own, other = (
+        StepResults({"gradient of bias": torch.full((8,), value)}, {}) for value in (2.0, 2.000004, 2.00004, 2.00005)
+    )
+    found = compare_results(own, other, Comparing(0, ALLOWED, exact=exact, eager=eager))
+    assert found.departed == ()
+    assert found.values == ()
+
+
+@pytest.mark.parametrize("off", [0.01, float("nan")])
+def test_one_wrong_element_is_a_departure(off: float) -> None:
+    eager = torch.ones(100_000)
+    wrong = eager.clone()
+    wrong[7] += 2 * off
+    assert not is_within_rounding(eager, wrong)
+    assert is_within_rounding(eager, eager + 1e-4)
 
 
 def test_without_eager_the_baseline_decides() -> None:
