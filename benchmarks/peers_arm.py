@@ -30,6 +30,7 @@ from versus_case import DTYPES, TOLERANCES, Case, Expected, Mode, Network, Outco
 from zoo import zoo_entry
 
 from frx_graph.support.allocator import Allocation, pool_allocations
+from frx_graph.support.plain_text import clean_line
 
 Step: TypeAlias = Callable[[], list[Tensor]]
 """Runs the network and returns its outputs."""
@@ -258,7 +259,8 @@ def main(arguments: Sequence[str]) -> int:
     try:
         step, profile, wrong = load_arm(request)
     except Exception as error:  # noqa: BLE001 - an arm that cannot run is a result
-        answer({"error": f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"})
+        said = str(error).strip().partition("\n")[0]
+        answer({"error": clean_line(f"{type(error).__name__}: {said}", 300)})
         return 0
     if wrong is not None:
         answer({"error": f"wrong {wrong}"})

@@ -14,7 +14,7 @@ from frx_graph.measure.machine.device_profile import DeviceProfile, ReachedSpeed
 from frx_graph.measure.operators.operator_contract import OperatorContract
 from frx_graph.measure.operators.operator_measurement import LayoutTimes, OperatorMeasurement
 from frx_graph.measure.page_faults import AllocationCost
-from frx_graph.passes.attention_pattern import Attention, find_attentions
+from frx_graph.passes.attention_pattern import Attention, find_attentions, is_replaceable
 from frx_graph.passes.call_groups import group_by
 from frx_graph.passes.copies.view_chain import trace_views
 from frx_graph.passes.costs.operator_costs import OpCost, count_op_costs, find_compute_dtype
@@ -116,6 +116,16 @@ class Analysis:
     def attentions(self) -> tuple[Attention, ...]:
         """Every attention of the forward that is written out as products, in execution order."""
         return tuple(find_attentions(self.facts))
+
+    @cached_property
+    def replaceable_attentions(self) -> tuple[Attention, ...]:
+        """Those of them that FRX012 tells to replace by a fused kernel."""
+        return tuple(attention for attention in self.attentions if is_replaceable(self.facts, attention))
+
+    @cached_property
+    def replaceable_operands(self) -> Mapping[str, Attention]:
+        """Queries, keys and values of these, each with its attention."""
+        return {value.name: a for a in self.replaceable_attentions for value in (a.query, a.key, a.value)}
 
     @cached_property
     def attention_operands(self) -> frozenset[str]:

@@ -58,6 +58,51 @@ def find_attentions(facts: GraphFacts) -> Iterator[Attention]:
             yield from _match(facts, op)
 
 
+def count_scores_bytes(facts: GraphFacts, attention: Attention) -> int:
+    """Return the bytes that the operators between the products move: each reads what the one before wrote."""
+    return 2 * sum(facts.values[name].bytes for op in attention.between for name in op.outputs)
+
+
+def count_operand_bytes(attention: Attention) -> int:
+    """Return the bytes of queries, keys, values and result, each moved once, as in a fused kernel."""
+    query, key, value = attention.query, attention.key, attention.value
+    result = query.bytes * value.numel // max(key.numel, 1)
+    return query.bytes + key.bytes + value.bytes + result
+
+
+def find_unfusible_use(attention: Attention) -> str:
+    """Return the reason why `scaled_dot_product_attention` cannot replace the attention; else empty."""
+    if attention.weights_used_by:
+        used = ", ".join(dict.fromkeys(attention.weights_used_by))
+        return f"its weights are also used by {used}: a fused kernel has none"
+    if attention.unsupported and attention.softmax.operator != FALLBACK_SOFTMAX:
+        met = ", ".join(dict.fromkeys(attention.unsupported))
+        return f"between product and softmax is {met}, which scaled_dot_product_attention has no argument for"
+    return ""
+
+
+def is_replaceable(facts: GraphFacts, attention: Attention) -> bool:
+    """Return True if FRX012 tells to replace the attention, and a fused kernel would then run it."""
+    large = count_scores_bytes(facts, attention) > count_operand_bytes(attention)
+    return large and not find_unfusible_use(attention) and not find_fusion_obstacle(attention)
+
+
+def find_fusion_obstacle(attention: Attention) -> str:
+    """Return the reason why torch's fused kernel would not take this attention on its device; else empty.
+
+    The conditions come from `sdp_utils_cpp.h` (`check_for_dropout`, `check_head_dim_size_cpp`,
+    `check_last_dim_stride_equals_1`), and were seen to send torch 2.15 to its math path.
+    """
+    if attention.scores.device.type != "cpu":
+        return ""
+    if attention.dropout:
+        return "the CPU's fused kernel has no dropout"
+    head = attention.query.shape[-1]
+    if head not in (attention.value.shape[-1], attention.value.shape[-2]):
+        return "the CPU's fused kernel wants values with the head size of the queries"
+    return ""
+
+
 def _match(facts: GraphFacts, softmax: OpFacts) -> Iterator[Attention]:
     """Yield the attention that this softmax belongs to, if any."""
     scores = facts.values[softmax.inputs[0]]

@@ -14,7 +14,7 @@ from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts, ValueRe
 from frx_graph.facts.operator_families import LAYOUT_COPIES
 from frx_graph.passes.copies.view_chain import is_view
 
-_PRODUCTS = frozenset({"aten.bmm", "aten.mm", "aten.matmul", "aten.baddbmm"})
+SCORE_PRODUCTS = frozenset({"aten.bmm", "aten.mm", "aten.matmul", "aten.baddbmm"})
 """Not `MATRIX_PRODUCTS`: scores are a product of two activations; `addmm` takes a weight and a bias."""
 _PASS_THROUGH = LAYOUT_COPIES | {"aten.native_dropout", "aten.dropout"}
 SCALES = frozenset({"aten.mul", "aten.div", "aten.mul_", "aten.div_"})
@@ -66,7 +66,7 @@ def walk_back(facts: GraphFacts, scores: ValueFacts) -> ScoresPath | None:
         op = facts.get_producer(value) if value is not None else None
         if op is None:
             return None
-        if op.operator in _PRODUCTS:
+        if op.operator in SCORE_PRODUCTS:
             if facts.values[op.outputs[0]].numel != scores.numel:
                 return None
             if op.operator == "aten.baddbmm":
@@ -100,7 +100,7 @@ def _reaches_product(facts: GraphFacts, value: str) -> bool:
         op = facts.get_producer(value)
         if op is None or op.operator in FILLED:  # `full_like` takes the size of the scores, and no more
             return False
-        if op.operator in _PRODUCTS:
+        if op.operator in SCORE_PRODUCTS:
             return True
         if not (is_view(op) or op.pointwise or op.operator in _PASS_THROUGH) or not op.inputs:
             return False
@@ -187,7 +187,7 @@ def walk_forward(facts: GraphFacts, softmax: OpFacts) -> WeightsPath:
         going_on = [
             u for u in users if is_view(u) or u.operator in _PASS_THROUGH or _get_dropout_probability(facts, u, value)
         ]
-        products = [u for u in users if u.operator in _PRODUCTS]
+        products = [u for u in users if u.operator in SCORE_PRODUCTS]
         if products:
             met.product, met.operand = products[0], value
             met.elsewhere += tuple(u.node for u in users if u is not products[0])

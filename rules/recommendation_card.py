@@ -65,13 +65,15 @@ class Condition(StrictModel):
 
 class RecommendationCard(StrictModel):
     """One card, for people. `tier` is 0 for a setting, such as a launch's, 1 for code, 2 for the algorithm. A card is
-    recommended for a label of `triggered_by` if all of `when` hold."""
+    recommended for a label of `triggered_by` if all of `when` hold. `weight` is the part of the label's score that it
+    gets: less than 1 if no record shows what the card assumes."""
 
     id: Annotated[str, StringConstraints(pattern=r"^rec_[a-z0-9_]+$")]
     title: Annotated[Prose, StringConstraints(max_length=80)]
     category: Identifier
     triggered_by: Annotated[tuple[Identifier, ...], Field(min_length=1)]
     when: tuple[Condition, ...] = ()
+    weight: Annotated[float, Field(gt=0, le=1)] = 1.0
     why: Prose
     actions: Annotated[tuple[Prose, ...], Field(min_length=1)]
     validation: Annotated[tuple[Step, ...], Field(min_length=1)]

@@ -73,7 +73,8 @@ def analyze(
     _quiet: QuietOption = False,
 ) -> None:
     """Report what slows a run or its kernels down, from a trace, an export, PTX or source. With --before and --after,
-    report which of two sides is better."""
+    report which of two sides is better. Exit code 0: nothing found, or after is not worse; 1: a bottleneck or finding,
+    or after is worse; 2: an error, or too little data."""
     options = ReportOptions(
         format=Format.JSON if is_json(format, as_document) else format,
         output=output,

@@ -50,8 +50,8 @@ def compare(
     _quiet: QuietOption = False,
 ) -> None:
     """Compare two CUDA sources, or two runs, traces or advice files: what changed, which is better, on what evidence,
-    and what is unknown. Exit code 0: B is not worse; 1: B is worse, or has regressions; 2: an error, or inconclusive
-    evidence."""
+    and what is unknown. Exit code 0: B is not shown to be worse, also if step times are undecided; 1: B is worse, or
+    has regressions; 2: an error, two kernels without a verdict, or two records with nothing in common."""
     wants_kernels = with_ptx or with_ncu or build_flags or any(one is not None for one in (ncu_a, ncu_b, gpu_model))
     if not wants_kernels:
         code = compare_records(a, b, as_document=as_document, top=DEFAULT_TOP)

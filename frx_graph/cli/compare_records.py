@@ -39,9 +39,9 @@ def compare_records(
     labels: tuple[str | None, str | None] = (None, None),
     output: Path | None = None,
 ) -> int | None:
-    """Write what changed, and return the exit code: 0 if the second is not worse; 1 if it is slower or has a new
-    problem; 2 if nothing can be compared. Returns None if both are about kernels. Raises `OptionError` for two
-    kinds."""
+    """Write what changed, and return the exit code: 0 if the second is not shown to be worse, also if step times are
+    undecided; 1 if it is worse; 2 if nothing can be compared. Returns None if both are about kernels. Raises
+    `OptionError` for two kinds."""
     first, second = detect_record_kind(before), detect_record_kind(after)
     if first is None and second is None:
         return None

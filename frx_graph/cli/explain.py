@@ -41,7 +41,7 @@ def explain(
     _quiet: QuietOption = False,
 ) -> None:
     """Print what slows kernels or a run down, and how to fix it. Write that to frx_summary.txt, with
-    frx_llm_prompt.txt for a language model, and frx_evidence.json."""
+    frx_llm_prompt.txt for a language model, and frx_evidence.json, in the current folder or --out."""
     files = ExplanationFiles(out, force)
     files.check()
     if is_bundle(report):

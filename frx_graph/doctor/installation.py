@@ -45,7 +45,7 @@ def check_first_steps() -> tuple[Check, ...]:
 
 def report_no_torch() -> Check:
     """Return what an installation without torch can do."""
-    return Check("torch", f"not installed: files are read without it. {INSTALL_TORCH}")
+    return Check("torch", f"not installed: files are read without it. {INSTALL_TORCH}", absent=True)
 
 
 def _check_cache() -> Iterator[Check]:

@@ -43,7 +43,7 @@ def check_driver() -> Iterator[Check]:
     """Check that GPUs can be sampled while a program runs."""
     nvml = load_nvml()
     if nvml is None:
-        yield Check("NVML", "no NVIDIA driver here (only needed to sample GPUs)")
+        yield Check("NVML", "no NVIDIA driver here (only needed to sample GPUs)", absent=True)
         return
     try:
         version = nvml.nvmlSystemGetDriverVersion()
@@ -60,7 +60,7 @@ def check_tools() -> Iterator[Check]:
         ("nvcc", find_nvcc(), "frx bench, --with-ptx"),
         ("ptxas", find_ptxas(), "registers and spills of PTX"),
     ):
-        yield Check(name, path or f"not found (only needed for {needed_for})")
+        yield Check(name, path or f"not found (only needed for {needed_for})", absent=path is None)
 
 
 def check_parts() -> Iterator[Check]:

@@ -35,7 +35,7 @@ def suggest_commands(checks: Sequence[Check], scripts: ScriptsFound) -> tuple[Ne
 
 
 def _is_present(checks: Sequence[Check], name: str) -> bool:
-    return any(check.name == name and not check.value.startswith("not found") for check in checks)
+    return any(check.name == name and not check.absent for check in checks)
 
 
 def describe_script(script: FoundScript) -> str:

@@ -136,7 +136,8 @@ def _check_compilers() -> Iterator[Check]:
         status, hint = Status.WARNING, "Inductor needs triton to compile for the GPU: pip install triton"
     else:
         status, hint = Status.OK, ""
-    yield Check("triton", triton or "not installed (only needed for GPUs)", status, hint)
+    absent = triton is None and status is Status.OK
+    yield Check("triton", triton or "not installed (only needed for GPUs)", status, hint, absent)
 
 
 def _check_cuda() -> Iterator[Check]:
@@ -145,10 +146,10 @@ def _check_cuda() -> Iterator[Check]:
     if names:
         yield Check("CUDA available", ", ".join(f"{name} x{count}" for name, count in Counter(names).items()))
     elif torch.version.cuda is None and torch.version.hip is None:
-        yield Check("CUDA available", "no: this torch is a CPU build, so frx analyses the CPU only")
+        yield Check("CUDA available", "no: this torch is a CPU build, so frx analyses the CPU only", absent=True)
     else:
         built = f"CUDA {torch.version.cuda}" if torch.version.cuda else f"ROCm {torch.version.hip}"
-        yield Check("CUDA available", f"no: torch is built for {built}, but sees no device or driver")
+        yield Check("CUDA available", f"no: torch is built for {built}, but sees no device or driver", absent=True)
 
 
 def _check_devices() -> Iterator[Check]:

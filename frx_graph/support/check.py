@@ -17,12 +17,13 @@ class Status(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check; `hint` is the remedy if the status is not ok."""
+    """One check; `hint` is the remedy if the status is not ok. `absent`: it is not here, and nothing needs it."""
 
     name: str
     value: str
     status: Status = Status.OK
     hint: str = ""
+    absent: bool = False
 
 
 def find_worst(checks: Sequence[Check]) -> Status:

@@ -70,13 +70,14 @@ class CopyGroup:
 @dataclass(frozen=True, slots=True)
 class Remedy:
     """A fix that ends the copies of a group, and the least traffic that it certainly saves. `severity` replaces the one
-    that follows from the saving."""
+    that follows from the saving. `needs_action` is False if the program itself needs no change for them."""
 
     fix: str
     effort: Effort = Effort.LOCAL
     risk: Risk = Risk.LOW
     sure_bytes: int = 0
     severity: Severity | None = None
+    needs_action: bool = True
 
 
 def group_copies(analysis: Analysis, rule: str) -> tuple[CopyGroup, ...]:
@@ -97,6 +98,7 @@ def build_copy_finding(
 ) -> Finding:
     """Return the finding of one group. `possible_bytes` is the most traffic that the remedy saves; severity follows
     from it. Evidence common to all copies (counts, phases, their source) is added."""
+    possible_bytes = possible_bytes if remedy.needs_action else 0
     severity = grade_bytes(possible_bytes, analysis.step_bytes) if remedy.severity is None else remedy.severity
     # An operator of the graph is certain, and so is a copy seen when its operator ran separately.
     copying, ops = EXPLICIT_COPIES | WRITING_COPIES, analysis.facts.op_by_node

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
+from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import GraphFacts, ValueFacts
 from frx_graph.facts.layout import (
     CHANNELS_LAST_ORDER,
@@ -60,6 +61,9 @@ def choose_remedy(analysis: Analysis, group: CopyGroup, copied: Mapping[tuple[ob
     value = facts.values.get(copy.value)
     if "conv" in copy.operator and value is not None and len(value.shape) == 3 and value.device.type == "cpu":
         return _SEQUENCE_CONVOLUTION
+    settled = _find_measured_layout(analysis, group) or _find_replaced_attention(analysis, group)
+    if settled is not None:
+        return settled
     if _is_faster_plain(analysis, copy):
         return _keep_plain(facts, copy)
     if copy.kind is CopyKind.REORDER:
@@ -85,6 +89,35 @@ def choose_remedy(analysis: Analysis, group: CopyGroup, copied: Mapping[tuple[ob
     if copy.role is OperandRole.OUTPUT:
         return _choose_result_remedy(facts, copy)
     return _choose_matmul_remedy(value) if copy.operator == "aten.matmul" else _choose_last_resort(facts, copy, value)
+
+
+def _find_measured_layout(analysis: Analysis, group: CopyGroup) -> Remedy | None:
+    """Leave the layout to the rule that measured it, so that the forward and backward of a line get one advice."""
+    nodes = set(group.nodes)
+    for change in analysis.layout_changes:
+        if change.exceeds_noise and not nodes.isdisjoint(change.anchors):
+            rule = "FRX004" if change.target is Layout.CHANNELS_LAST else "FRX015"
+            layout = str(change.target).replace("_", "-")
+            return Remedy(f"{rule} has the fix: {layout} is measured to be faster here", needs_action=False)
+    times = [analysis.layout_times.get(node) for node in nodes]
+    timed = all(t is not None and t.steady and t.gain_seconds is not None for t in times)
+    if timed and analysis.device is not None and not analysis.loaded:
+        return Remedy("leave the layout as it is: the other one is measured not to gain here", needs_action=False)
+    return None
+
+
+def _find_replaced_attention(analysis: Analysis, group: CopyGroup) -> Remedy | None:
+    """Return FRX012's fix if it ends every copy of the group: matmul makes them of operands of such attentions."""
+    facts, operands = analysis.facts, analysis.replaceable_operands
+    copied = {trace_views(facts, name).base: attention for name, attention in operands.items()}
+    results = [facts.op_by_node[copy.node].outputs[0] for copy in group.copies if copy.operator == "aten.matmul"]
+    if len(results) < len(group.copies) or not copied.keys() >= set(results):
+        return None
+    where = format_location(copied[results[0]].softmax.site)
+    return Remedy(
+        f"FRX012's fix at {where} ends this copy: F.scaled_dot_product_attention takes the operand as it is",
+        needs_action=False,
+    )
 
 
 def _is_faster_plain(analysis: Analysis, copy: Copy) -> bool:
@@ -133,6 +166,12 @@ def _choose_result_remedy(facts: GraphFacts, copy: Copy) -> Remedy:
             "the kernel behind nn.MultiheadAttention stores its result a second time: if the attention weights are "
             "not needed, call F.scaled_dot_product_attention on your own projections, which does not",
             risk=Risk.MEDIUM,
+        )
+    if copy.phase is Phase.BACKWARD:
+        return Remedy(
+            "nothing to change in the source: autograd calls this operator, which stores its result a second time; a "
+            "trial may choose another form",
+            needs_action=False,
         )
     return Remedy(f"use another form of {get_operator_name(copy)}: it stores its result a second time for any strides")
 

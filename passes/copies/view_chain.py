@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+
 from frx_graph.capture.call_site import CallSite
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import Argument, GraphFacts, OpFacts, ValueFacts, ValueRef
@@ -31,6 +33,7 @@ STORAGE_READERS = frozenset(
 """Operators that address an operand's memory directly: on another layout they read other elements. Every other view
 means the same elements on every layout that it accepts."""
 
+_CONTIGUOUS_FORMATS = (torch.contiguous_format, torch.channels_last, torch.channels_last_3d)
 _SAME_STRIDES_OUT = 16
 """Most pointwise operators that `find_stride_origin` looks through; deeper origins do not help to find the line."""
 
@@ -137,6 +140,13 @@ def format_call(op: OpFacts) -> str:
         args = args[0]
     shown = ", ".join(str(arg) for arg in args if not isinstance(arg, (ValueRef, tuple)))
     return f"{name}({shown})"
+
+
+def name_written_call(op: OpFacts) -> str:
+    """Return the operator's name as a program calls it: an explicit copy with a memory format is `contiguous`."""
+    if op.operator == "aten.clone" and op.kwargs.get("memory_format") in _CONTIGUOUS_FORMATS:
+        return "contiguous"
+    return op.operator.removeprefix("aten.")
 
 
 def describe_origin(facts: GraphFacts, origin: StrideOrigin) -> str:

@@ -12,11 +12,13 @@ from collections.abc import Iterable, Sequence
 
 import torch
 
-from frx_graph.facts.graph_facts import GraphFacts, OpFacts
+from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
 from frx_graph.facts.layout import Layout, name_channels_last
+from frx_graph.facts.operator_families import LAYOUT_COPIES
 from frx_graph.passes import confidence
 from frx_graph.passes.analysis import Analysis, Detector
 from frx_graph.passes.call_groups import list_module_paths, merge_sites
+from frx_graph.passes.copies.view_chain import format_location, name_written_call
 from frx_graph.passes.layouts.layout_findings import (
     find_unmeasured_convolutions,
     format_anchor_count,
@@ -71,13 +73,26 @@ def _build_measured_finding(analysis: Analysis, changes: LayoutFix, *, whole: bo
 
 def _describe_edges(changes: LayoutFix, memory_format: str) -> str:
     """Return the conversions that the program has to make itself."""
-    text = ""
-    if changes.entering:
-        entering = format_values(changes.entering, changes.facts)
-        text = f", and `.contiguous(memory_format={memory_format})` for {entering}"
+    text, facts = "", changes.facts
+    needless = [value for value in changes.entering if _is_copied_to_plain(value, facts)]
+    entering = [value for value in changes.entering if value not in needless]
+    if entering:
+        text = f", and `.contiguous(memory_format={memory_format})` for {format_values(entering, facts)}"
+    if needless:
+        makers = (facts.op_by_node[value.producer] for value in needless if value.producer is not None)
+        calls = dict.fromkeys(f"`.{name_written_call(op)}()` at {format_location(op.site)}" for op in makers)
+        text += f", and drop the {', the '.join(calls)} (FRX002), whose source is channels-last"
     if changes.leaving:
         text += f", and `.contiguous()` for {format_values(changes.leaving, changes.facts)}, where the region ends"
     return text
+
+
+def _is_copied_to_plain(value: ValueFacts, facts: GraphFacts) -> bool:
+    """Return True if the program copies a channels-last value, such as a permuted one, only to make it plain."""
+    producer = facts.get_producer(value.name)
+    if producer is None or producer.operator not in LAYOUT_COPIES:
+        return False
+    return facts.values[producer.inputs[0]].layout is Layout.CHANNELS_LAST
 
 
 def _is_half_on_cuda(operator: RegionOperator, facts: GraphFacts) -> bool:

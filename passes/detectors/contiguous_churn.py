@@ -31,6 +31,7 @@ from frx_graph.passes.copies.view_chain import (
     find_readers,
     find_stride_origin,
     format_location,
+    name_written_call,
     trace_views,
 )
 from frx_graph.passes.severity import MEDIUM_SHARE
@@ -110,7 +111,7 @@ def _format_needed_title(verdict: Verdict) -> str:
 def _choose_remedy(analysis: Analysis, main: Verdict, verdicts: Sequence[Verdict]) -> Remedy:
     facts = analysis.facts
     partner = facts.op_by_node.get(main.partner) if main.partner else None
-    call = _name_call(main)
+    call = _name_call(facts, main)
     match main.necessity:
         case Necessity.UNUSED:
             return Remedy(f"drop {call}: nothing reads its result", Effort.ONE_LINE)
@@ -144,10 +145,13 @@ def _is_same_loop(verdict: Verdict, main: Verdict) -> bool:
     return (verdict.copy.site, verdict.copy.phase) == (main.copy.site, main.copy.phase)
 
 
-def _name_call(verdict: Verdict) -> str:
+def _name_call(facts: GraphFacts, verdict: Verdict) -> str:
     if verdict.copy.kind is CopyKind.RESHAPE:
         return "the copy of this reshape"
-    return "this .to(memory_format=...)" if verdict.copy.operator == "aten._to_copy" else "this copy"
+    if verdict.copy.operator == "aten._to_copy":
+        return "this .to(memory_format=...)"
+    op = facts.op_by_node.get(verdict.copy.node)
+    return "this `.contiguous()`" if op is not None and name_written_call(op) == "contiguous" else "this copy"
 
 
 def _describe_users(facts: GraphFacts, verdict: Verdict) -> str:

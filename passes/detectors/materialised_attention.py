@@ -10,17 +10,29 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
+from frx_graph.capture.call_site import CallSite
 from frx_graph.capture.captured_graph import Phase
-from frx_graph.facts.graph_facts import GraphFacts
+from frx_graph.facts.graph_facts import GraphFacts, OpFacts
 from frx_graph.passes import confidence
 from frx_graph.passes.analysis import Analysis, Detector
-from frx_graph.passes.attention_pattern import FALLBACK_SOFTMAX, Attention
+from frx_graph.passes.attention_pattern import (
+    FALLBACK_SOFTMAX,
+    Attention,
+    count_operand_bytes,
+    count_scores_bytes,
+    find_fusion_obstacle,
+    find_unfusible_use,
+)
+from frx_graph.passes.attention_walks import trace_sources
 from frx_graph.passes.call_groups import group_by, list_module_paths, merge_sites
+from frx_graph.passes.copies.view_chain import REORDERING_VIEWS, format_call, format_location
 from frx_graph.passes.severity import grade_bytes, predict_saving
 from frx_graph.records import Copy, Effort, Evidence, Finding, Refusal, Risk
 from frx_graph.support.plain_text import format_bytes
 
 RULE = "FRX012"
+_RESHAPED_INSIDE = frozenset({"aten.view", "aten._unsafe_view", "aten.alias", "aten.detach"})
+"""Views that `torch.matmul` and autograd make of a product by themselves."""
 
 
 def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
@@ -34,26 +46,9 @@ def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
         yield _build_finding(analysis, group)
 
 
-def count_scores_bytes(facts: GraphFacts, attention: Attention) -> int:
-    """Return the bytes that the operators between the products move: each reads what the one before wrote."""
-    return 2 * sum(facts.values[name].bytes for op in attention.between for name in op.outputs)
-
-
-def count_operand_bytes(attention: Attention) -> int:
-    """Return the bytes of queries, keys, values and result, each moved once, as in a fused kernel."""
-    query, key, value = attention.query, attention.key, attention.value
-    result = query.bytes * value.numel // max(key.numel, 1)
-    return query.bytes + key.bytes + value.bytes + result
-
-
 def _refuse_attention(attention: Attention) -> Refusal | None:
-    if attention.weights_used_by:
-        used = ", ".join(dict.fromkeys(attention.weights_used_by))
-        reason = f"its weights are also used by {used}: a fused kernel has none"
-    elif attention.unsupported and attention.softmax.operator != FALLBACK_SOFTMAX:
-        met = ", ".join(dict.fromkeys(attention.unsupported))
-        reason = f"between product and softmax is {met}, which scaled_dot_product_attention has no argument for"
-    else:
+    reason = find_unfusible_use(attention)
+    if not reason:
         return None
     site = attention.softmax.site
     return Refusal(f"attention at {site}", reason, tuple(op.node for op in attention.between), site)
@@ -79,7 +74,7 @@ def _build_finding(analysis: Analysis, group: Sequence[Attention]) -> Finding:
         saving=predict_saving(0 if obstacle or compiled else traffic, traffic, analysis.step_bytes),
         effort=Effort.ONE_LINE if fallback else Effort.LOCAL,
         risk=Risk.LOW if fallback else Risk.MEDIUM,
-        fix=_describe_fallback_fix(obstacle) if fallback else _describe_fix(first, obstacle),
+        fix=_describe_fallback_fix(obstacle) if fallback else _describe_fix(facts, first, obstacle),
         # Inductor's `fuse_attention` pass recognises some forms of the same pattern by itself.
         confidence=confidence.ASSUMED if compiled else confidence.MODELLED,
         evidence=tuple(_collect_evidence(analysis, group)),
@@ -87,23 +82,7 @@ def _build_finding(analysis: Analysis, group: Sequence[Attention]) -> Finding:
     )
 
 
-def find_fusion_obstacle(attention: Attention) -> str:
-    """Return the reason why torch's fused kernel would not take this attention on its device; else empty.
-
-    The conditions come from `sdp_utils_cpp.h` (`check_for_dropout`, `check_head_dim_size_cpp`,
-    `check_last_dim_stride_equals_1`), and were seen to send torch 2.15 to its math path.
-    """
-    if attention.scores.device.type != "cpu":
-        return ""
-    if attention.dropout:
-        return "the CPU's fused kernel has no dropout"
-    head = attention.query.shape[-1]
-    if head not in (attention.value.shape[-1], attention.value.shape[-2]):
-        return "the CPU's fused kernel wants values with the head size of the queries"
-    return ""
-
-
-def _describe_fix(attention: Attention, obstacle: str) -> str:
+def _describe_fix(facts: GraphFacts, attention: Attention, obstacle: str) -> str:
     arguments = ["q", "k", "v"]
     if attention.causal:
         arguments.append("is_causal=True")
@@ -117,7 +96,12 @@ def _describe_fix(attention: Attention, obstacle: str) -> str:
     elif not math.isclose(scale, head**-0.5, rel_tol=1e-4):
         arguments.append(f"scale={scale:.6g}")
     call = f"torch.nn.functional.scaled_dot_product_attention({', '.join(arguments)})"
-    text = f"replace the lines from the first product to the second by `{call}`"
+    site, last = attention.softmax.site, attention.second.site
+    text = f"replace the scores, softmax and product with the values{_format_lines(attention)} by `{call}`"
+    if (moved := _find_key_transpose(facts, attention)) is not None:
+        text += f", with k as it is before the `{format_call(moved)}` on {_name_line(moved.site, site)}"
+    if _goes_on(facts, attention.second):
+        text += f", and keep what follows the product on {_name_line(last, site)}"
     if attention.scale_on_query:
         text += "; it scales by itself, so drop the scaling of q"
     if note := _describe_mask(attention):
@@ -125,6 +109,44 @@ def _describe_fix(attention: Attention, obstacle: str) -> str:
     if obstacle:
         text += f"; note that {obstacle}, so the saving there comes only without it"
     return text
+
+
+def _format_lines(attention: Attention) -> str:
+    first, last = attention.first.site, attention.second.site
+    if not first.line or first.file != last.file:
+        return ""
+    return f" (lines {first.line} to {last.line})" if first.line < last.line else f" (line {last.line})"
+
+
+def _name_line(site: CallSite, beside: CallSite) -> str:
+    """Return `line 12`, with its file if that is another than that of the finding."""
+    return f"line {site.line}" if site.line and site.file == beside.file else format_location(site)
+
+
+def _find_key_transpose(facts: GraphFacts, attention: Attention) -> OpFacts | None:
+    """Return the call on another line than the product's that gives the keys the order of the product."""
+    for source in trace_sources(facts, attention.key.name):
+        op = facts.get_producer(source)
+        if op is not None and op.operator in REORDERING_VIEWS and _moves_last_dim(facts, op):
+            return op if op.site.location != attention.first.site.location else None
+    return None
+
+
+def _moves_last_dim(facts: GraphFacts, view: OpFacts) -> bool:
+    before, after = facts.values[view.inputs[0]], facts.values[view.outputs[0]]
+    return (before.shape[-1], before.strides[-1]) != (after.shape[-1], after.strides[-1])
+
+
+def _goes_on(facts: GraphFacts, product: OpFacts) -> bool:
+    """Return True if the line of the product uses its result."""
+    pending = list(product.outputs)
+    while pending:
+        for user in facts.get_users(pending.pop()):
+            if user.phase is Phase.FORWARD and user.site.location == product.site.location:
+                if user.operator not in _RESHAPED_INSIDE:
+                    return True
+                pending.extend(user.outputs)
+    return False
 
 
 def _name_mask(attention: Attention) -> str:

@@ -18,6 +18,7 @@ from frx_graph.facts.graph_facts import OpFacts
 from frx_graph.measure.machine.device_profile import DeviceProfile
 from frx_graph.passes import confidence
 from frx_graph.passes.analysis import Analysis, Detector
+from frx_graph.passes.attention_walks import SCORE_PRODUCTS
 from frx_graph.passes.call_groups import (
     format_operator_names,
     group_by_place,
@@ -71,17 +72,27 @@ def _find_fusible_regions(analysis: Analysis) -> list[_MemoryBoundRegion]:
     for group in analysis.kernels.groups:
         if group.saved_bytes > 0:
             moving = tuple(op for op in group.ops if costs[op.node].bytes)
-            # No line of the program asks for autograd's sums of gradients between modules.
-            anchor = max(moving, key=lambda op: ("." in op.site.module_path, costs[op.node].bytes))
+            anchor = max(moving, key=lambda op: (not _is_gradient_sum(op), costs[op.node].bytes))
             regions.append(_MemoryBoundRegion(moving, anchor, group.bytes, group.saved_bytes, group.flops))
     return regions
 
 
+def _is_gradient_sum(op: OpFacts) -> bool:
+    """Return True for autograd's sums of gradients: no line asks for them, and the graph names an unrelated one."""
+    return op.phase is Phase.BACKWARD and op.operator == "aten.add"
+
+
 def _find_single_regions(analysis: Analysis) -> list[_MemoryBoundRegion]:
-    """Return fp32 operators that fuse with nothing but compute: a narrower dtype would halve their bytes."""
+    """Return fp32 operators that fuse with nothing but compute: a narrower dtype would halve their bytes.
+
+    FRX012 counts the traffic of the products of an attention that it replaces, and its fix ends those of the backward.
+    """
     regions = []
+    replaced = {op.site.place for a in analysis.replaceable_attentions for op in (a.first, a.second)}
     roles = analysis.kernels.flow.roles
     for op in analysis.facts.ops:
+        if op.operator in SCORE_PRODUCTS and op.site.place in replaced:
+            continue
         cost = analysis.costs[op.node]
         dtype = find_compute_dtype(op, analysis.facts)
         if roles[op.node] is FusionRole.BARRIER and cost.bytes and cost.flops and dtype is torch.float32:

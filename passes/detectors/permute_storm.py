@@ -16,6 +16,7 @@ from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.facts.operator_families import LAYOUT_COPIES, MATRIX_PRODUCTS
 from frx_graph.passes import confidence
 from frx_graph.passes.analysis import Analysis, Detector
+from frx_graph.passes.attention_pattern import Attention
 from frx_graph.passes.call_groups import group_by, list_module_paths, merge_sites
 from frx_graph.passes.copies.copy_findings import summarize_texts
 from frx_graph.passes.copies.permute_chains import (
@@ -30,7 +31,7 @@ from frx_graph.passes.copies.permute_chains import (
 )
 from frx_graph.passes.copies.view_chain import compute_value_key, format_call, format_location, trace_views
 from frx_graph.passes.severity import grade_bytes, predict_saving
-from frx_graph.records import Copy, CopyKind, Effort, Evidence, Finding, Refusal, Risk
+from frx_graph.records import Copy, CopyKind, Effort, Evidence, Finding, Refusal, Risk, Severity
 from frx_graph.support.plain_text import format_bytes
 
 RULE = "FRX003"
@@ -123,10 +124,15 @@ def _build_finding(analysis: Analysis, group: Sequence[_ChainGroup]) -> Finding:
     ops = {step.op.node: step.op for storm in group for span in storm.spans for step in span.steps}
     firsts = [storm.spans[0].steps[0].op for storm in group]
     fix, effort, risk = _choose_remedy(analysis, first)
+    severity = grade_bytes(moved, analysis.step_bytes)
+    if attention := _find_replaceable_attention(analysis, group):
+        where = format_location(attention.softmax.site)
+        fix = f"FRX012's fix at {where} ends these copies: F.scaled_dot_product_attention takes the views as they are"
+        severity, moved = Severity.INFO, 0
     return Finding(
         rule=RULE,
         title=str(first.kind),
-        severity=grade_bytes(moved, analysis.step_bytes),
+        severity=severity,
         site=merge_sites(firsts),
         nodes=tuple(ops),
         count_per_step=facts.calls * sum(len(storm.spans) for storm in group),
@@ -160,6 +166,9 @@ def _choose_remedy(analysis: Analysis, storm: _ChainGroup) -> tuple[str, Effort,
         fix = f"write {call} for the {len(moves)} calls from {format_location(moves[0].op.site)} on"
         return fix, Effort.ONE_LINE, Risk.LOW
     if _is_attention_operand(analysis, storm):
+        if len({span.chain.base for span in storm.spans}) == 1:
+            views = "pass the views of this projection on uncopied: F.scaled_dot_product_attention takes them"
+            return f"{views}, matmul copies them", Effort.REFACTOR, Risk.MEDIUM
         fix = (
             "project queries, keys and values with weight rows in the order (3, heads, dim) and pass the views "
             "`.view(b, n, 3, heads, dim).permute(2, 0, 3, 1, 4)` on uncopied: F.scaled_dot_product_attention takes "
@@ -171,6 +180,16 @@ def _choose_remedy(analysis: Analysis, storm: _ChainGroup) -> tuple[str, Effort,
             "once, or reorder once for all of them, before they part"
         )
     return fix, Effort.REFACTOR, Risk.MEDIUM
+
+
+def _find_replaceable_attention(analysis: Analysis, group: Sequence[_ChainGroup]) -> Attention | None:
+    """Return an attention that FRX012 tells to replace, if all projections end in operands of such attentions."""
+    found = [
+        next((analysis.replaceable_operands.get(step.value) for step in reversed(span.steps)), None)
+        for storm in group
+        for span in storm.spans
+    ]
+    return found[0] if group[0].kind is _StormKind.PROJECTION and all(found) else None
 
 
 def _is_attention_operand(analysis: Analysis, storm: _ChainGroup) -> bool:

@@ -107,8 +107,8 @@ def _build_finding(
                 "dtypes of the captured graph and torch's precision settings",
             ),
             Evidence(
-                f"by the roofline the step takes {1e3 * before:.3g} ms now and {1e3 * (before - saved):.3g} ms or more "
-                f"with these in {name}",
+                f"by the roofline the step takes at least {1e3 * before:.3g} ms now, and at least "
+                f"{1e3 * (before - saved):.3g} ms with these in {name}",
                 f"peak arithmetic and bandwidth of {device.name}",
             ),
         ),

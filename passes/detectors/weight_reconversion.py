@@ -81,6 +81,7 @@ def _choose_onednn_remedy(analysis: Analysis, to_strides: int) -> Remedy:
             effort=Effort.REFACTOR,
             sure_bytes=to_strides,
             severity=Severity.INFO,
+            needs_action=to_strides > 0,
         )
     return Remedy(
         fix="let Inductor pack the weights once: `torch._inductor.config.freezing = True` before "

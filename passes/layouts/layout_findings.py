@@ -9,7 +9,7 @@ from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
 from frx_graph.facts.layout import Layout
 from frx_graph.passes import confidence
 from frx_graph.passes.analysis import Analysis
-from frx_graph.passes.copies.view_chain import format_location
+from frx_graph.passes.copies.view_chain import format_location, name_written_call
 from frx_graph.passes.layouts.layout_choice import NOISE_SHARE, LayoutChange
 from frx_graph.passes.layouts.layout_fixes import LayoutFix
 from frx_graph.passes.layouts.regions import LayoutGroup, RegionOperator
@@ -135,7 +135,7 @@ def format_values(values: Sequence[ValueFacts], facts: GraphFacts) -> str:
 
 
 def _locate_operator(op: OpFacts) -> tuple[str, str]:
-    return op.operator.removeprefix("aten."), format_location(op.site)
+    return name_written_call(op), format_location(op.site)
 
 
 def _quote_paths(paths: Iterable[str]) -> str:

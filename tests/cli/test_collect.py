@@ -97,7 +97,11 @@ def test_a_run_becomes_a_bundle(capfd: pytest.CaptureFixture[str]) -> None:
         "metadata.json", "manifest.json", "run_config.yaml", "gpu_metrics.csv", "host_metrics.csv",
         "optional_logs.txt", "raw/trace.jsonl", "derived/summary.json",
     ]  # fmt: skip
-    assert shown.out.splitlines()[4:13] == ["Captured (8 files):", *(f"  {file}" for file in files)]
+    # Without a GPU, the file has no samples.
+    captured = [line.removesuffix(" [no GPU]") for line in shown.out.splitlines()[4:13]]
+    assert captured == ["Captured (8 files):", *(f"  {file}" for file in files)]
+    gpus = json.loads((bundle() / "metadata.json").read_text())["host"]["gpus"]
+    assert ("  gpu_metrics.csv [no GPU]\n" in shown.out) is (not gpus)
     assert sorted((bundle() / "optional_logs.txt").read_text().split()) == ["err", "out"]
     metadata = told("metadata.json")
     assert (metadata["state"], metadata["exit_code"], metadata["signal"]) == ("complete", 0, None)

@@ -82,6 +82,35 @@ def test_findings_of_advice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert "NEW FINDINGS" in capsys.readouterr().out
 
 
+def test_cheaper_advice_is_not_worse_for_a_new_finding(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    advice = json.loads(ADVICE.read_text())
+    new = advice["findings"][-1] | {"rule": "FRX005", "bytes_per_step": 1000}
+    cheaper = tmp_path / "cheaper.json"
+    cheaper.write_text(json.dumps(advice | {"findings": [new]}))
+    assert run(["compare", str(ADVICE), str(cheaper)]) == 0
+    assert "the second is better" in (text := " ".join(capsys.readouterr().out.split()))
+    assert "new: 1 finding (FRX005, 1.00 kB a step)" in text
+    assert run(["compare", str(cheaper), str(ADVICE)]) == 1
+
+
+def test_a_program_of_another_name_has_the_same_findings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    renamed = tmp_path / "renamed.json"
+    renamed.write_text(ADVICE.read_text().replace("models/resnet.py", "models/resnet_new.py"))
+    assert run(["compare", str(ADVICE), str(renamed)]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "0 findings resolved, 0 new, 4 as before" in text
+    assert "program: models/resnet.py:make, then models/resnet_new.py:make" in text
+
+
+def test_undecided_step_times_are_no_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    few = WrittenRun()
+    for _ in range(3):
+        few.step(40, wait=1, forward=20)
+    folder = few.write(tmp_path / "few")
+    assert run(["compare", str(folder), str(folder)]) == 0
+    assert "too few steps to tell" in capsys.readouterr().out
+
+
 def test_two_kinds_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = waiting_run().write(tmp_path / "run")
     assert run(["compare", str(folder), str(RESNET)]) == 2

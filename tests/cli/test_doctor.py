@@ -42,6 +42,15 @@ def test_findings_cannot_inject_escape_sequences(monkeypatch: pytest.MonkeyPatch
     assert "\x1b" not in CliRunner().invoke(app, []).stdout
 
 
+def test_what_is_absent_and_not_needed_is_not_called_ok(monkeypatch: pytest.MonkeyPatch) -> None:
+    absent = Check("ncu", "not found (only needed for frx profile)", absent=True)
+    monkeypatch.setattr(command, "check_installation", lambda: (FINE, absent))
+    first, second = CliRunner().invoke(app, []).stdout.splitlines()
+    assert (first.split()[0], second.split()[0]) == ("ok", "--")
+    document = json.loads(CliRunner().invoke(app, ["--format", "json"]).stdout)
+    assert document["checks"][1]["status"] == "ok"
+
+
 def test_json(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "check_installation", lambda: (FINE, WARNED))
     document = json.loads(CliRunner().invoke(app, ["--format", "json"]).stdout)

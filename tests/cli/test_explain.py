@@ -40,7 +40,7 @@ def test_three_files_are_written(export: str, capsys: pytest.CaptureFixture[str]
     assert run(["explain", export, "--source", "kernel.cu", "--out", "new/folder"]) == 0
     out, err = capsys.readouterr()
     assert out == Path("new/folder/frx_summary.txt").read_text()
-    assert err.count("frx: wrote new/folder/") == 3
+    assert err == "frx: wrote frx_summary.txt, frx_llm_prompt.txt and frx_evidence.json to new/folder\n"
     assert names("new/folder") == FILES
     document = json.loads(Path("new/folder/frx_evidence.json").read_text())
     jsonschema.Draft202012Validator(json.loads(PUBLISHED)).validate(document)
@@ -48,6 +48,11 @@ def test_three_files_are_written(export: str, capsys: pytest.CaptureFixture[str]
     assert "    1 | __global__ void copy" in Path("new/folder/frx_llm_prompt.txt").read_text()
     assert document["layers_available"] == ["source", "ncu"]
     assert Path("new/folder/frx_summary.txt").read_text().startswith("FRX SUMMARY  report.csv\n")
+
+
+def test_the_current_folder_is_named(export: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["explain", export]) == 0
+    assert capsys.readouterr().err.endswith(" to the current folder\n")
 
 
 def test_quiet_prints_nothing(export: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -117,7 +117,7 @@ def test_what_a_log_does_not_tell_is_unknown(tmp_path: Path) -> None:
     assert "5 compilations of 1 frame, their times unknown" in [one.reason for one in advice.refusals]
     text = render_text(advice, top=5, width=80, color=False, root=tmp_path)
     assert "Layout copies are unknown." in text
-    assert "1 finding, 0 quick wins among them." in text
+    assert "1 finding: 1 at 1 place. 0 quick wins (one-line fix, low or medium risk)." in " ".join(text.split())
 
 
 @pytest.mark.parametrize(

@@ -71,9 +71,13 @@ DOCUMENTS: dict[str, type[Any]] = {
 _OF_TRIALS = frozenset(
     {"extra_process_pairs", "allocation", "check", "run_seconds", "summary", "ignored", "ignore_load", "load"}
 )
-_OF_TRACES = frozenset({"idle_host_work_ms", "small_kernels_by_part", "small_kernels_by_operator"})
+_OF_TRACES = frozenset({"idle_host_work_ms", "small_kernels_by_part", "small_kernels_by_operator", "host_operators"})
 _OF_ADVICE = frozenset({"autopilot", "measurements", "kernel", "calibrated_under_load"})
 _OF_RUNS = _OF_TRACES | {"uses_device", "host", "command"}
+_OF_RUN_CHANGES = frozenset(
+    {"regressions", "before_mean_ms", "after_mean_ms", "before_ms", "after_ms", "bytes_per_step", "ms_per_step"}
+    | {"better", "improvements", "before_recorded_too_little", "after_recorded_too_little", "costs", "finding_cost"}
+)
 ADDED_LATER = {
     "frx_advice_v1": _OF_ADVICE,
     "frx_advice_set_v1": _OF_ADVICE,
@@ -86,7 +90,7 @@ ADDED_LATER = {
     "frx_ncu_v1": frozenset({"arithmetic_roof_pct", "dram_roof_pct", "bound_by_rule"}),
     "frx_ptx_v1": frozenset({"assembled_for", "findings"}),
     "frx_ledger_v1": frozenset({"trial_summary"}),
-    "frx_run_change_v1": frozenset({"regressions", "before_mean_ms", "after_mean_ms"}),
+    "frx_run_change_v1": _OF_RUN_CHANGES,
     "frx_run_v1": _OF_RUNS,
     "frx_trace_v1": _OF_TRACES,
 }

@@ -111,7 +111,7 @@ def _rank(one: Recommendation) -> tuple[float, int, int, str]:
 
 def _recommend_card(card: RecommendationCard, callers: Sequence[Bottleneck]) -> Recommendation:
     strongest = max(callers, key=lambda bottleneck: bottleneck.score)
-    score = strongest.score
+    score = card.weight * strongest.score
     return Recommendation(
         card=card,
         score=score,

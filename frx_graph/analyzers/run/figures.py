@@ -248,6 +248,14 @@ class ScopeFigures:
         return bool(self.devices) or traced or self.kernels is not None or bool(_DEVICE_ACTIVITIES & self.means.keys())
 
     @property
+    def processors_busy(self) -> float | None:
+        """Return the share of the machine's processors that the program uses; None if unknown, or if a device does the
+        computing."""
+        if self.uses_device or self.host is None or self.host.busy_processors is None or not self.processors:
+            return None
+        return min(1.0, self.host.busy_processors / self.processors)
+
+    @property
     def memory_busy(self) -> float | None:
         """Return the memory-busy share of devices by samples."""
         return _average_known(device.memory_busy for device in self.devices)
@@ -265,6 +273,7 @@ class ScopeFigures:
             "loader_restart_pct": self.restarts,
             "hand_over_pct": self.handing_over,
             "workers_per_processor_pct": self.workers_per_processor,
+            "processors_busy_pct": self.processors_busy,
             "unexplained_pct": self.unexplained,
             "h2d_pct": self.means.get(Activity.H2D),
             "sync_wait_pct": self.means.get(Activity.SYNC),

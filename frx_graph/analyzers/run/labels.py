@@ -196,8 +196,13 @@ def _judge_host_bound(name: str, run: ScopeFigures, others: Mapping[str, RunLabe
 
 
 def _judge_telemetry(name: str, run: ScopeFigures, _: Mapping[str, RunLabel]) -> RunLabel:
-    if run.timed or run.trace is not None or run.sampled_busy is not None:
-        return make_absent(name, "steps were timed, or devices observed")
+    recorded = {
+        "steps were timed": run.timed,
+        "a profiler recorded a part of the run": run.trace is not None,
+        "samples say how busy a device was": run.sampled_busy is not None,
+    }
+    if known := [said for said, there in recorded.items() if there]:
+        return make_absent(name, f"enough was recorded: {', and '.join(known)}")
     said = "no step was timed, and no sample says how busy a device was"
     return RunLabel(name, Answer.PRESENT, 1.0, confidence.MEASURED, said, symptom=True)
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from frx_graph.analyzers.run_change.recording import KernelUse, KnownProblem, Recording
+from frx_graph.analyzers.run_change.finding_cost import CostDifference, compare_finding_costs
+from frx_graph.analyzers.run_change.recording import KernelUse, KnownProblem, Recording, RecordKind
 from frx_graph.analyzers.run_change.step_times import StepChange, StepVerdict, compare_step_times
 from frx_graph.analyzers.timeline.labels import INSUFFICIENT
 
@@ -15,6 +18,7 @@ _KERNEL_CHANGE = 0.2
 """Smallest relative change of a kernel's time in a step that is listed, unless its launches change."""
 _LAUNCH_CHANGE = 0.05
 """Smallest relative change of a kernel's launches in a step that is listed."""
+_NUMBER = re.compile(r"\b\d[\d.,]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +32,23 @@ class LabelChange:
 
 @dataclass(frozen=True, slots=True)
 class ShareChange:
-    """A share of the step's time on both sides."""
+    """A share of the step's time on both sides, and its milliseconds; None: not a time, or no steps."""
 
     name: str
     before: float
     after: float
+    before_ms: float | None = None
+    after_ms: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CostChange:
+    """A total of a step on both sides; None: not known."""
+
+    name: str
+    unit: str
+    before: float | None
+    after: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +68,7 @@ class KernelChange:
 @dataclass(frozen=True, slots=True)
 class RunChange:
     """Differences of two recordings. Labels that one side cannot decide are `undecided`, and neither new nor resolved.
+    A side that `recorded_too_little` names no bottleneck. `finding_cost` is None if the cost of findings is not known.
     `other_machine` names what differs between the machines."""
 
     before: Recording
@@ -61,11 +78,15 @@ class RunChange:
     labels_new: tuple[LabelChange, ...]
     labels_kept: tuple[LabelChange, ...]
     undecided: tuple[str, ...]
+    before_recorded_too_little: bool
+    after_recorded_too_little: bool
     shares: tuple[ShareChange, ...]
     kernels: tuple[KernelChange, ...]
     problems_resolved: tuple[KnownProblem, ...]
     problems_new: tuple[KnownProblem, ...]
     problems_kept: int
+    costs: tuple[CostChange, ...]
+    finding_cost: CostDifference | None
     other_machine: tuple[str, ...]
 
     @property
@@ -87,26 +108,53 @@ class RunChange:
 
     @property
     def regressions(self) -> tuple[str, ...]:
-        """Return why the second side is worse: slower steps, a new bottleneck, a new finding. Of faster steps, another
-        bottleneck limits the rest, and too little telemetry is not a bottleneck: neither is a regression."""
+        """Return why the second side is worse: slower steps, a new bottleneck, findings that cost more. Of faster
+        steps, another bottleneck limits the rest, which does not count."""
         verdict = self.steps.verdict if self.steps is not None else None
         slower = ["its steps are slower"] if verdict is StepVerdict.SLOWER else []
         bottlenecks = () if verdict is StepVerdict.FASTER else self.labels_new
-        labels = [f"it is {one.label}" for one in bottlenecks if one.label != INSUFFICIENT]
-        new = len(self.problems_new)
-        return (*slower, *labels, *([f"it has {new:,} new {'finding' if new == 1 else 'findings'}"] if new else ()))
+        labels = [f"it is {one.label}" for one in bottlenecks]
+        return (*slower, *labels, *self._list_costlier_findings())
+
+    @property
+    def improvements(self) -> tuple[str, ...]:
+        """Return why the second side is better: faster steps; of advice, findings that cost less. In a run or trace,
+        only times prove a gain."""
+        if self.before.kind is not RecordKind.ADVICE:
+            faster = self.steps is not None and self.steps.verdict is StepVerdict.FASTER
+            return ("its steps are faster",) if faster else ()
+        if self.finding_cost is None:
+            gone = len(self.problems_resolved)
+            return (f"{_count_findings(gone)} resolved",) if gone and not self.problems_new else ()
+        return (self.finding_cost.describe(),) if self.finding_cost.amount < 0 else ()
+
+    @property
+    def better(self) -> bool:
+        """Return True if the second side is better, and worse in nothing."""
+        return bool(self.improvements) and not self.worse
+
+    def _list_costlier_findings(self) -> Iterator[str]:
+        """Yield how much more the findings cost; without known costs, how many are new."""
+        new, cost = len(self.problems_new), self.finding_cost
+        if cost is not None and cost.amount > 0:
+            yield cost.describe()
+        elif new and (cost is None or (not cost.amount and new > len(self.problems_resolved))):
+            yield f"it has {new:,} new {'finding' if new == 1 else 'findings'}"
 
 
 def compare_recordings(before: Recording, after: Recording) -> RunChange:
     """Compare two recordings of one kind."""
     undecided = (before.undecided & after.labels.keys()) | (after.undecided & before.labels.keys())
+    undecided -= {INSUFFICIENT}
     labels = [
         LabelChange(name, before.labels.get(name), after.labels.get(name))
         for name in dict.fromkeys((*before.labels, *after.labels))
-        if name not in undecided
+        if name not in undecided and name != INSUFFICIENT
     ]
-    gone = [one for key, one in before.problems.items() if key not in after.problems]
-    new = [one for key, one in after.problems.items() if key not in before.problems]
+    pairs = _match_problems(before.problems, after.problems)
+    matched = set(pairs.values())
+    gone = tuple(one for key, one in before.problems.items() if key not in pairs)
+    new = tuple(one for key, one in after.problems.items() if key not in matched)
     return RunChange(
         before=before,
         after=after,
@@ -115,19 +163,58 @@ def compare_recordings(before: Recording, after: Recording) -> RunChange:
         labels_new=tuple(one for one in labels if one.before is None),
         labels_kept=tuple(one for one in labels if one.before is not None and one.after is not None),
         undecided=tuple(sorted(undecided)),
-        shares=tuple(_list_shares(before.shares, after.shares)),
+        before_recorded_too_little=INSUFFICIENT in before.labels,
+        after_recorded_too_little=INSUFFICIENT in after.labels,
+        shares=tuple(_list_shares(before, after)),
         kernels=tuple(sorted(_list_kernels(before, after), key=lambda one: -abs(one.ms))),
-        problems_resolved=tuple(gone),
-        problems_new=tuple(new),
-        problems_kept=len(before.problems.keys() & after.problems.keys()),
+        problems_resolved=gone,
+        problems_new=new,
+        problems_kept=len(pairs),
+        costs=tuple(_list_costs(before, after)),
+        finding_cost=compare_finding_costs(before, after, gone, new),
         other_machine=(*_list_machine(before.machine, after.machine), *_describe_steps(before, after)),
     )
 
 
-def _list_shares(before: Mapping[str, float], after: Mapping[str, float]) -> Iterator[ShareChange]:
-    for name in before:
-        if name in after and abs(after[name] - before[name]) >= _SHARE_POINTS:
-            yield ShareChange(name, before[name], after[name])
+def _match_problems(before: Mapping[str, KnownProblem], after: Mapping[str, KnownProblem]) -> dict[str, str]:
+    """Return the fingerprints of problems that both sides have, by that of the first side.
+
+    Fingerprints contain the file. Problems that are left over match by rule, title and place in the model, since the
+    program may have been saved under another name.
+    """
+    pairs = {key: key for key in before if key in after}
+    left_over: dict[tuple[str, str, str], list[str]] = defaultdict(list)
+    for key, one in after.items():
+        if key not in pairs and one.place_in_model is not None:
+            left_over[_describe_problem(one)].append(key)
+    for key, one in before.items():
+        alike = left_over.get(_describe_problem(one))
+        if key not in pairs and alike:
+            pairs[key] = alike.pop(0)
+    return pairs
+
+
+def _describe_problem(one: KnownProblem) -> tuple[str, str, str]:
+    """Return the rule, the title without its numbers, which may be measured, and the place in the model."""
+    return one.rule, _NUMBER.sub("", one.title), one.place_in_model or ""
+
+
+def _count_findings(count: int) -> str:
+    return "1 finding is" if count == 1 else f"{count:,} findings are"
+
+
+def _list_costs(before: Recording, after: Recording) -> Iterator[CostChange]:
+    for name, old in before.costs.items():
+        new = after.costs.get(name)
+        if new is not None and (old.value is not None or new.value is not None):
+            yield CostChange(name, old.unit, old.value, new.value)
+
+
+def _list_shares(before: Recording, after: Recording) -> Iterator[ShareChange]:
+    for name, old in before.shares.items():
+        new = after.shares.get(name)
+        if new is not None and abs(new - old) >= _SHARE_POINTS:
+            yield ShareChange(name, old, new, before.shares_ms.get(name), after.shares_ms.get(name))
 
 
 def _list_kernels(before: Recording, after: Recording) -> Iterator[KernelChange]:

@@ -25,19 +25,33 @@ class KernelUse:
 
 @dataclass(frozen=True, slots=True)
 class KnownProblem:
-    """A finding. `per_step` counts copies or occurrences in a step, None if unknown."""
+    """A finding. `per_step` counts copies or occurrences in a step, and the others are its cost in a step; None if
+    unknown."""
 
     rule: str
     title: str
     place: str
     per_step: float | None
+    bytes_per_step: float | None = None
+    ms_per_step: float | None = None
+    place_in_model: str | None = None
+    """Its function and module, which stay if the program is saved under another name; None: not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """A total of a step, in the `unit` that `format_quantity` takes; None: not known."""
+
+    value: float | None
+    unit: str
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
     """One side. `step_ms` are the steps in order, without those that failed. `labels` are the bottlenecks with their
     share of the time, 0..1; `undecided` are those that the record cannot tell. `shares` are other shares of the step,
-    0..1. Kernels are by name, problems by fingerprint. `machine` names what the times depend on."""
+    0..1, and `shares_ms` their milliseconds in a step. Kernels are by name, problems by fingerprint. `costs` are totals
+    of a step, of which `copy_bytes` is the traffic of all layout copies. `machine` names what the times depend on."""
 
     name: str
     kind: RecordKind
@@ -45,8 +59,11 @@ class Recording:
     labels: Mapping[str, float] = field(default_factory=dict)
     undecided: frozenset[str] = frozenset()
     shares: Mapping[str, float] = field(default_factory=dict)
+    shares_ms: Mapping[str, float] = field(default_factory=dict)
     kernels: Mapping[str, KernelUse] = field(default_factory=dict)
     per_step: bool = True
     """False: the record marks no steps, and `kernels` adds up all of it."""
     problems: Mapping[str, KnownProblem] = field(default_factory=dict)
+    costs: Mapping[str, Cost] = field(default_factory=dict)
+    copy_bytes: float | None = None
     machine: Mapping[str, str] = field(default_factory=dict)

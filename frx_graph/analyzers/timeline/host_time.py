@@ -108,6 +108,15 @@ class CallTotal:
 
 
 @dataclass(frozen=True, slots=True)
+class HostOperator:
+    """All calls of one operator. `self_ns` leaves out the operators that it called."""
+
+    name: str
+    calls: int
+    self_ns: int
+
+
+@dataclass(frozen=True, slots=True)
 class HostTime:
     """Times within the used steps, as unions over all threads. `loading` is None without a range or frame of a
     DataLoader, `waiting` and `allocating_ns` without recorded runtime calls. `collectives` are communication ranges
@@ -123,6 +132,13 @@ class HostTime:
     computing: tuple[Span, ...]
     """Dispatched operators that do not wait for input."""
     part_spans: dict[Part, tuple[Span, ...]]
+    operators: tuple[HostOperator, ...]
+    """Dispatched operators, those with the most time of their own first. Empty if a device did anything."""
+
+    @property
+    def operators_ns(self) -> int:
+        """Return the time of all operators, summed over threads."""
+        return sum(one.self_ns for one in self.operators)
 
     @property
     def parts(self) -> dict[Part, int]:
@@ -191,7 +207,17 @@ def measure_host(analysis: TraceAnalysis, windows: Windows, parts: Sequence[Part
         collectives=clip_events((one for one in tree.operators if _COLLECTIVE.fullmatch(one.name)), spans),
         computing=clip_events(computing, spans),
         part_spans={part: clip_events(here, spans) for part, here in entered.items() if part is not Part.OTHER},
+        operators=() if analysis.on_device else _sum_operators(tree, spans),
     )
+
+
+def _sum_operators(tree: TraceTree, spans: Sequence[Span]) -> tuple[HostOperator, ...]:
+    times: dict[str, list[int]] = defaultdict(list)
+    for operator, own in zip(tree.operators, tree.self_ns, strict=True):
+        if is_operator(operator) and is_covered(spans, operator.start_ns):
+            times[operator.name].append(own)
+    found = (HostOperator(name, len(same), sum(same)) for name, same in times.items())
+    return tuple(sorted(found, key=lambda one: (-one.self_ns, one.name)))
 
 
 def _group_waits(analysis: TraceAnalysis, calls: Sequence[RuntimeCall]) -> tuple[Waits, ...]:

@@ -293,7 +293,11 @@ def _judge_gpu_utilization(name: str, run: Timeline) -> RunLabel:
 def _judge_telemetry(name: str, run: Timeline) -> RunLabel:
     if run.devices:
         return make_absent(name, "the trace holds what devices did")
-    said = "no device did anything in this trace, so no device bottleneck can show"
+    only_host = run.host.computing and run.host.waiting is None
+    what = "no device did anything in this trace"
+    if only_host:
+        what = "devices were not recorded, only the CPU's operators"
+    said = f"{what}, so no device bottleneck can show"
     return RunLabel(name, Answer.PRESENT, 1.0, confidence.MEASURED, said, symptom=True)
 
 

@@ -52,8 +52,9 @@ class ExplanationFiles:
             raise OptionError(f"cannot write into {self.folder}: {error.strerror}", "choose another folder") from error
         if shown:
             print_report(texts[SUMMARY], color=False)
-        for name in texts:
-            print_notice(f"frx: wrote {self.folder / name}")
+        *names, last = texts
+        folder = "the current folder" if self.folder == Path() else self.folder
+        print_notice(f"frx: wrote {', '.join(names)} and {last} to {folder}")
 
 
 def _is_ours(path: Path, begins: str) -> bool:

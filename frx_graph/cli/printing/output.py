@@ -152,5 +152,6 @@ def print_checks(checks: tuple[Check, ...], console: Console) -> None:
         value = Text(clean_line(check.value, _LONGEST))
         if check.hint:
             value.append(f"\n{clean_line(check.hint, _LONGEST)}", style="dim")
-        table.add_row(Text(check.status.value, style=_STYLES[check.status]), Text(check.name), value)
+        mark = "--" if check.absent else check.status.value
+        table.add_row(Text(mark, style=_STYLES[check.status]), Text(check.name), value)
     console.print(table)

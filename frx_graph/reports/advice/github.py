@@ -48,7 +48,7 @@ def _format_annotation(finding: Finding, root: Path) -> str:
     impact = f"{wording.describe_impact(finding).sentence}, {wording.format_frequency(finding)}"
     message = [
         f"{impact}; effort {finding.effort.value}, risk {finding.risk.value}",
-        f"at {wording.format_place(finding.site, root)}",
+        f"at {wording.format_finding_place(finding, root)}",
     ]
     if finding.site.module_path:
         message.append(f"in {clean_line(finding.site.module_path)}")
@@ -70,7 +70,7 @@ def _format_summary(advice: Advice, root: Path) -> str:
     if outcome is not wording.Outcome.NOTHING_ANALYSED:
         message.append(f"{wording.describe_copies(advice)}.")
     message += [
-        f"Left alone: {group.reason}: {group.format_subjects(_SUBJECTS_SHOWN)}"
+        f"Left alone: {group.format_subjects(_SUBJECTS_SHOWN)}: {group.reason}"
         for group in wording.group_refusals(advice.refusals, root)
     ]
     return _format_command(_SUMMARY_LEVEL[outcome], {"title": "frx-graph"}, "\n".join(message))

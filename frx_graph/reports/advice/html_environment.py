@@ -54,7 +54,7 @@ def _make_filters(root: Path) -> dict[str, Callable[..., Any]]:
         "location": lambda site: _make_breakable(wording.format_location(site, root)),
         "known_count": wording.format_known_count,
         "need": wording.explain_need,
-        "place": lambda site: _make_breakable(wording.format_place(site, root)),
+        "place": lambda finding: _make_breakable(wording.format_finding_place(finding, root)),
         "impact": wording.describe_impact,
         "frequency": wording.format_frequency,
         "search_words": wording.describe_search,

@@ -48,7 +48,7 @@ def render_markdown(advice: Advice, *, top: int | None, root: Path) -> str:
         parts.append(f"### Left alone ({len(advice.refusals)})")
         parts.append(
             "\n".join(
-                f"- {render_runs(split_runs(g.reason))}: {escape_prose(g.format_subjects(SUBJECTS_SHOWN))}"
+                f"- {escape_prose(g.format_subjects(SUBJECTS_SHOWN))}: {render_runs(split_runs(g.reason))}"
                 for g in groups
             )
         )
@@ -124,7 +124,7 @@ def _format_details(rank: int, group: FindingGroup, root: Path) -> str:
     summary = f"{rank}. {finding.rule} {wording.format_title(finding)}"
     body = [
         f"<details><summary>{escape_html(summary)}</summary>",
-        f"{format_code(wording.format_place(finding.site, root))}, {wording.format_frequency(finding)}, severity "
+        f"{format_code(wording.format_finding_place(finding, root))}, {wording.format_frequency(finding)}, severity "
         f"{finding.severity.value}, "
         f"confidence {finding.confidence:.2f}",
         *_format_fix(finding),
@@ -149,7 +149,7 @@ def _format_fix(finding: Finding) -> list[str]:
 
 
 def _format_worthless(findings: Sequence[Finding], root: Path) -> str:
-    summary = f"{format_count(len(findings), 'finding')} with nothing to save in the current program"
+    summary = f"{format_count(len(findings), 'finding')} with nothing to do by themselves"
     lines = (
         f"- **{one.rule}** {escape_prose(wording.format_title(one))}, "
         f"{format_code(wording.format_place(one.site, root))}: {render_runs(split_runs(wording.explain_need(one)))}"

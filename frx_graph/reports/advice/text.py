@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
@@ -59,7 +60,7 @@ def render_text(advice: Advice, *, top: int, width: int, color: bool, root: Path
         _print_comparison(console, advice.copies, advice.observed, root)
     _print_autopilot(console, advice)
     _print_refusals(console, advice, root)
-    _print_next_steps(console, shown[:NEXT_STEPS], root)
+    _print_next_steps(console, shown, root)
     return "".join(f"{line.rstrip()}\n" for line in out.getvalue().rstrip().split("\n"))
 
 
@@ -117,7 +118,7 @@ def _make_table(groups: Sequence[FindingGroup], root: Path) -> Table:
         what = Text(overflow="fold")
         what.append(finding.rule, _SEVERITY_STYLE[finding.severity])
         what.append(f" {wording.format_title(finding)}\n")
-        what.append(wording.format_place(finding.site, root), "cyan")
+        what.append(wording.format_finding_place(finding, root), "cyan")
         module = clean_line(finding.site.module_path)
         what.append(
             f"\n{module}, {wording.format_frequency(finding)}" if module else f"\n{wording.format_frequency(finding)}",
@@ -160,7 +161,7 @@ def _print_details(console: Console, rank: int, group: FindingGroup, root: Path)
 def _print_worthless(console: Console, findings: Sequence[Finding], root: Path) -> None:
     if not findings:
         return
-    console.print(Text(f"{format_count(len(findings), 'finding')} with nothing to save in the current program", "bold"))
+    console.print(Text(f"{format_count(len(findings), 'finding')} with nothing to do by themselves", "bold"))
     for one in findings[:PLACES_SHOWN]:
         said = f"{one.rule} {wording.format_location(one.site, root)}: {wording.explain_need(one)}"
         print_wrapped(console, said, "", "  ")
@@ -170,13 +171,19 @@ def _print_worthless(console: Console, findings: Sequence[Finding], root: Path) 
 
 
 def _print_next_steps(console: Console, groups: Sequence[FindingGroup], root: Path) -> None:
-    """Print the first fixes, one sentence each, where a reader of a long report ends."""
-    if len(groups) < 2:
+    """Print the first different fixes, shortened, where a reader of a long report ends."""
+    places: dict[str, list[str]] = {}
+    for group in groups:
+        if group.first.bytes_per_step != 0 or group.first.saving.measured_pct:
+            places.setdefault(wording.shorten_fix(group.first), []).append(
+                wording.format_location(group.first.site, root)
+            )
+    if len(groups) < 2 or not places:
         return
     console.print(Text("What to do now", "bold"))
-    for rank, group in enumerate(groups, start=1):
-        place = wording.format_location(group.first.site, root)
-        print_wrapped(console, f"{rank}. {place}: {wording.cut_fix(group.first)}", "", "   ")
+    for number, (fix, where) in enumerate(islice(places.items(), NEXT_STEPS), start=1):
+        more = f" and {format_count(len(where) - 1, 'more place')}" if len(where) > 1 else ""
+        print_wrapped(console, f"{number}. {where[0]}{more}: {fix}", "", "   ")
 
 
 def _print_comparison(console: Console, predicted: tuple[Copy, ...], observed: tuple[Copy, ...], root: Path) -> None:
@@ -229,5 +236,6 @@ def _print_refusals(console: Console, advice: Advice, root: Path) -> None:
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
     for group in groups:
-        grid.add_row("-", Text(f"{group.reason}: {group.format_subjects(SUBJECTS_SHOWN)}", overflow="fold"))
+        grid.add_row("-", Text(f"{group.format_subjects(SUBJECTS_SHOWN)}: {group.reason}", overflow="fold"))
     console.print(grid)
+    console.print()

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from frx_graph.advice import Advice, AutopilotSearch, Environment, TriedCandidate
 from frx_graph.capture.call_site import UNKNOWN_SITE, CallSite
+from frx_graph.capture.captured_graph import Phase
 from frx_graph.records import Basis, Evidence, Finding, Refusal
+from frx_graph.reports.advice.grouping import group_findings
 from frx_graph.reports.render.marked_text import split_lines
 from frx_graph.reports.render.quantities import (
     UNKNOWN,
@@ -25,6 +28,8 @@ from frx_graph.support.plain_text import clean_line
 
 TEXT_LIMIT = 600
 """Characters of a title or of one line of evidence."""
+_IN_BACKWARD = "(backward)"
+"""Ends the title of a finding whose operators run in the backward."""
 _NOTHING = ("nothing",)
 """Saved traffic if every copy of a finding is needed."""
 
@@ -42,6 +47,15 @@ def format_place(site: CallSite, root: Path) -> str:
     function = clean_line(site.function)
     known = function and function != UNKNOWN_SITE.function
     return f"{format_location(site, root)} in {function}" if known else format_location(site, root)
+
+
+def format_finding_place(finding: Finding, root: Path) -> str:
+    """Return the location and the function; for operators that autograd runs, the forward's location as such."""
+    if finding.title.endswith(_IN_BACKWARD) or (
+        finding.copies and all(copy.phase is Phase.BACKWARD for copy in finding.copies)
+    ):
+        return f"backward of {format_location(finding.site, root)}"
+    return format_place(finding.site, root)
 
 
 def format_title(finding: Finding) -> str:
@@ -108,6 +122,11 @@ def format_known_count(count: int | None) -> str:
 def cut_fix(finding: Finding) -> str:
     """Return the first sentence of a finding's fix, on one line."""
     return " ".join(" ".join(split_lines(finding.fix)).split()).partition(". ")[0].rstrip(".")
+
+
+def shorten_fix(finding: Finding) -> str:
+    """Return the first clause of a finding's fix, for a list of things to do."""
+    return _CLAUSE_END.split(cut_fix(finding), maxsplit=1)[0]
 
 
 def explain_need(finding: Finding) -> str:
@@ -181,7 +200,13 @@ def format_headline(advice: Advice) -> str:
         case Outcome.FINDINGS:
             count = format_count(len(advice.findings), "finding")
             wins = format_count(totals.quick_wins, "quick win")
-            return f"{count}{f' in {scanned}' if totals.ops_scanned else ''}, {wins} among them."
+            found = group_findings(advice.findings)
+            idle = f", {len(found.worthless)} with nothing to do" if found.worthless else ""
+            return (
+                f"{count}{f' in {scanned}' if totals.ops_scanned else ''}: "
+                f"{len(advice.findings) - len(found.worthless)} at {format_count(len(found.groups), 'place')}{idle}. "
+                f"{wins} (one-line fix, low or medium risk)."
+            )
 
 
 def describe_copies(advice: Advice) -> str:
@@ -198,6 +223,7 @@ def describe_copies(advice: Advice) -> str:
 
 
 _REASON_LIMIT = 600
+_CLAUSE_END = re.compile(r"; |, (?:and|with|or|in which) |: (?!`)")
 
 
 @dataclass(frozen=True, slots=True)

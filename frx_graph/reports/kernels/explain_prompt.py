@@ -26,7 +26,7 @@ _RUN_TASK = "Make the measured training program faster. This brief holds the fig
 _RUN_TASKS = {
     "": "No cause is known: first name the measurement that would show one, and change nothing that was not asked for.",
     "input_bound": "Look at how batches are made: the Dataset's __getitem__, collate_fn, the DataLoader's arguments. "
-    "The run does not wait for the model.",
+    "That wait is what can be gained: leave the model as it is.",
     "copy_bound": "Look at where tensors go to the device: pinned memory, copies that do not block, copies beside the "
     "computation, fewer bytes.",
     "sync_bound": "Look for code that reads a value from the device in each step: .item(), float(), print, boolean "

@@ -7,6 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from frx_graph.evidence.run.bundle_layout import GPU_METRICS
 from frx_graph.reports.render.document import Part, Text, read_from
 from frx_graph.reports.render.quantities import format_count
 from frx_graph.reports.runs.run_document import RunResult
@@ -44,7 +45,7 @@ def render_collected(document: CollectDocument) -> str:
     """Render the bundle's path and files; only the path if the program failed before its first step."""
     ending = _describe_ending(document)
     early = has_failed_early(document)
-    files = (f"  {clean_line(file.path)}{' [imported]' if file.imported_from else ''}" for file in document.files)
+    files = (f"  {clean_line(file.path)}{_describe_file(file, document.result)}" for file in document.files)
     out = [
         "frx collect completed" if ending is None else f"frx collect: {ending}",
         *(["No step was recorded, so there is no diagnosis: see its output in optional_logs.txt"] if early else []),
@@ -54,6 +55,12 @@ def render_collected(document: CollectDocument) -> str:
         *(f"Warning: {clean_line(warning, _LONGEST)}" for warning in document.warnings),
     ]
     return "\n".join(out) + "\n"
+
+
+def _describe_file(file: CapturedPart, result: RunResult | None) -> str:
+    if file.path == str(GPU_METRICS) and result is not None and not result.run.run_summary.uses_device:
+        return " [no GPU]"
+    return " [imported]" if file.imported_from else ""
 
 
 def has_failed_early(document: CollectDocument) -> bool:

@@ -1,4 +1,4 @@
-"""Write the command that records a run again."""
+"""Write commands to run next: the one that records a run again, and the one that looks at a model."""
 
 from __future__ import annotations
 
@@ -9,6 +9,11 @@ from typing import Final
 _PLACEHOLDER: Final = ("python", "train.py")
 _LONGEST: Final = 1000
 """Characters of a command that people read and copy."""
+
+
+def build_advise_command(train: bool) -> str:
+    """Return the command line that looks for layout fixes in a model, with its backward if the program has one."""
+    return f"frx advise file.py:callable{' --train' if train else ''}"
 
 
 def build_recollect_command(command: Sequence[str]) -> str:

@@ -42,6 +42,25 @@ class ShareChangePart(FinitePart):
     name: str
     before: float
     after: float
+    before_ms: float | None = Field(None, description="milliseconds of a step; null: not a time, or not known")
+    after_ms: float | None = None
+
+
+class CostChangePart(FinitePart):
+    """A total of a step on both sides; null: not known."""
+
+    name: str
+    unit: str = Field(description="byte, s, % or empty")
+    before: float | None
+    after: float | None
+
+
+class CostDifferencePart(FinitePart):
+    """Increase of the cost of findings in a step from the first side to the second; negative: a decrease."""
+
+    amount: float
+    unit: str = Field(description="ms or byte")
+    subject: str
 
 
 class KernelUsePart(FinitePart):
@@ -67,6 +86,8 @@ class ProblemPart(FinitePart):
     title: str
     place: Text
     per_step: float | None
+    bytes_per_step: float | None = Field(None, description="traffic that it wastes; null: not known")
+    ms_per_step: float | None = Field(None, description="time that it takes; null: not measured")
 
 
 class RunChangeResult(FinitePart):
@@ -76,20 +97,28 @@ class RunChangeResult(FinitePart):
     kind: RecordKind = read_from("before.kind")
     before: Text = read_from("before.name")
     after: Text = read_from("after.name")
-    worse: bool = Field(description="slower, or with a new label or finding")
+    worse: bool = Field(description="slower, with a new label, or with findings that cost more")
     regressions: tuple[str, ...] = Field((), description="why it is worse; empty in documents of earlier versions")
+    better: bool = Field(False, description="faster or, of advice, with findings that cost less; and worse in nothing")
+    improvements: tuple[str, ...] = Field((), description="why it is better; empty in documents of earlier versions")
     comparable: bool = Field(description="false: the two have nothing in common")
     steps: StepChangePart | None = Field(description="null: a side has no steps")
     labels_resolved: tuple[LabelChangePart, ...]
     labels_new: tuple[LabelChangePart, ...]
     labels_kept: tuple[LabelChangePart, ...]
     labels_undecided: tuple[str, ...] = read_from("undecided", "present on one side, and not decidable on the other")
+    before_recorded_too_little: bool = Field(False, description="true: too little was recorded to name a bottleneck")
+    after_recorded_too_little: bool = False
     shares: tuple[ShareChangePart, ...] = Field(description="shares that differ by 2 points or more")
     kernels: tuple[KernelChangePart, ...] = Field(description="the largest change first")
     kernels_per_step: bool = read_from("per_step", "false: no steps are marked, so the whole record counts")
     findings_resolved: tuple[ProblemPart, ...] = read_from("problems_resolved")
     findings_new: tuple[ProblemPart, ...] = read_from("problems_new")
     findings_kept: int = read_from("problems_kept")
+    costs: tuple[CostChangePart, ...] = Field((), description="totals of a step; empty in earlier versions")
+    finding_cost: CostDifferencePart | None = Field(
+        None, description="null: not known, so the number of findings counts"
+    )
     other_machine: tuple[Text, ...] = Field(description="what differs between the machines")
 
 

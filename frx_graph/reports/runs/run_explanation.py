@@ -92,7 +92,7 @@ def _describe_times(summary: SummaryPart) -> Iterator[str]:
         ("waiting for devices", summary.sync_share),
     )
     known = ", ".join(f"{name} {share:.1%}" for name, share in parts if share is not None)
-    yield f"a step takes {summary.step_ms:.4g} ms from batch to batch{': ' if known else ''}{known}"
+    yield f"a step takes {summary.step_ms:.4g} ms on average from batch to batch{': ' if known else ''}{known}"
 
 
 def _build_metrics(summary: SummaryPart) -> Iterator[KeyMetricPart]:
@@ -115,7 +115,7 @@ def _build_metrics(summary: SummaryPart) -> Iterator[KeyMetricPart]:
             value=None if share is None else 100 * share,
             unit="%",
             level=Level.UNMEASURED if share is None else Level.BAD if bad else Level.GOOD,
-            line=f"[!!] {'>=' if above else '<'} {100 * line:g}",
+            line=f"good: {f'below {100 * line:g}' if above else f'{100 * line:g} or more'}",
         )
 
 

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from rich.console import Console
 from rich.text import Text
 
-from frx_graph.analyzers.run.steps import Scope
+from frx_graph.analyzers.run.diagnosis import describe_model_work
+from frx_graph.analyzers.run.steps import Activity, Scope
 from frx_graph.analyzers.timeline.labels import INSUFFICIENT, Answer
 from frx_graph.reports.render.quantities import (
     UNKNOWN,
@@ -39,7 +40,7 @@ from frx_graph.reports.runs.run_document import (
     TaxPart,
 )
 from frx_graph.reports.runs.trace_document import TraceResult
-from frx_graph.reports.runs.trace_report import describe_conversion
+from frx_graph.reports.runs.trace_report import describe_conversion, print_advise_command, print_host_operators
 from frx_graph.support.plain_text import clean_line
 
 _FEW = 5
@@ -65,6 +66,8 @@ def render_run(result: RunResult, scope: Scope, read_from: str, *, top: int, wid
     for key, value in _yield_figures(found.run_summary):
         _print_row(console, key, value)
     _print_parts(console, found.run_summary)
+    if result.trace is not None:
+        print_host_operators(console, result.trace.host)
     if found.diagnosis.recommendations:
         _print_recommendations(console, found.diagnosis.recommendations, top)
     if found.run_summary.uses_device:
@@ -77,7 +80,23 @@ def render_run(result: RunResult, scope: Scope, read_from: str, *, top: int, wid
     warnings = (f"the program says: {warning}" for warning in result.warnings)
     print_section(console, "NOT IN THIS RUN", (*missing, *warnings))
     print_next_steps(console, found.diagnosis.recommendations, "the run", build_recollect_command(result.command))
+    if _is_model_work(found):
+        summary = found.run_summary
+        print_title(console, "NEXT STEPS")
+        print_advise_command(console, summary.backward_share is not None or summary.forward_share is None)
     return out.getvalue()
+
+
+def _is_model_work(found: ScopePart) -> bool:
+    """Return True if nothing holds the run back but the model itself."""
+    summary = found.run_summary
+    shares = {
+        Activity.FORWARD: summary.forward_share or 0.0,
+        Activity.BACKWARD: summary.backward_share or 0.0,
+        Activity.OPTIMIZER: summary.optimizer_share or 0.0,
+    }
+    free = found.diagnosis.user_facing_bottleneck is None and not found.diagnosis.recommendations
+    return free and bool(describe_model_work(shares, summary.uses_device, summary.gpu_busy_share))
 
 
 def _yield_rejections(found: ScopePart) -> Iterator[str]:
@@ -122,7 +141,7 @@ def _yield_figures(summary: SummaryPart) -> Iterator[tuple[str, str]]:
         yield "Step time", NOTHING if not summary.steps else UNKNOWN
     else:
         spread = f"median {format_ms(summary.median_step_ms)}, 90 % below {format_ms(summary.p90_step_ms)}"
-        yield "Step time", f"{format_ms(summary.step_ms)} from batch to batch; {spread}"
+        yield "Step time", f"{format_ms(summary.step_ms)} on average from batch to batch; {spread}"
         rate = format_frequency(summary.steps_per_s, "steps/s")
         yield "Throughput", f"{rate}{' of each process' if len(summary.processes) > 1 else ''}"
     if summary.steps or summary.dominant_stall is not None:

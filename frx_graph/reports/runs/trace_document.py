@@ -191,6 +191,15 @@ class CallPart(FinitePart):
     total_ms: Milliseconds = read_from("total_ns")
 
 
+class HostOperatorPart(FinitePart):
+    """All calls of one operator on the host."""
+
+    name: str
+    calls: int
+    self_ms: Milliseconds = read_from("self_ns", "without the operators that it called, summed over threads")
+    share: float | None = Field(description="0..1 of the time of all operators")
+
+
 class HostPart(FinitePart):
     """Activity of the host within the used steps. Times are unions over all threads."""
 
@@ -218,6 +227,9 @@ class HostPart(FinitePart):
     )
     waits: tuple[WaitPart, ...] = read_from("host.waits")
     calls: tuple[CallPart, ...] = Field(description="the longest")
+    host_operators: tuple[HostOperatorPart, ...] = Field(
+        default=(), description="the operators with the most time; empty: a device did something, or no operator ran"
+    )
 
 
 class LabelPart(FinitePart):
@@ -289,6 +301,8 @@ class TraceDocument(FinitePart):
 
 _CALLS = 10
 """Functions of the runtime that are listed."""
+_OPERATORS = 100
+"""Operators of the host that are listed."""
 
 
 def build_trace_document(
@@ -326,7 +340,14 @@ def build_trace_document(
             ),
             transfers=tuple(map(_build_transfer, line.transfers)),
             launches=_build_launches(line),
-            host=HostPart.from_record(line, calls=line.host.calls[:_CALLS]),
+            host=HostPart.from_record(
+                line,
+                calls=line.host.calls[:_CALLS],
+                host_operators=[
+                    HostOperatorPart.from_record(one, share=_divide(one.self_ns, line.host.operators_ns))
+                    for one in line.host.operators[:_OPERATORS]
+                ],
+            ),
             attribution=AttributionPart.from_record(
                 line.kernels, attributed_share=_divide(line.kernels.attributed_ns, line.kernels.total_ns)
             ),

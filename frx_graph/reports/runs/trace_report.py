@@ -24,14 +24,17 @@ from frx_graph.reports.render.source_path import cut_path
 from frx_graph.reports.render.text_console import (
     INDENT,
     make_console,
+    print_command,
     print_more,
     print_section,
     print_table,
     print_title,
     print_wrapped,
 )
+from frx_graph.reports.runs.rerun_command import build_advise_command
 from frx_graph.reports.runs.trace_document import (
     DevicePart,
+    HostPart,
     LaunchPart,
     LayoutPart,
     SitePart,
@@ -55,7 +58,7 @@ def render_trace(result: TraceResult, *, top: int, width: int, color: bool) -> s
     cards."""
     out, console = make_console(width, color, soft_wrap=True)
     _print_verdict(console, result)
-    print_title(console, "LABELS")
+    print_title(console, "LABELS: [!!] present, [ok] absent, [??] not decidable")
     for label in result.labels:
         mark, style = _MARKS[label.answer]
         score = f"  score {label.score:.2f}" if label.answer is Answer.PRESENT else ""
@@ -69,6 +72,7 @@ def render_trace(result: TraceResult, *, top: int, width: int, color: bool) -> s
         _print_kernels(console, result)
     if result.operators:
         _print_operators(console, result)
+    print_host_operators(console, result.host)
     if result.launches is not None:
         print_section(console, "LAUNCHES", _yield_launch_lines(result.launches))
     print_section(console, "IDLE DEVICES: the host meanwhile", _yield_idle_lines(result))
@@ -83,6 +87,8 @@ def render_trace(result: TraceResult, *, top: int, width: int, color: bool) -> s
     print_recommendations(console, result.recommendations, top)
     print_section(console, "NOT IN THIS TRACE", (f"{gap.subject}: {gap.reason}" for gap in result.missing))
     print_next_steps(console, result.recommendations, "the trace")
+    if result.host.host_operators:
+        print_advise_command(console, Part.BACKWARD in result.host.parts_ms)
     return out.getvalue()
 
 
@@ -187,6 +193,22 @@ def _print_operators(console: Console, result: TraceResult) -> None:
             place = _format_place(operator.site, operator.sites, console.width - 2 * len(INDENT))
             console.print(Text(f"{INDENT * 2}{place}"))
     print_more(console, len(result.operators), _ROWS)
+
+
+def print_advise_command(console: Console, train: bool) -> None:
+    """Print the command that looks at the model itself."""
+    print_wrapped(console, "Look for layout fixes in the model: `callable` returns the model and its inputs")
+    print_command(console, build_advise_command(train))
+
+
+def print_host_operators(console: Console, host: HostPart) -> None:
+    """Print the operators of a trace without devices, by their own time. Prints nothing without such operators."""
+    if not host.host_operators:
+        return
+    print_title(console, "OPERATORS ON THE HOST: time without the operators that they call, share, calls")
+    for one in host.host_operators[:_ROWS]:
+        console.print(_format_figures(one.self_ms, one.share, f"{one.calls:>7,}× {clean_line(one.name, _NAME)}"))
+    print_more(console, len(host.host_operators), _ROWS)
 
 
 def _format_figures(total_ms: float, share: float | None, said: str) -> Text:

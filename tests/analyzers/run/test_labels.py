@@ -10,7 +10,8 @@ import pytest
 from frx_graph.analyzers.run.analysis import analyze_record
 from frx_graph.analyzers.run.loader_workers import count_loader_workers
 from frx_graph.analyzers.timeline.labels import Answer, RunLabel
-from frx_graph.evidence.run.events import LoaderWait, RecordedTensor
+from frx_graph.evidence.run.events import LoaderWait, PhaseSpan, RecordedTensor
+from frx_graph.evidence.run.host_samples import HostSample
 from frx_graph.passes import confidence
 from frx_graph.rules.recommendation_card import index_cards_by_label
 
@@ -119,6 +120,80 @@ def test_more_workers_are_advised_if_cores_are_left(
     cards = [one.card.id for one in found.recommendations]
     assert ("rec_feed_the_device" in cards) is more
     assert "rec_prepare_samples_beforehand" in cards
+
+
+def on_cpu(run: Any, workers: int, busy_pct: float | None, samples: Any = ()) -> Any:
+    events = [replace(event, workers=workers) if isinstance(event, LoaderWait) else event for event in run.events]
+    host = [HostSample(at_ns=run.at(at), processes=1, busy_pct=busy_pct) for at in (100, 200)]
+    return analyze_record(events, samples, None, host, processors=2).run.diagnosis
+
+
+@pytest.mark.parametrize(
+    ("busy_pct", "first", "said"),
+    [
+        (139, "rec_feed_the_device", False),
+        (140, "rec_prepare_samples_beforehand", True),
+        (None, "rec_feed_the_device", False),
+    ],
+)
+def test_workers_are_not_advised_on_busy_processors(run: Any, busy_pct: Any, first: str, said: bool) -> None:
+    for _ in range(5):
+        run.step(100, wait=60, forward=30)
+    found = on_cpu(run, 0, busy_pct)
+    assert found.recommendations[0].card.id == first
+    last = found.recommendations[-1]
+    assert (last.card.id, last.priority) == ("rec_read_larger_files", "low")
+    assert any("loader workers would share them with the model" in line for line in found.evidence) is said
+
+
+def test_busy_processors_do_not_matter_beside_a_device(run: Any) -> None:
+    for _ in range(5):
+        run.step(100, wait=60, forward=30)
+    run.sample(10)
+    found = on_cpu(run, 0, 200, run.samples)
+    assert "rec_feed_the_device" in [one.card.id for one in found.recommendations]
+    assert not any("processors busy" in line for line in found.evidence)
+
+
+@pytest.mark.parametrize(
+    ("workers", "evidence"),
+    [
+        (0, ()),
+        (1, ("the program keeps 100% of the processors busy: 1 loader worker competes with the model for them",)),
+        (2, ("the program keeps 100% of the processors busy: 2 loader workers compete with the model for them",)),
+    ],
+)
+def test_workers_that_compete_with_the_model(run: Any, workers: int, evidence: tuple[str, ...]) -> None:
+    for _ in range(5):
+        run.step(100, wait=5, forward=90)
+    found = on_cpu(run, workers, 200)
+    assert (found.user_facing, found.evidence) == (None, evidence)
+
+
+@pytest.mark.parametrize(
+    ("forward", "busy", "said"),
+    [
+        (90, None, ": the model's own work takes the time (forward 90.0%)"),
+        (49, None, ""),
+        (90, 81, ": devices are busy 81% of the time"),
+    ],
+    ids=["host", "less than half", "device"],
+)
+def test_the_models_own_work_is_named_if_nothing_else_is_found(run: Any, forward: int, busy: Any, said: str) -> None:
+    for _ in range(5):
+        run.step(100, wait=5, forward=forward)
+        if forward < 90:
+            run.add(PhaseSpan, run.now - 1, step=run.number - 1, duration_ns=40_000_000, phase="evaluation")
+        if busy is not None:
+            run.sample(busy)
+    found = run.analyse().run.diagnosis
+    assert found.user_facing is None
+    assert found.reason == f"no recorded activity holds the run back{said}"
+
+
+def test_what_was_recorded_is_why_it_is_enough(run: Any) -> None:
+    run.step(100, forward=90)
+    assert run.labels()["insufficient_telemetry"].evidence == "enough was recorded: steps were timed"
 
 
 def test_workers_of_all_processes_count_and_of_the_loader_that_is_waited_for(run: Any) -> None:

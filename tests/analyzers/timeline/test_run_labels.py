@@ -181,11 +181,33 @@ def test_no_label_is_absent_without_device_activity(run: Any) -> None:
     found = run.analyse()
     assert found.run.primary is None
     assert {one.label for one in found.run.labels if one.answer is Answer.ABSENT} == set()
-    assert [card.card.id for card in found.run.recommendations] == [
-        "rec_record_device_activity",
-        "rec_record_the_waits",
-    ]
+    cards = [(one.card.id, one.priority) for one in found.run.recommendations]
+    assert cards == [("rec_record_the_waits", "high"), ("rec_record_a_device_if_used", "low")]
     assert "gpu_busy_pct" not in found.run.timeline.collect_values()
+    assert label(found, "insufficient_telemetry").evidence.startswith("devices were not recorded")
+
+
+def test_calls_of_a_runtime_show_that_there_is_a_device(run: Any) -> None:
+    busy_step(run)
+    run.call("cudaLaunchKernel", 10, 20)
+    found = run.analyse()
+    assert "rec_record_device_activity" in [one.card.id for one in found.run.recommendations if one.priority == "high"]
+    assert label(found, "insufficient_telemetry").evidence.startswith("no device did anything")
+
+
+def test_operators_of_the_host_by_their_own_time(run: Any) -> None:
+    run.step(1, 0, 1000)
+    run.op("aten::linear", 0, 500)
+    run.op("aten::addmm", 100, 500)
+    run.op("aten::addmm", 600, 700)
+    run.op("aten::mm", 2000, 3000)
+    found = run.analyse().run.timeline.host.operators
+    assert [(one.name, one.calls, one.self_ns) for one in found] == [
+        ("aten::addmm", 2, 500_000),
+        ("aten::linear", 1, 100_000),
+    ]
+    run.kernel(610, 620, 640)
+    assert run.analyse().run.timeline.host.operators == ()
 
 
 def test_collectives_of_a_host_need_operators_beside_them(run: Any) -> None:

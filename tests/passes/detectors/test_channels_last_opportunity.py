@@ -202,6 +202,24 @@ def test_training_counts_both_halves(analyse: Any) -> None:
     assert "backward" not in found.fix  # autograd converts gradients by itself
 
 
+class CopiedBack(nn.Module):
+    """Channels-last values, made plain between two convolutions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm, self.second = nn.Conv2d(4, 4, 3), nn.LayerNorm(4), nn.Conv2d(4, 4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.norm(self.first(x).permute(0, 2, 3, 1).contiguous())
+        return self.second(y.permute(0, 3, 1, 2).contiguous())
+
+
+def test_a_copy_to_plain_is_dropped_and_not_converted(analyse: Any) -> None:
+    (found,) = findings(analysis_of(analyse, CopiedBack(), X, lambda _: (4e-3, 1e-3)))
+    assert "for the input `x`, and drop the `.contiguous()` at test_channels_last_opportunity.py:" in found.fix
+    assert "clone" not in found.fix
+
+
 def test_three_dimensional_images_get_their_own_format(analyse: Any) -> None:
     model = nn.Conv3d(4, 4, 3)
     (found,) = findings(analysis_of(analyse, model, torch.randn(2, 4, 6, 6, 6), lambda _: (4e-3, 1e-3)))

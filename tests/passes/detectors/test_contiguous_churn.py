@@ -72,8 +72,8 @@ def test_a_copy_whose_users_take_the_source(churn: Any) -> None:
     assert (finding.count_per_step, finding.bytes_per_step) == (1, 2 * BYTES)
     assert finding.title == "Copy whose users take the source as it is"
     assert finding.fix == (
-        "drop this copy: the source's strides do for convolution, with its weight in channels-last, too (else that is "
-        "converted instead)"
+        "drop this `.contiguous()`: the source's strides do for convolution, with its weight in channels-last, too "
+        "(else that is converted instead)"
     )
     assert (finding.effort, finding.severity) == (Effort.ONE_LINE, Severity.HIGH)
     assert finding.saving.predicted_pct_min == pytest.approx(10.0)
@@ -90,7 +90,7 @@ def test_a_weight_that_is_channels_last_already_needs_no_word(churn: Any) -> Non
     model = ContiguousConv()
     model.conv.to(memory_format=torch.channels_last)
     (finding,) = churn(model, X, contract=taken)
-    assert finding.fix == "drop this copy: the source's strides do for convolution"
+    assert finding.fix == "drop this `.contiguous()`: the source's strides do for convolution"
 
 
 def test_a_user_that_is_not_known_to_take_the_source_keeps_the_copy(churn: Any) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,8 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import GraphFacts
-from frx_graph.measure.operators.operator_measurement import OperatorMeasurement
+from frx_graph.measure.machine.device_profile import DeviceProfile
+from frx_graph.measure.operators.operator_measurement import LayoutTimes, OperatorMeasurement
 from frx_graph.passes import confidence
 from frx_graph.passes.detectors.hidden_copy import DETECTOR
 from frx_graph.records import Copy, CopyKind, Effort, OperandRole, Risk, Severity
@@ -139,6 +142,33 @@ def reorders(copy_at: Any) -> Copies:
         return copies
 
     return predict
+
+
+@pytest.mark.parametrize(
+    ("plain", "channels_last", "said"),
+    [(4e-3, 1e-3, "FRX004 has the fix"), (1e-3, 4e-3, "leave the layout as it is")],
+)
+def test_a_measured_layout_is_the_only_advice_on_layout(
+    analyse: Any, reorders: Copies, plain: float, channels_last: float, said: str
+) -> None:
+    analysis = analyse(Conv(), IMAGE, copies=reorders, device=DeviceProfile("cpu", "a CPU", 10e9, {}, 64))
+    timed = LayoutTimes(plain, channels_last)
+    nodes = [op.node for op in analysis.facts.ops if op.operator == "aten.convolution"]
+    (finding,) = DETECTOR.detect(replace(analysis, layout_times=dict.fromkeys(nodes, timed)))
+    assert said in finding.fix
+    assert (finding.count_per_step, finding.bytes_per_step) == (4, 0)
+    assert sum(copy.bytes for copy in finding.copies) == 8 * IMAGE_BYTES
+
+
+def test_a_result_that_the_backward_stores_again_needs_no_action(analyse: Any, copy_at: Any) -> None:
+    def copies(facts: GraphFacts) -> Sequence[Copy]:
+        (op,) = (op for op in facts.ops if op.operator == "aten.native_layer_norm_backward")
+        return [replace(copy_at(facts, op.node, op.outputs[0], role=OperandRole.OUTPUT), phase=Phase.BACKWARD)]
+
+    x = torch.randn(2, 4, 8, requires_grad=True)
+    (finding,) = DETECTOR.detect(analyse(nn.LayerNorm(8), x, copies=copies, train=True))
+    assert finding.fix.startswith("nothing to change in the source")
+    assert finding.bytes_per_step == 0
 
 
 def test_reorders_around_convolutions_leave_the_weight_to_its_own_rule(analyse: Any, reorders: Copies) -> None:

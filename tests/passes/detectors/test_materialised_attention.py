@@ -98,8 +98,36 @@ def test_the_backward_does_not_hide_it_nor_count_twice(analyse: Any) -> None:
 
     (finding,) = DETECTOR.detect(analyse(Projected(), torch.randn(BATCH, TOKENS, HEADS * HEAD), train=True))
     assert (finding.count_per_step, finding.bytes_per_step) == (1, 4 * SCORES_BYTES)
-    assert "scaled_dot_product_attention(q, k, v)`; it scales by itself, so drop the scaling of q" in finding.fix
+    assert "scaled_dot_product_attention(q, k, v)`, and keep what follows the product on line" in finding.fix
+    assert "; it scales by itself, so drop the scaling of q" in finding.fix
     assert any("kept for the backward" in evidence.text for evidence in finding.evidence)
+
+
+class TransposedBefore(nn.Module):
+    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        k = k.transpose(-2, -1).contiguous()  # the keys' line
+        weights = (q @ k / math.sqrt(HEAD)).softmax(-1)
+        return (weights @ v).transpose(1, 2).contiguous()  # the result's line
+
+
+def test_the_fix_names_what_to_keep_and_what_to_leave_out(analyse: Any) -> None:
+    lines = Path(__file__).read_text(encoding="utf-8").splitlines()
+    keys = next(number for number, line in enumerate(lines, 1) if "# the keys' line" in line)
+    result = next(number for number, line in enumerate(lines, 1) if "# the result's line" in line)
+    (finding,) = DETECTOR.detect(analyse(TransposedBefore(), *qkv()))
+    assert f"(lines {keys + 1} to {result})" in finding.fix
+    assert f"with k as it is before the `transpose(-2, -1)` on line {keys}" in finding.fix
+    assert f"keep what follows the product on line {result}" in finding.fix
+    q, k, v = qkv()
+    expected = TransposedBefore()(q, k, v)
+    replaced = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).contiguous()
+    torch.testing.assert_close(replaced, expected)
+
+
+def test_keys_transposed_in_the_product_need_no_word(analyse: Any) -> None:
+    (finding,) = DETECTOR.detect(analyse(Attention(), *qkv()))
+    assert "with k as it is" not in finding.fix
+    assert "keep what follows" not in finding.fix
 
 
 class Masked(nn.Module):

@@ -156,6 +156,34 @@ def test_the_backward_is_looked_at_too(analyse):
     assert phases == {Phase.FORWARD, Phase.BACKWARD}
 
 
+class Selected(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        first, second = x.unbind()  # the split line
+        y = first.sigmoid() @ second.sigmoid()
+        return y.mean()  # the mean's line
+
+
+def test_the_place_is_not_that_of_a_sum_of_gradients(analyse):
+    x = torch.randn(2, 64, 64, requires_grad=True)
+    analysis = analyse(Selected(), x, train=True, device=DEVICE, step_bytes=1)
+    findings = [finding for finding in DETECTOR.detect(analysis) if isinstance(finding, Finding)]
+
+    for finding in findings:
+        at = {analysis.facts.op_by_node[node].operator: analysis.facts.op_by_node[node].site for node in finding.nodes}
+        others = [site.line for operator, site in at.items() if operator != "aten.add"]
+        assert finding.site.line in others
+
+
+def test_products_of_an_attention_are_another_rules_to_end(analyse):
+    class Attention(nn.Module):
+        def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            return torch.softmax(q @ k.transpose(-2, -1) / 4, -1) @ v
+
+    heads = [torch.randn(2, 4, 64, 16) for _ in range(3)]
+    findings = DETECTOR.detect(analyse(Attention(), *heads, device=DEVICE, step_bytes=1))
+    assert not any("bf16" in finding.fix for finding in findings if isinstance(finding, Finding))
+
+
 def test_the_scores_of_an_attention_are_another_rules_to_end(analyse):
     class Attention(nn.Module):
         def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:

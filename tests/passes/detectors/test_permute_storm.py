@@ -126,30 +126,39 @@ def test_a_line_in_several_layers_is_one_finding(storms: Any) -> None:
 
 
 class Attention(nn.Module):
-    """Heads are split off and swapped; `fused` decides who reads them."""
+    """Heads are split off and swapped; `fused` decides who reads them, `shown` if the weights are returned."""
 
-    def __init__(self, fused: bool) -> None:
+    def __init__(self, fused: bool, shown: bool = False) -> None:
         super().__init__()
         self.fused = fused
+        self.shown = shown
         self.qkv = nn.Linear(16, 48)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Tensor | tuple[Tensor, Tensor]:
         q, k, v = self.qkv(x).view(2, 32, 3, 4, 4).permute(2, 0, 3, 1, 4)
         if self.fused:
             return F.scaled_dot_product_attention(q, k, v)
-        return (q @ k.transpose(-2, -1)).softmax(-1) @ v
+        weights = (q @ k.transpose(-2, -1)).softmax(-1)
+        return (weights @ v, weights) if self.shown else weights @ v
 
 
 def test_projections_that_end_in_copies(storms: Any) -> None:
     x = torch.randn(2, 32, 16)
-    (finding,) = storms(Attention(fused=False), x)
+    (finding,) = storms(Attention(fused=False, shown=True), x)
     assert finding.title == "Projections stored in an order that is copied"
     # The copies of q, k and v inside matmul, each of (2, 4, 32, 4) floats.
     assert (finding.count_per_step, finding.bytes_per_step) == (3, 3 * 2 * x.numel() * 4)
     assert finding.saving.predicted_pct_min == 0.0
     assert finding.copies == ()
-    assert "scaled_dot_product_attention" in finding.fix
+    # They are views of one projection already: it need not be made anew.
+    assert finding.fix.startswith("pass the views of this projection on uncopied: F.scaled_dot_product_attention")
     assert (finding.effort, finding.risk) == (Effort.REFACTOR, Risk.MEDIUM)
+
+
+def test_the_fix_of_a_written_out_attention_ends_the_copies_of_its_projections(storms: Any) -> None:
+    (finding,) = storms(Attention(fused=False), torch.randn(2, 32, 16))
+    assert finding.fix.startswith("FRX012's fix at test_permute_storm.py:")
+    assert (finding.count_per_step, finding.bytes_per_step) == (3, 0)
 
 
 class Once(nn.Module):

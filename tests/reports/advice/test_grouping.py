@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from frx_graph.capture.call_site import UNKNOWN_SITE
+from frx_graph.records import Basis
 from frx_graph.reports.advice.grouping import group_findings
 from frx_graph.reports.advice.text import render_text
 
@@ -36,13 +37,35 @@ def test_what_saves_nothing_is_folded(advice, root):
     assert (found.worthless, [group.first for group in found.groups]) == ((idle,), [first])
     shown = dataclasses.replace(advice, findings=(idle, first))
     text = render_text(shown, top=5, width=80, color=False, root=root)
-    assert "1 finding with nothing to save in the current program" in text
+    assert "1 finding with nothing to do by themselves" in text
 
 
 def test_next_steps_end_the_report(advice, root):
     text = render_text(advice, top=5, width=80, color=False, root=root)
     steps = text.rpartition("What to do now")[2].strip().splitlines()
-    assert [line[:2] for line in steps if line[0] != " "] == [f"{n}." for n in range(1, len(advice.findings) + 1)]
+    different = len({one.fix for one in advice.findings})
+    assert [line[:2] for line in steps if line[0] != " "] == [f"{n}." for n in range(1, different + 1)]
     assert "…" not in "".join(steps)
-    assert steps[0] == "1. models/resnet.py:142: Convert the model to channels_last: model ="
+    assert steps[0].startswith("1. models/resnet.py:142 and 1 more place: Convert the model")
+    assert f"\n\nWhat to do now\n{steps[0]}" in text
+    assert "\n\n\n" not in text
+
+
+def test_next_steps_name_each_fix_once(advice, root):
+    first, second, *_ = advice.findings
+    both = (first, dataclasses.replace(second, fix=first.fix))
+    text = render_text(dataclasses.replace(advice, findings=both), top=5, width=80, color=False, root=root)
+    steps = text.rpartition("What to do now")[2]
+    assert "1. models/resnet.py:142 and 1 more place: Convert" in steps
+    assert "2. " not in steps
+
+
+def test_next_steps_leave_out_what_needs_no_change(advice, root):
+    first, second, *others = advice.findings
+    saving = dataclasses.replace(second.saving, measured_pct=None)
+    seen = (dataclasses.replace(second.evidence[0], basis=Basis.OBSERVED),)
+    idle = dataclasses.replace(second, bytes_per_step=0, saving=saving, evidence=seen, fix="Nothing at all.")
+    shown = dataclasses.replace(advice, findings=(first, idle, *others))
+    steps = render_text(shown, top=5, width=80, color=False, root=root).rpartition("What to do now")[2]
+    assert "Nothing at all" not in steps
     assert max(map(len, steps)) <= 80

@@ -76,7 +76,14 @@ def test_nothing_scanned_is_nothing_analysed(empty):
 
 
 def test_headlines_cannot_be_confused(advice, empty, failed):
-    assert format_headline(advice) == "4 findings in 36 operators, 2 quick wins among them."
+    assert format_headline(advice) == (
+        "4 findings in 36 operators: 4 at 4 places. 2 quick wins (one-line fix, low or medium risk)."
+    )
+    first, second, *others = advice.findings
+    saving = dataclasses.replace(second.saving, measured_pct=None)
+    idle = dataclasses.replace(second, bytes_per_step=0, saving=saving, evidence=())
+    folded = dataclasses.replace(advice, findings=(first, idle, *others))
+    assert "4 findings in 36 operators: 3 at 3 places, 1 with nothing to do." in format_headline(folded)
     assert format_headline(empty) == "No findings in 36 operators."
     assert format_headline(dataclasses.replace(empty, refusals=advice.refusals[:1])) == (
         "No findings to show in 36 operators; 1 thing left alone, see below."
@@ -85,6 +92,28 @@ def test_headlines_cannot_be_confused(advice, empty, failed):
     assert format_headline(one) == "No findings to show in 1 operator; 1 thing left alone, see below."
     assert format_headline(failed) == "Nothing was analysed: not one operator was captured. 1 reason below."
     assert "indings" not in format_headline(failed)
+
+
+def test_the_backward_has_no_function(advice, root):
+    first = dataclasses.replace(advice.findings[0], copies=())
+    assert wording.format_finding_place(first, root) == wording.format_place(first.site, root)
+    backward = dataclasses.replace(first, title="add, sum: memory-bound, not fused (backward)")
+    assert wording.format_finding_place(backward, root) == "backward of models/resnet.py:142"
+
+
+@pytest.mark.parametrize(
+    ("fix", "shortened"),
+    [
+        (
+            "run it as one kernel: `torch.compile` it, or the module; results stay",
+            "run it as one kernel: `torch.compile` it",
+        ),
+        ("`model = model.to(memory_format=x)`, and `.contiguous()` for `x`", "`model = model.to(memory_format=x)`"),
+        ("drop this `.contiguous()`: the source's strides do", "drop this `.contiguous()`"),
+    ],
+)
+def test_the_first_clause_of_a_fix_is_shown_among_things_to_do(advice, fix, shortened):
+    assert wording.shorten_fix(dataclasses.replace(advice.findings[0], fix=fix)) == shortened
 
 
 def test_copies_sentence(advice, failed):

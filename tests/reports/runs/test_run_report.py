@@ -150,6 +150,23 @@ def test_a_run_without_devices_has_no_rows_about_them(tmp_path: Path) -> None:
     assert metrics == {"loader_wait", "shape_changes"}
 
 
+def test_a_model_that_takes_all_the_time_is_the_next_to_look_at(tmp_path: Path) -> None:
+    run = WrittenRun()
+    for _ in range(10):
+        run.step(100, wait=2, forward=90)
+    folder = run.write(tmp_path / "run")
+    (folder / "gpu_metrics.csv").write_bytes(DEVICE_HEADER)
+    trace = [{"ph": "X", "cat": "cpu_op", "name": "aten::mm", "ts": 1, "dur": 2, "pid": 1, "tid": 1}]
+    (folder / "profiler").mkdir()
+    (folder / "profiler" / "a.json").write_text(json.dumps(trace))
+    found = text(folder)
+    said = " ".join(found.split())
+    assert "none recorded Reason : no recorded activity holds the run back: the model's own work takes the time" in said
+    assert "OPERATORS ON THE HOST" in found
+    assert "1× aten::mm" in found
+    assert found.endswith("        frx advise file.py:callable\n")
+
+
 def test_scopes(tmp_path: Path) -> None:
     run = WrittenRun()
     for number in range(20):
@@ -199,6 +216,9 @@ def test_a_brief_of_a_run(tmp_path: Path, kind: str) -> None:
     assert document.primary_diagnosis is not None
     assert document.primary_diagnosis.label == "input_bound"
     assert "Look at how batches are made" in prompt
+    assert "does not wait for the model" not in prompt
+    assert "ms on average from batch to batch" in prompt
+    assert "(good: below 20)" in prompt
     assert "waiting for input 6" in prompt or "waiting for input 5" in prompt
     assert "Waiting for input: " in summary
 

@@ -112,8 +112,10 @@ def test_nothing_that_is_not_known_is_a_number(tmp_path: Path) -> None:
     assert result["attribution"]["attributed_share"] is None
     assert result["primary_bottleneck"] is None
     text = render_trace(document(path).result, top=5, width=80, color=False)
-    assert "Primary bottleneck: unknown, since no device did anything in this trace" in " ".join(text.split())
+    assert "Primary bottleneck: unknown, since devices were not recorded" in " ".join(text.split())
     assert "not decidable" in text
+    assert "2.00 µs 100.0 %       1× aten::mm" in text
+    assert text.endswith("frx advise file.py:callable\n")
 
 
 def test_hostile_names_are_harmless(tmp_path: Path) -> None:
