@@ -8,7 +8,7 @@ import copy
 import functools
 import math
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -210,20 +210,22 @@ class Comparing:
         return found, shares
 
     def find_departures(
-        self, eager: StepResults, other: StepResults, name: str
+        self, eager: StepResults, other: StepResults, name: str, *, strictly: Collection[str] = ()
     ) -> tuple[dict[str, Difference], list[float]]:
-        """Return the results of `other` that are worse than eager's by more than rounding explains, and the shares of
-        the rest. A compiler may add up in another order than eager, and less exactly."""
+        """Return the results of `other` that are worse than eager's, and the shares of the rest. A compiler may add up
+        in another order than eager, and less exactly, but in the results that are judged `strictly`."""
         found, shares = self.find_differences(eager, other, ("eager", name))
         sizes = compute_least_sizes(eager.values)
         beyond = {
             one: difference
             for one, difference in found.items()
-            if one not in eager.values
+            if one in strictly
+            or one not in eager.values
             or one not in other.values
             or not is_within_rounding(eager.values[one], other.values[one], sizes.get(one, 0.0))
         }
-        return beyond, shares
+        # What is excused counts as at its limit.
+        return beyond, [*shares, *(1.0 for one in found if one not in beyond)]
 
 
 def compare_results(own: StepResults, other: StepResults, beside: Comparing) -> Judged:
@@ -235,7 +237,7 @@ def compare_results(own: StepResults, other: StepResults, beside: Comparing) -> 
     departed: dict[str, Difference] = {}
     if beside.eager is not None:
         departed, _ = beside.find_departures(beside.eager, own, "the baseline")
-        wrong, shares = beside.find_departures(beside.eager, other, "the candidate")
+        wrong, shares = beside.find_departures(beside.eager, other, "the candidate", strictly=departed.keys())
         agreed = {name for name in wrong if name not in values and beside.cannot_judge(name, own)}
         values = {name: found for name, found in values.items() if name not in departed}
         values |= {name: found for name, found in wrong.items() if name not in agreed}

@@ -13,7 +13,7 @@ _COPIES_AND_VIEWS = re.compile(
 )
 _COPIES = re.compile(r"_(?:clone|contiguous|copy)_")
 _IDENTIFIER = re.compile(r"^(?!true$|false$)[A-Za-z_][\w:]*(?: const)?[*&]?$")
-_UNNAMED = re.compile(r"(?:\(anonymous namespace\)|<?unnamed>|at::native)::")
+_UNNAMED = re.compile(r"\(anonymous namespace\)::|<unnamed>::|^unnamed>::|(?<![\w:])at::native::")
 _CAST = re.compile(r"\([^()]*\)\d+")
 """An enumerator as the demangler writes it: `(cudnnKernelDataType_t)2`."""
 
@@ -53,7 +53,7 @@ def normalize_kernel_name(name: str) -> str:
 
 
 def shorten_signature(name: str) -> str:
-    """Return a demangled kernel name for a person, without return type, parameters, unnamed namespaces and ATen's own.
+    """Return a demangled kernel name for a person, without `void`, parameters, unnamed namespaces and ATen's own.
     Template arguments stay: `void <unnamed>::gemm<64>(const float *, int)` becomes `gemm<64>`."""
     text = _UNNAMED.sub("", name).removeprefix("void ")
     depth = 0

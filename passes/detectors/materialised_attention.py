@@ -99,7 +99,7 @@ def _describe_fix(facts: GraphFacts, attention: Attention, obstacle: str) -> str
     site, last = attention.softmax.site, attention.second.site
     text = f"replace the scores, softmax and product with the values{_format_lines(attention)} by `{call}`"
     if (moved := _find_key_transpose(facts, attention)) is not None:
-        text += f", with k as it is before the `{format_call(moved)}` on {_name_line(moved.site, site)}"
+        text += f" with k as it is before the `{format_call(moved)}` on {_name_line(moved.site, site)}"
     if _goes_on(facts, attention.second):
         text += f", and keep what follows the product on {_name_line(last, site)}"
     if attention.scale_on_query:

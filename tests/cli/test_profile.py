@@ -261,7 +261,7 @@ def test_an_explanation_is_written_beside_the_export(tmp_path: Path, capfd: pyte
     jsonschema.Draft202012Validator(json.loads(PUBLISHED)).validate(document)
     assert document["primary_diagnosis"]["label"] == "memory_bandwidth_bound"
     assert shlex.split(document["reprofile_command"])[-3:] == GREETING
-    assert "wrote kept/frx_summary.txt" in capfd.readouterr().err
+    assert "wrote frx_summary.txt, frx_llm_prompt.txt and frx_evidence.json to kept" in capfd.readouterr().err
 
 
 @pytest.mark.usefixtures("launching")

@@ -20,7 +20,7 @@ WIDTH = 80
 _NAME = 60
 _FINDINGS = 20
 NOTHING = "the measurements show no bottleneck"
-NOTHING_IN_RUN = "the record shows no bottleneck"
+NOTHING_IN_RUN = "the record shows no bottleneck; `frx advise` looks for layout fixes in the model itself"
 TOO_LITTLE = "unknown: too few metrics"
 NO_BOUND = "the measurements give no bound"
 

@@ -12,6 +12,7 @@ from typing import Literal
 import psutil
 from pydantic import BaseModel, ConfigDict, Field
 
+from frx_graph.measure.machine.control_groups import read_quota_processors
 from frx_graph.measure.machine.device_state import list_gpu_names
 from frx_graph.version import __version__
 
@@ -88,6 +89,13 @@ class Manifest(_FrozenModel):
     files: tuple[ManifestFile, ...]
 
 
+def _count_processors() -> int:
+    """Return how many processors this process may use: fewer than there are if it is pinned, or in a container."""
+    allowed = len(os.sched_getaffinity(0))
+    quota = read_quota_processors()
+    return allowed if quota is None else max(1, min(allowed, round(quota)))
+
+
 def describe_host() -> Host:
     """Describe this machine."""
     try:
@@ -98,7 +106,7 @@ def describe_host() -> Host:
         platform=f"{platform.system()} {platform.release()} {platform.machine()}",
         python=platform.python_version(),
         torch=torch,
-        processors=os.cpu_count(),
+        processors=_count_processors(),
         memory_bytes=psutil.virtual_memory().total,
         gpus=list_gpu_names(),
     )
