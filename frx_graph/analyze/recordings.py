@@ -10,10 +10,19 @@ from frx_graph.advice import Advice, Totals
 from frx_graph.analyze.run import analyze_bundle
 from frx_graph.analyze.trace import analyze_run
 from frx_graph.analyzers.run.steps import Scope
-from frx_graph.analyzers.run_change.recording import Cost, KernelUse, KnownProblem, Recording, RecordKind
+from frx_graph.analyzers.run_change.recording import (
+    COPY_TRAFFIC,
+    MEMORY_TRAFFIC,
+    Cost,
+    KernelUse,
+    KnownProblem,
+    Recording,
+    RecordKind,
+)
 from frx_graph.analyzers.timeline.labels import Answer
+from frx_graph.capture.call_site import UNKNOWN_SITE, CallSite
 from frx_graph.evidence.kernel_name import normalize_kernel_name, strip_serial_number
-from frx_graph.records import Copy, Finding
+from frx_graph.records import Copy
 from frx_graph.reports.advice.advice_file import read_advice
 from frx_graph.reports.advice.fingerprint import compute_fingerprints
 from frx_graph.reports.render.source_path import find_checkout_root, shorten_path
@@ -118,12 +127,11 @@ def _record_advice(name: str, advice: Advice, root: Path) -> Recording:
                 f"{shorten_path(one.site.file, root)}:{one.site.line}",
                 None if one.count_per_step is None else float(one.count_per_step),
                 bytes_per_step=one.bytes_per_step,
-                place_in_model=f"{one.site.function} {one.site.module_path}",
+                place_in_model=_name_place_in_model(one.site),
             )
             for mark, one in zip(marks, advice.findings, strict=True)
         },
-        costs=_list_advice_costs(advice.totals, advice.findings, advice.observed),
-        copy_bytes=advice.totals.copy_bytes_per_step,
+        costs=_list_advice_costs(advice.totals, advice.observed),
         machine={
             "program": advice.target,
             "device": environment.device_name,
@@ -134,15 +142,19 @@ def _record_advice(name: str, advice: Advice, root: Path) -> Recording:
     )
 
 
-def _list_advice_costs(totals: Totals, findings: Sequence[Finding], observed: Sequence[Copy] | None) -> dict[str, Cost]:
+def _name_place_in_model(site: CallSite) -> str | None:
+    known = site.function not in ("", UNKNOWN_SITE.function) or site.module_path
+    return f"{site.function} {site.module_path}" if known else None
+
+
+def _list_advice_costs(totals: Totals, observed: Sequence[Copy] | None) -> dict[str, Cost]:
     """Return the totals of a step. Those of a step that was run are left out if none was."""
     copied, share = totals.copy_bytes_per_step, totals.bandwidth_overhead_pct
     costs = {
         "layout copies": Cost(totals.copies_per_step, ""),
-        "traffic of layout copies": Cost(copied, "byte"),
+        COPY_TRAFFIC: Cost(copied, "byte"),
         "their share of the memory traffic": Cost(share, "%"),
-        "memory traffic": Cost(copied / share * 100 if copied and share else None, "byte"),
-        "traffic that the findings waste": Cost(sum(one.bytes_per_step or 0 for one in findings), "byte"),
+        MEMORY_TRAFFIC: Cost(copied / share * 100 if copied and share else None, "byte"),
     }
     if observed is not None:
         costs["observed layout copies"] = Cost(sum(copy.count for copy in observed), "")

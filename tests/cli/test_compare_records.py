@@ -75,7 +75,8 @@ def test_findings_of_advice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     advice = json.loads(ADVICE.read_text())
     assert advice["findings"]
     fixed = tmp_path / "fixed.json"
-    fixed.write_text(json.dumps(advice | {"findings": []}))
+    totals = advice["totals"] | {"copies_per_step": 0, "copy_bytes_per_step": 0, "bandwidth_overhead_pct": 0.0}
+    fixed.write_text(json.dumps(advice | {"findings": [], "totals": totals}))
     assert run(["compare", str(ADVICE), str(fixed), "--json"]) == 0
     assert len(result(capsys)["findings_resolved"]) == len(advice["findings"])
     assert run(["compare", str(fixed), str(ADVICE)]) == 1
@@ -85,12 +86,25 @@ def test_findings_of_advice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 def test_cheaper_advice_is_not_worse_for_a_new_finding(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     advice = json.loads(ADVICE.read_text())
     new = advice["findings"][-1] | {"rule": "FRX005", "bytes_per_step": 1000}
+    totals = advice["totals"] | {"copy_bytes_per_step": 1000, "bandwidth_overhead_pct": 0.001}
     cheaper = tmp_path / "cheaper.json"
-    cheaper.write_text(json.dumps(advice | {"findings": [new]}))
+    cheaper.write_text(json.dumps(advice | {"findings": [new], "totals": totals}))
     assert run(["compare", str(ADVICE), str(cheaper)]) == 0
     assert "the second is better" in (text := " ".join(capsys.readouterr().out.split()))
     assert "new: 1 finding (FRX005, 1.00 kB a step)" in text
     assert run(["compare", str(cheaper), str(ADVICE)]) == 1
+
+
+def test_a_selection_of_rules_is_neither_better_nor_worse(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    advice = json.loads(ADVICE.read_text())
+    selected = tmp_path / "selected.json"
+    selected.write_text(json.dumps(advice | {"findings": advice["findings"][:1]}))
+    for pair in ((ADVICE, selected), (selected, ADVICE)):
+        assert run(["compare", *map(str, pair)]) == 0
+        text = " ".join(capsys.readouterr().out.split())
+        assert "neither is worse: its layout copies move as much as before" in text
+        assert "only one side has findings of FRX002, FRX007, FRX010" in text
+        assert "traffic that the findings waste: 12.8 MB -> 12.8 MB" in text
 
 
 def test_a_program_of_another_name_has_the_same_findings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from frx_graph.analyzers.run_change.finding_cost import CostDifference, compare_finding_costs
+from frx_graph.analyzers.run_change.finding_cost import CostDifference, FindingChange, compare_costs
 from frx_graph.analyzers.run_change.recording import KernelUse, KnownProblem, Recording, RecordKind
 from frx_graph.analyzers.run_change.step_times import StepChange, StepVerdict, compare_step_times
 from frx_graph.analyzers.timeline.labels import INSUFFICIENT
@@ -68,8 +69,8 @@ class KernelChange:
 @dataclass(frozen=True, slots=True)
 class RunChange:
     """Differences of two recordings. Labels that one side cannot decide are `undecided`, and neither new nor resolved.
-    A side that `recorded_too_little` names no bottleneck. `finding_cost` is None if the cost of findings is not known.
-    `other_machine` names what differs between the machines."""
+    A side that `recorded_too_little` names no bottleneck. `finding_cost` is None if what a step costs is not known.
+    Findings of `one_sided_rules` do not count. `other_machine` names what else differs."""
 
     before: Recording
     after: Recording
@@ -87,6 +88,7 @@ class RunChange:
     problems_kept: int
     costs: tuple[CostChange, ...]
     finding_cost: CostDifference | None
+    one_sided_rules: frozenset[str]
     other_machine: tuple[str, ...]
 
     @property
@@ -99,7 +101,8 @@ class RunChange:
         """Return True if both sides have something in common that can be compared."""
         found = self.labels_resolved or self.labels_new or self.labels_kept or self.kernels
         problems = self.problems_resolved or self.problems_new or self.problems_kept
-        return self.steps is not None or bool(found) or bool(problems)
+        known = self.steps is not None or self.finding_cost is not None
+        return known or bool(found) or bool(problems)
 
     @property
     def worse(self) -> bool:
@@ -108,24 +111,24 @@ class RunChange:
 
     @property
     def regressions(self) -> tuple[str, ...]:
-        """Return why the second side is worse: slower steps, a new bottleneck, findings that cost more. Of faster
-        steps, another bottleneck limits the rest, which does not count."""
-        verdict = self.steps.verdict if self.steps is not None else None
-        slower = ["its steps are slower"] if verdict is StepVerdict.SLOWER else []
-        bottlenecks = () if verdict is StepVerdict.FASTER else self.labels_new
-        labels = [f"it is {one.label}" for one in bottlenecks]
-        return (*slower, *labels, *self._list_costlier_findings())
+        """Return why the second side is worse: slower steps, a new bottleneck, a step or findings that cost more. If
+        its steps are faster, none of these counts."""
+        if self._is_faster:
+            return ()
+        slower = self.steps is not None and self.steps.verdict is StepVerdict.SLOWER
+        labels = [f"it is {one.label}" for one in self.labels_new]
+        return (*(["its steps are slower"] if slower else []), *labels, *self._list_costlier_findings())
 
     @property
     def improvements(self) -> tuple[str, ...]:
-        """Return why the second side is better: faster steps; of advice, findings that cost less. In a run or trace,
+        """Return why the second side is better: faster steps; of advice, a step that costs less. In a run or trace,
         only times prove a gain."""
         if self.before.kind is not RecordKind.ADVICE:
-            faster = self.steps is not None and self.steps.verdict is StepVerdict.FASTER
-            return ("its steps are faster",) if faster else ()
+            return ("its steps are faster",) if self._is_faster else ()
         if self.finding_cost is None:
-            gone = len(self.problems_resolved)
-            return (f"{_count_findings(gone)} resolved",) if gone and not self.problems_new else ()
+            gone = self._count_findings(self.problems_resolved)
+            one_less = gone and not self._count_findings(self.problems_new)
+            return (f"{gone:,} {'finding is' if gone == 1 else 'findings are'} resolved",) if one_less else ()
         return (self.finding_cost.describe(),) if self.finding_cost.amount < 0 else ()
 
     @property
@@ -133,13 +136,20 @@ class RunChange:
         """Return True if the second side is better, and worse in nothing."""
         return bool(self.improvements) and not self.worse
 
+    @property
+    def _is_faster(self) -> bool:
+        return self.steps is not None and self.steps.verdict is StepVerdict.FASTER
+
     def _list_costlier_findings(self) -> Iterator[str]:
-        """Yield how much more the findings cost; without known costs, how many are new."""
-        new, cost = len(self.problems_new), self.finding_cost
+        """Yield how much more a step costs; if that is not known, how many findings are new."""
+        new, cost = self._count_findings(self.problems_new), self.finding_cost
         if cost is not None and cost.amount > 0:
             yield cost.describe()
-        elif new and (cost is None or (not cost.amount and new > len(self.problems_resolved))):
+        elif cost is None and new:
             yield f"it has {new:,} new {'finding' if new == 1 else 'findings'}"
+
+    def _count_findings(self, problems: Iterable[KnownProblem]) -> int:
+        return sum(not one.is_free and one.rule not in self.one_sided_rules for one in problems)
 
 
 def compare_recordings(before: Recording, after: Recording) -> RunChange:
@@ -153,8 +163,12 @@ def compare_recordings(before: Recording, after: Recording) -> RunChange:
     ]
     pairs = _match_problems(before.problems, after.problems)
     matched = set(pairs.values())
-    gone = tuple(one for key, one in before.problems.items() if key not in pairs)
-    new = tuple(one for key, one in after.problems.items() if key not in matched)
+    findings = FindingChange(
+        gone=tuple(one for key, one in before.problems.items() if key not in pairs),
+        new=tuple(one for key, one in after.problems.items() if key not in matched),
+        kept=tuple((before.problems[old], after.problems[new]) for old, new in pairs.items()),
+    )
+    one_sided = _find_one_sided_rules(before, after)
     return RunChange(
         before=before,
         after=after,
@@ -167,25 +181,31 @@ def compare_recordings(before: Recording, after: Recording) -> RunChange:
         after_recorded_too_little=INSUFFICIENT in after.labels,
         shares=tuple(_list_shares(before, after)),
         kernels=tuple(sorted(_list_kernels(before, after), key=lambda one: -abs(one.ms))),
-        problems_resolved=gone,
-        problems_new=new,
+        problems_resolved=findings.gone,
+        problems_new=findings.new,
         problems_kept=len(pairs),
         costs=tuple(_list_costs(before, after)),
-        finding_cost=compare_finding_costs(before, after, gone, new),
-        other_machine=(*_list_machine(before.machine, after.machine), *_describe_steps(before, after)),
+        finding_cost=compare_costs(before, after, findings.leave_out(one_sided)),
+        one_sided_rules=one_sided,
+        other_machine=(
+            *_list_machine(before.machine, after.machine),
+            *_describe_steps(before, after),
+            *_describe_rules(one_sided),
+        ),
     )
 
 
 def _match_problems(before: Mapping[str, KnownProblem], after: Mapping[str, KnownProblem]) -> dict[str, str]:
     """Return the fingerprints of problems that both sides have, by that of the first side.
 
-    Fingerprints contain the file. Problems that are left over match by rule, title and place in the model, since the
-    program may have been saved under another name.
+    Fingerprints contain the file. Problems that are left over match by rule, title and place in the model if they are
+    in a file that the first side does not name: the program may have been saved under another name.
     """
     pairs = {key: key for key in before if key in after}
+    files = {one.file for one in before.values()}
     left_over: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     for key, one in after.items():
-        if key not in pairs and one.place_in_model is not None:
+        if key not in pairs and one.place_in_model is not None and one.file not in files:
             left_over[_describe_problem(one)].append(key)
     for key, one in before.items():
         alike = left_over.get(_describe_problem(one))
@@ -199,8 +219,17 @@ def _describe_problem(one: KnownProblem) -> tuple[str, str, str]:
     return one.rule, _NUMBER.sub("", one.title), one.place_in_model or ""
 
 
-def _count_findings(count: int) -> str:
-    return "1 finding is" if count == 1 else f"{count:,} findings are"
+def _find_one_sided_rules(before: Recording, after: Recording) -> frozenset[str]:
+    """Return the rules of advice with findings on one side only, where they may not have run on the other."""
+    if before.kind is not RecordKind.ADVICE:
+        return frozenset()
+    first, second = ({one.rule for one in side.problems.values()} for side in (before, after))
+    return frozenset(first ^ second)
+
+
+def _describe_rules(one_sided: frozenset[str]) -> Iterator[str]:
+    if one_sided:
+        yield f"rules: only one side has findings of {', '.join(sorted(one_sided))}, so what these cost is not compared"
 
 
 def _list_costs(before: Recording, after: Recording) -> Iterator[CostChange]:
@@ -208,6 +237,19 @@ def _list_costs(before: Recording, after: Recording) -> Iterator[CostChange]:
         new = after.costs.get(name)
         if new is not None and (old.value is not None or new.value is not None):
             yield CostChange(name, old.unit, old.value, new.value)
+    if before.kind is RecordKind.ADVICE:
+        first, second = _sum_waste_by_rule(before), _sum_waste_by_rule(after)
+        if shared := first.keys() & second.keys():
+            sums = (sum(side[rule] for rule in shared) for side in (first, second))
+            yield CostChange("traffic that the findings waste", "byte", *sums)
+
+
+def _sum_waste_by_rule(side: Recording) -> dict[str, float]:
+    """Return the traffic that the findings of each rule waste, without rules of unknown traffic."""
+    sums: dict[str, float] = defaultdict(float)
+    for one in side.problems.values():
+        sums[one.rule] += math.nan if one.bytes_per_step is None else one.bytes_per_step
+    return {rule: waste for rule, waste in sums.items() if not math.isnan(waste)}
 
 
 def _list_shares(before: Recording, after: Recording) -> Iterator[ShareChange]:

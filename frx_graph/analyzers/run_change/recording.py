@@ -6,6 +6,9 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+MEMORY_TRAFFIC = "memory traffic"
+COPY_TRAFFIC = "traffic of layout copies"
+
 
 class RecordKind(enum.StrEnum):
     """Kinds of records. Only records of one kind are compared."""
@@ -37,6 +40,16 @@ class KnownProblem:
     place_in_model: str | None = None
     """Its function and module, which stay if the program is saved under another name; None: not known."""
 
+    @property
+    def file(self) -> str:
+        """Return its place without the line."""
+        return self.place.rpartition(":")[0]
+
+    @property
+    def is_free(self) -> bool:
+        """Return True if it is known to cost nothing."""
+        return (self.bytes_per_step if self.ms_per_step is None else self.ms_per_step) == 0
+
 
 @dataclass(frozen=True, slots=True)
 class Cost:
@@ -51,7 +64,7 @@ class Recording:
     """One side. `step_ms` are the steps in order, without those that failed. `labels` are the bottlenecks with their
     share of the time, 0..1; `undecided` are those that the record cannot tell. `shares` are other shares of the step,
     0..1, and `shares_ms` their milliseconds in a step. Kernels are by name, problems by fingerprint. `costs` are totals
-    of a step, of which `copy_bytes` is the traffic of all layout copies. `machine` names what the times depend on."""
+    of a step by name. `machine` names what the times depend on."""
 
     name: str
     kind: RecordKind
@@ -65,5 +78,4 @@ class Recording:
     """False: the record marks no steps, and `kernels` adds up all of it."""
     problems: Mapping[str, KnownProblem] = field(default_factory=dict)
     costs: Mapping[str, Cost] = field(default_factory=dict)
-    copy_bytes: float | None = None
     machine: Mapping[str, str] = field(default_factory=dict)

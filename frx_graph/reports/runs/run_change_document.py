@@ -56,7 +56,7 @@ class CostChangePart(FinitePart):
 
 
 class CostDifferencePart(FinitePart):
-    """Increase of the cost of findings in a step from the first side to the second; negative: a decrease."""
+    """Increase of a step's cost from the first side to the second; negative: a decrease; 0: within the noise."""
 
     amount: float
     unit: str = Field(description="ms or byte")
@@ -97,9 +97,9 @@ class RunChangeResult(FinitePart):
     kind: RecordKind = read_from("before.kind")
     before: Text = read_from("before.name")
     after: Text = read_from("after.name")
-    worse: bool = Field(description="slower, with a new label, or with findings that cost more")
+    worse: bool = Field(description="slower, or not faster and with a new label or a higher cost")
     regressions: tuple[str, ...] = Field((), description="why it is worse; empty in documents of earlier versions")
-    better: bool = Field(False, description="faster or, of advice, with findings that cost less; and worse in nothing")
+    better: bool = Field(False, description="faster or, of advice, cheaper; and worse in nothing")
     improvements: tuple[str, ...] = Field((), description="why it is better; empty in documents of earlier versions")
     comparable: bool = Field(description="false: the two have nothing in common")
     steps: StepChangePart | None = Field(description="null: a side has no steps")
@@ -119,7 +119,7 @@ class RunChangeResult(FinitePart):
     finding_cost: CostDifferencePart | None = Field(
         None, description="null: not known, so the number of findings counts"
     )
-    other_machine: tuple[Text, ...] = Field(description="what differs between the machines")
+    other_machine: tuple[Text, ...] = Field(description="what else differs")
 
 
 class RunChangeDocument(FinitePart):

@@ -87,9 +87,13 @@ def _conclude(result: RunChangeResult) -> Iterator[str]:
         codes = ", ".join(sorted({one.rule for one in result.findings_new}))
         against = f"; new: {format_count(new, 'finding')} ({codes}{_describe_cost(result.findings_new)})" if new else ""
         yield f"the second is better: {better}{against}"
-    elif result.kind is RecordKind.ADVICE and result.finding_cost is not None:
-        yield "neither is worse: the findings cost as much as before"
-    if result.finding_cost is None and (new or result.findings_resolved):
+    elif result.kind is RecordKind.ADVICE:
+        cost = result.finding_cost
+        same = "what a step costs is not known" if cost is None else f"{cost.subject} as much as before"
+        yield f"neither is worse: {same}"
+    faster = result.steps is not None and result.steps.verdict is StepVerdict.FASTER
+    judged = (result.regressions or result.improvements) and not faster
+    if result.finding_cost is None and judged and (new or result.findings_resolved):
         yield "what these findings cost is not known, so only their number counts"
 
 

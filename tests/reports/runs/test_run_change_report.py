@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from frx_graph.analyzers.run_change.change import compare_recordings
-from frx_graph.analyzers.run_change.recording import Cost, KnownProblem, Recording, RecordKind
+from frx_graph.analyzers.run_change.recording import COPY_TRAFFIC, Cost, KnownProblem, Recording, RecordKind
 from frx_graph.analyzers.run_change.step_times import StepChange
 from frx_graph.reports.runs.run_change_document import build_run_change_document
 from frx_graph.reports.runs.run_change_report import render_run_change
@@ -23,15 +23,18 @@ def write(before: Recording, after: Recording, steps: StepChange | None = None) 
 def test_better_advice_names_what_is_new() -> None:
     resolved = KnownProblem("FRX001", "hidden copy", "a.py:3", 1.0, bytes_per_step=255e6)
     new = KnownProblem("FRX005", "padding", "a.py:9", 1.0, bytes_per_step=2.36e6)
-    before = Recording("a", RecordKind.ADVICE, problems={"x": resolved}, costs={"layout copies": Cost(9, "")})
-    after = replace(before, problems={"y": new}, costs={"layout copies": Cost(3, "")})
+    before = Recording("a", RecordKind.ADVICE, problems={"x": resolved}, costs={COPY_TRAFFIC: Cost(300e6, "byte")})
+    after = replace(before, problems={"y": new}, costs={COPY_TRAFFIC: Cost(47e6, "byte")})
     text = write(before, after)
-    assert "the second is better: its findings cost 253 MB a step less; new: 1 finding (FRX005, 2.36 MB a step)" in text
-    assert "COST OF A STEP layout copies: 9 -> 3" in text
+    assert "the second is better: its layout copies move 253 MB a step less; new: 1 finding (FRX005, 2.36 MB" in text
+    assert "COST OF A STEP traffic of layout copies: 300 MB -> 47.0 MB" in text
     assert "the second is worse" not in text
-    assert "neither is worse: the findings cost as much as before" in write(before, before)
-    unknown = replace(after, problems={"y": replace(new, bytes_per_step=None)})
-    assert "only their number counts" in write(replace(before, problems={}), unknown)
+    assert "neither is worse: its layout copies move as much as before" in write(before, before)
+    one = replace(before, problems={"x": replace(resolved, bytes_per_step=None)}, costs={})
+    assert "only their number counts" in write(one, replace(one, problems=one.problems | {"y": one.problems["x"]}))
+    text = write(one, replace(one, problems={"y": new}))
+    assert "neither is worse: what a step costs is not known" in text
+    assert "only their number counts" not in text
 
 
 def test_shares_have_milliseconds() -> None:
