@@ -228,6 +228,9 @@ def pad(draft: Draft) -> bool:
     x = draft.recent(names)
     sides = min(draft.value(x).dim() - 1, draft.integer(1, 3))
     amounts = [draft.integer(-1 if draft.chance(15) else 0, 2) for _ in range(2 * sides)]
+    if draft.chance(50):
+        # The same on both sides, which a convolution can add itself.
+        amounts[1::2] = amounts[::2]
     mode = draft.pick(["constant", "constant", "reflect", "replicate", "circular"])
     return draft.add(f"F.pad({x}, {amounts}, mode={mode!r})")
 

@@ -47,6 +47,7 @@ _LOW_RISK = frozenset(
         "backward_layout",
         "cancel_permutes",
         "drop_redundant_copies",
+        "fold_padding",
         "hoist_copy",
         "propagate_layout",
         "eager",

@@ -31,6 +31,7 @@ from frx_graph.records import Copy, CopyKind, Effort, OperandRole, Risk
 
 _IMAGE_RANKS = (4, 5)
 """Ranks of 2-D and 3-D images with batch and channels, to which `memory_format` applies."""
+_DENSE_LAYOUTS = frozenset({Layout.PLAIN, Layout.CHANNELS_LAST})
 _SEQUENCE_CONVOLUTION = Remedy(
     "run it as a 2-D convolution in channels-last: `F.conv2d(x.unsqueeze(2), weight.unsqueeze(2), ...)`, the "
     "weight stored channels-last and x stored (batch, length, channels), which `x.transpose(1, 2)` of such a "
@@ -61,24 +62,22 @@ def choose_remedy(analysis: Analysis, group: CopyGroup, copied: Mapping[tuple[ob
     value = facts.values.get(copy.value)
     if "conv" in copy.operator and value is not None and len(value.shape) == 3 and value.device.type == "cpu":
         return _SEQUENCE_CONVOLUTION
-    settled = _find_measured_layout(analysis, group) or _find_replaced_attention(analysis, group)
+    once = _suggest_one_copy(facts, group, copied)
+    settled = (
+        _find_replaced_attention(analysis, group)
+        # A program cannot make a gradient contiguous, but the layout of the convolution decides about it.
+        or (once if copy.phase is Phase.FORWARD else None)
+        or _find_faster_layout(analysis, group)
+        or once
+        or _find_best_layout(analysis, group)
+    )
     if settled is not None:
         return settled
-    if _is_faster_plain(analysis, copy):
-        return _keep_plain(facts, copy)
     if copy.kind is CopyKind.REORDER:
         return _choose_library_remedy(facts, copy, value)
     if value is None:
         return Remedy(f"give {get_operator_name(copy)} contiguous operands")
-    times = copied[compute_value_key(facts, value.name)]
     stored = _suggest_channels_last_producer(facts, copy, value)
-    if times > 1 and value.layout is not Layout.PLAIN:
-        once = f"call `.contiguous()` once on the value, before its first use: a step copies it {times} times now"
-        return Remedy(
-            f"{once}. To save them all, {stored}" if stored else once,
-            Effort.ONE_LINE,
-            sure_bytes=group.bytes * (times - 1) // times,
-        )
     if stored:
         return Remedy(stored)
     if value.layout is Layout.PLAIN and not value.is_parameter and _has_channels_last_weight(facts, copy):
@@ -91,19 +90,71 @@ def choose_remedy(analysis: Analysis, group: CopyGroup, copied: Mapping[tuple[ob
     return _choose_matmul_remedy(value) if copy.operator == "aten.matmul" else _choose_last_resort(facts, copy, value)
 
 
-def _find_measured_layout(analysis: Analysis, group: CopyGroup) -> Remedy | None:
-    """Leave the layout to the rule that measured it, so that the forward and backward of a line get one advice."""
-    nodes = set(group.nodes)
-    for change in analysis.layout_changes:
-        if change.exceeds_noise and not nodes.isdisjoint(change.anchors):
-            rule = "FRX004" if change.target is Layout.CHANNELS_LAST else "FRX015"
-            layout = str(change.target).replace("_", "-")
-            return Remedy(f"{rule} has the fix: {layout} is measured to be faster here", needs_action=False)
-    times = [analysis.layout_times.get(node) for node in nodes]
+def _suggest_one_copy(facts: GraphFacts, group: CopyGroup, copied: Mapping[tuple[object, ...], int]) -> Remedy | None:
+    """Return one copy in place of several, if a step copies the value more than once."""
+    value = facts.values.get(group.largest.value)
+    if value is None or value.layout is Layout.PLAIN:
+        return None
+    key = compute_value_key(facts, value.name)
+    times = copied[key]
+    if times < 2:
+        return None
+    own = (copy for copy in group.copies if copy.kind is CopyKind.OPERATOR and copy.value in facts.values)
+    moved = sum(copy.bytes for copy in own if compute_value_key(facts, copy.value) == key)
+    wanted = ""
+    if len(value.shape) in _IMAGE_RANKS and _has_channels_last_weight(facts, group.largest):
+        wanted = f"memory_format={name_channels_last(len(value.shape))}"
+    once = f"call `.contiguous({wanted})` once on the value, before its first use: a step copies it {times} times now"
+    stored = _suggest_channels_last_producer(facts, group.largest, value)
+    return Remedy(
+        f"{once}. To save them all, {stored}" if stored else once,
+        Effort.ONE_LINE,
+        sure_bytes=moved * (times - 1) // times,
+    )
+
+
+def _find_faster_layout(analysis: Analysis, group: CopyGroup) -> Remedy | None:
+    """Return the layout that is measured to be faster, as the layout rules do, if it ends the copies of the whole line:
+    those of convolutions whose operands are dense in one of the two layouts. Others stay in either layout."""
+    changes = {node: change for change in analysis.layout_changes if change.exceeds_noise for node in change.anchors}
+    found = [changes.get(node) for node in group.nodes]
+    first = found[0]
+    if first is None or any(change is None or change.target is not first.target for change in found):
+        return None
+    if not all(_find_layouts(analysis.facts, node) <= _DENSE_LAYOUTS for node in group.nodes):
+        return None
+    if first.target is Layout.PLAIN:
+        fix = "keep images and weights plain here: that is measured to be faster (FRX015 counts the gain)"
+    else:
+        call = f"`.to(memory_format={name_channels_last(first.rank)})`"
+        fix = f"run this line in channels-last, measured to be faster here (FRX004 counts the gain): {call} for the "
+        fix += "model, or for these modules and their input"
+    return Remedy(fix, Effort.ONE_LINE)
+
+
+def _find_best_layout(analysis: Analysis, group: CopyGroup) -> Remedy | None:
+    """Leave conversions of the library alone if the operators have all images in one layout, and the other one is
+    measured not to gain."""
+    facts = analysis.facts
+    times = [analysis.layout_times.get(node) for node in group.nodes]
     timed = all(t is not None and t.steady and t.gain_seconds is not None for t in times)
-    if timed and analysis.device is not None and not analysis.loaded:
-        return Remedy("leave the layout as it is: the other one is measured not to gain here", needs_action=False)
-    return None
+    if not timed or analysis.device is None or analysis.loaded:
+        return None
+    changed = {node for change in analysis.layout_changes if change.exceeds_noise for node in change.anchors}
+    if not changed.isdisjoint(group.nodes) or any(copy.kind is not CopyKind.REORDER for copy in group.copies):
+        return None
+    for copy in group.copies:
+        layouts = _find_layouts(facts, copy.node, parameters=False)
+        mixed = layouts == {Layout.PLAIN} and _has_channels_last_weight(facts, copy)
+        if len(layouts) != 1 or not layouts <= _DENSE_LAYOUTS or mixed:
+            return None
+    return Remedy("leave the layout as it is: the other one is measured not to gain here", needs_action=False)
+
+
+def _find_layouts(facts: GraphFacts, node: str, *, parameters: bool = True) -> set[Layout]:
+    """Return the layouts of images that an operator reads; weights count with `parameters`."""
+    values = facts.get_input_values(facts.op_by_node[node])
+    return {v.layout for v in values if len(v.shape) in _IMAGE_RANKS and (parameters or not v.is_parameter)}
 
 
 def _find_replaced_attention(analysis: Analysis, group: CopyGroup) -> Remedy | None:
@@ -114,26 +165,11 @@ def _find_replaced_attention(analysis: Analysis, group: CopyGroup) -> Remedy | N
     if len(results) < len(group.copies) or not copied.keys() >= set(results):
         return None
     where = format_location(copied[results[0]].softmax.site)
+    many = "the operand as it is: this copy ends" if group.count == 1 else "the operands as they are: these copies end"
     return Remedy(
-        f"FRX012's fix at {where} ends this copy: F.scaled_dot_product_attention takes the operand as it is",
-        needs_action=False,
+        f"call F.scaled_dot_product_attention for the attention at {where} (FRX012), which takes {many}",
+        risk=Risk.MEDIUM,
     )
-
-
-def _is_faster_plain(analysis: Analysis, copy: Copy) -> bool:
-    """Return True if the operator was timed in both layouts, and plain is at least as fast."""
-    times = analysis.layout_times.get(copy.node)
-    if times is None or not times.steady or analysis.loaded:
-        return False
-    return times.gain_seconds is not None and times.gain_seconds <= 0
-
-
-def _keep_plain(facts: GraphFacts, copy: Copy) -> Remedy:
-    """Describe what is left to do if plain, copies included, was measured to be faster."""
-    faster = f"{get_operator_name(copy)} is measured to be faster plain, with these copies, than in channels-last"
-    if _has_channels_last_weight(facts, copy):
-        return Remedy(f"{faster}: keep its image and its weight plain", Effort.ONE_LINE)
-    return Remedy(f"{faster}: leave it as it is, or freeze the weights")
 
 
 def _choose_library_remedy(facts: GraphFacts, copy: Copy, value: ValueFacts | None) -> Remedy:
@@ -142,7 +178,7 @@ def _choose_library_remedy(facts: GraphFacts, copy: Copy, value: ValueFacts | No
         return Remedy(f"give {get_operator_name(copy)} plain contiguous operands")
     if value is not None and value.layout is not Layout.CHANNELS_LAST and _has_channels_last_weight(facts, copy):
         return Remedy(_suggest_image_conversion(facts, value), Effort.ONE_LINE)
-    if value is not None and value.layout is Layout.CHANNELS_LAST:
+    if _find_layouts(facts, copy.node, parameters=False) == {Layout.CHANNELS_LAST}:
         return Remedy(
             "this convolution converts although it runs channels-last: compare it in plain layout (FRX015 has the "
             "measured times, if any)"

@@ -8,16 +8,18 @@ not reported. Layout copies between the operators are not counted here; the copy
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 
 from frx_graph.capture.captured_graph import Phase
-from frx_graph.facts.graph_facts import OpFacts
+from frx_graph.facts.graph_facts import GraphFacts, OpFacts
+from frx_graph.facts.operator_families import LAYOUT_COPIES
 from frx_graph.measure.machine.device_profile import DeviceProfile
 from frx_graph.passes import confidence
 from frx_graph.passes.analysis import Analysis, Detector
+from frx_graph.passes.attention_pattern import Attention
 from frx_graph.passes.attention_walks import SCORE_PRODUCTS
 from frx_graph.passes.call_groups import (
     format_operator_names,
@@ -26,7 +28,7 @@ from frx_graph.passes.call_groups import (
     merge_sites,
     shorten_operator_name,
 )
-from frx_graph.passes.copies.view_chain import trace_views
+from frx_graph.passes.copies.view_chain import is_view, trace_views
 from frx_graph.passes.costs.operator_costs import RooflinePosition, find_compute_dtype, find_roofline_position
 from frx_graph.passes.fusion.fusion_roles import FusionRole
 from frx_graph.passes.severity import grade_bytes, predict_saving
@@ -88,16 +90,44 @@ def _find_single_regions(analysis: Analysis) -> list[_MemoryBoundRegion]:
     FRX012 counts the traffic of the products of an attention that it replaces, and its fix ends those of the backward.
     """
     regions = []
-    replaced = {op.site.place for a in analysis.replaceable_attentions for op in (a.first, a.second)}
+    replaced = {
+        node for attention in analysis.replaceable_attentions for node in _list_products(analysis.facts, attention)
+    }
     roles = analysis.kernels.flow.roles
     for op in analysis.facts.ops:
-        if op.operator in SCORE_PRODUCTS and op.site.place in replaced:
+        if op.node in replaced:
             continue
         cost = analysis.costs[op.node]
         dtype = find_compute_dtype(op, analysis.facts)
         if roles[op.node] is FusionRole.BARRIER and cost.bytes and cost.flops and dtype is torch.float32:
             regions.append(_MemoryBoundRegion((op,), op, cost.bytes, cost.bytes // 2, cost.flops))
     return regions
+
+
+def _list_products(facts: GraphFacts, attention: Attention) -> Iterator[str]:
+    """Yield the nodes of the two products, and of the four on their lines that autograd makes of them: these read the
+    weights or the gradient of the scores, or make the gradient of the weights."""
+    yield from (attention.first.node, attention.second.node)
+    places = {attention.first.site.place, attention.second.site.place}
+    pending, seen = [name for op in attention.between for name in op.outputs], set[str]()
+    while pending:
+        for op in facts.get_users(pending.pop()):
+            backward, own = op.phase is Phase.BACKWARD, op.site.place in places
+            softmax = backward and "softmax_backward" in op.operator
+            if backward and own and op.operator in SCORE_PRODUCTS:
+                yield op.node
+            elif op.node not in seen and (softmax or is_view(op) or (backward and _passes_on(op))):
+                seen.add(op.node)
+                pending.extend(op.outputs)
+            maker = facts.get_producer(op.inputs[0]) if softmax else None
+            while maker is not None and maker.phase is Phase.BACKWARD and (is_view(maker) or _passes_on(maker)):
+                maker = facts.get_producer(maker.inputs[0])
+            if maker is not None and maker.operator in SCORE_PRODUCTS and maker.site.place in places:
+                yield maker.node
+
+
+def _passes_on(op: OpFacts) -> bool:
+    return op.pointwise or op.operator in LAYOUT_COPIES
 
 
 def _build_findings(

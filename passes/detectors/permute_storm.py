@@ -31,7 +31,7 @@ from frx_graph.passes.copies.permute_chains import (
 )
 from frx_graph.passes.copies.view_chain import compute_value_key, format_call, format_location, trace_views
 from frx_graph.passes.severity import grade_bytes, predict_saving
-from frx_graph.records import Copy, CopyKind, Effort, Evidence, Finding, Refusal, Risk, Severity
+from frx_graph.records import Copy, CopyKind, Effort, Evidence, Finding, Refusal, Risk
 from frx_graph.support.plain_text import format_bytes
 
 RULE = "FRX003"
@@ -124,15 +124,14 @@ def _build_finding(analysis: Analysis, group: Sequence[_ChainGroup]) -> Finding:
     ops = {step.op.node: step.op for storm in group for span in storm.spans for step in span.steps}
     firsts = [storm.spans[0].steps[0].op for storm in group]
     fix, effort, risk = _choose_remedy(analysis, first)
-    severity = grade_bytes(moved, analysis.step_bytes)
     if attention := _find_replaceable_attention(analysis, group):
-        where = format_location(attention.softmax.site)
-        fix = f"FRX012's fix at {where} ends these copies: F.scaled_dot_product_attention takes the views as they are"
-        severity, moved = Severity.INFO, 0
+        where = f"{format_location(attention.softmax.site)} (FRX012)"
+        fix = f"call F.scaled_dot_product_attention for the attention at {where}: it takes these views as they are"
+        effort = Effort.LOCAL
     return Finding(
         rule=RULE,
         title=str(first.kind),
-        severity=severity,
+        severity=grade_bytes(moved, analysis.step_bytes),
         site=merge_sites(firsts),
         nodes=tuple(ops),
         count_per_step=facts.calls * sum(len(storm.spans) for storm in group),

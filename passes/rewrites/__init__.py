@@ -13,6 +13,7 @@ from frx_graph.passes.rewrites import (
     drop_redundant_copies,
     exact_gradients,
     flattened_features,
+    fold_padding,
     onednn_products,
     propagate_layout,
     reuse_memory,
@@ -27,6 +28,7 @@ MEET_INPUTS = DECIDE_LAYOUT | {cancel_permutes.NAME}
 
 REWRITES: tuple[Rewrite, ...] = (
     copy_cse.REWRITE,
+    fold_padding.REWRITE,
     propagate_layout.REWRITE,
     backward_layout.REWRITE,
     cancel_permutes.REWRITE,

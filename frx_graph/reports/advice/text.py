@@ -171,13 +171,11 @@ def _print_worthless(console: Console, findings: Sequence[Finding], root: Path) 
 
 
 def _print_next_steps(console: Console, groups: Sequence[FindingGroup], root: Path) -> None:
-    """Print the first different fixes, shortened, where a reader of a long report ends."""
+    """Print the first different fixes where a reader of a long report ends."""
     places: dict[str, list[str]] = {}
     for group in groups:
         if group.first.bytes_per_step != 0 or group.first.saving.measured_pct:
-            places.setdefault(wording.shorten_fix(group.first), []).append(
-                wording.format_location(group.first.site, root)
-            )
+            places.setdefault(wording.join_fix(group.first), []).append(wording.format_location(group.first.site, root))
     if len(groups) < 2 or not places:
         return
     console.print(Text("What to do now", "bold"))

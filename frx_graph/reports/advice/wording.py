@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -121,12 +120,12 @@ def format_known_count(count: int | None) -> str:
 
 def cut_fix(finding: Finding) -> str:
     """Return the first sentence of a finding's fix, on one line."""
-    return " ".join(" ".join(split_lines(finding.fix)).split()).partition(". ")[0].rstrip(".")
+    return join_fix(finding).partition(". ")[0].rstrip(".")
 
 
-def shorten_fix(finding: Finding) -> str:
-    """Return the first clause of a finding's fix, for a list of things to do."""
-    return _CLAUSE_END.split(cut_fix(finding), maxsplit=1)[0]
+def join_fix(finding: Finding) -> str:
+    """Return a finding's whole fix on one line: any part of it may be an instruction."""
+    return " ".join(" ".join(split_lines(finding.fix)).split())
 
 
 def explain_need(finding: Finding) -> str:
@@ -223,7 +222,6 @@ def describe_copies(advice: Advice) -> str:
 
 
 _REASON_LIMIT = 600
-_CLAUSE_END = re.compile(r"; |, (?:and|with|or|in which) |: (?!`)")
 
 
 @dataclass(frozen=True, slots=True)

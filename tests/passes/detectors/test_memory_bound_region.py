@@ -184,6 +184,31 @@ def test_products_of_an_attention_are_another_rules_to_end(analyse):
     assert not any("bf16" in finding.fix for finding in findings if isinstance(finding, Finding))
 
 
+@pytest.mark.parametrize("train", [False, True])
+def test_other_products_on_the_line_of_an_attention_are_found(analyse, train):
+    tokens, width = 256, 32
+
+    class Projected(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.q, self.k, self.v = (nn.Parameter(torch.randn(width, width) / 6) for _ in range(3))
+            self.o = nn.Parameter(torch.randn(width, 4) / 6)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return (torch.softmax((x @ self.q) @ (x @ self.k).mT / 6, -1) @ (x @ self.v)) @ self.o
+
+    analysis = analyse(Projected(), torch.randn(tokens, width), train=train, device=DEVICE, step_bytes=1)
+    values = analysis.facts.values
+    products = {op.node: (*op.inputs, *op.outputs) for op in analysis.facts.ops if op.operator == "aten.mm"}
+    of_scores = {node for node, names in products.items() if any(values[n].numel == tokens**2 for n in names)}
+
+    findings = DETECTOR.detect(analysis)
+    found = {node for one in findings if isinstance(one, Finding) and "bf16" in one.fix for node in one.nodes}
+
+    assert len(of_scores) == (6 if train else 2)
+    assert found == products.keys() - of_scores
+
+
 def test_the_scores_of_an_attention_are_another_rules_to_end(analyse):
     class Attention(nn.Module):
         def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:

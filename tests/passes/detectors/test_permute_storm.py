@@ -156,9 +156,11 @@ def test_projections_that_end_in_copies(storms: Any) -> None:
 
 
 def test_the_fix_of_a_written_out_attention_ends_the_copies_of_its_projections(storms: Any) -> None:
-    (finding,) = storms(Attention(fused=False), torch.randn(2, 32, 16))
-    assert finding.fix.startswith("FRX012's fix at test_permute_storm.py:")
-    assert (finding.count_per_step, finding.bytes_per_step) == (3, 0)
+    x = torch.randn(2, 32, 16)
+    (finding,) = storms(Attention(fused=False), x)
+    assert finding.fix.startswith("call F.scaled_dot_product_attention for the attention at test_permute_storm.py:")
+    # FRX012 may be left out of the report, so these copies count here, too.
+    assert (finding.count_per_step, finding.bytes_per_step) == (3, 3 * 2 * x.numel() * 4)
 
 
 class Once(nn.Module):

@@ -101,19 +101,10 @@ def test_the_backward_has_no_function(advice, root):
     assert wording.format_finding_place(backward, root) == "backward of models/resnet.py:142"
 
 
-@pytest.mark.parametrize(
-    ("fix", "shortened"),
-    [
-        (
-            "run it as one kernel: `torch.compile` it, or the module; results stay",
-            "run it as one kernel: `torch.compile` it",
-        ),
-        ("`model = model.to(memory_format=x)`, and `.contiguous()` for `x`", "`model = model.to(memory_format=x)`"),
-        ("drop this `.contiguous()`: the source's strides do", "drop this `.contiguous()`"),
-    ],
-)
-def test_the_first_clause_of_a_fix_is_shown_among_things_to_do(advice, fix, shortened):
-    assert wording.shorten_fix(dataclasses.replace(advice.findings[0], fix=fix)) == shortened
+def test_a_fix_among_things_to_do_keeps_every_instruction(advice):
+    fix = "call `f(a=1, b=2)`, and `.contiguous()` for `x`;\nit scales by itself, so drop the scaling of q"
+    joined = wording.join_fix(dataclasses.replace(advice.findings[0], fix=fix))
+    assert joined == fix.replace("\n", " ")
 
 
 def test_copies_sentence(advice, failed):

@@ -1,0 +1,109 @@
+"""Padding that convolutions add themselves."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+PAD = "aten.constant_pad_nd.default"
+
+
+class Padded(nn.Module):
+    """Pads by hand, then convolves."""
+
+    def __init__(self, pad: tuple[int, ...], value: float = 0.0, own: int = 0, groups: int = 1, rank: int = 2) -> None:
+        super().__init__()
+        make = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}[rank]
+        self.convolution = make(4, 8, 3, padding=own, groups=groups)
+        self.pad, self.value = pad, value
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(self.convolution(F.pad(torch.sin(x), self.pad, value=self.value)))
+
+
+def image(rank: int = 2) -> Tensor:
+    torch.manual_seed(0)
+    return torch.randn(2, 4, *(9,) * rank)
+
+
+@pytest.mark.parametrize(
+    ("program", "rank"),
+    [
+        (Padded((1, 1, 1, 1)), 2),
+        (Padded((2, 2, 1, 1), own=1), 2),
+        (Padded((1, 1)), 2),
+        (Padded((0, 0, 3, 3), groups=2), 2),
+        (Padded((1, 1, 0, 0, 0, 0)), 2),
+        (Padded((2, 2), rank=1), 1),
+        (Padded((1, 1, 2, 2, 3, 3), rank=3), 3),
+    ],
+)
+def test_symmetric_zeros_are_folded(rewrite, program: Padded, rank: int) -> None:
+    (graph,) = rewrite(program, image(rank)).graphs
+    assert PAD in graph.before_targets()
+    assert PAD not in graph.targets()
+
+
+def test_an_image_in_channels_last_stays_so(rewrite) -> None:
+    (graph,) = rewrite(Padded((1, 1, 1, 1)), image().contiguous(memory_format=torch.channels_last)).graphs
+    assert PAD not in graph.targets()
+
+
+@pytest.mark.parametrize(
+    ("program", "why"),
+    [
+        (Padded((0, 1, 0, 1)), "on both sides"),
+        (Padded((1, 1, 1, 1), value=1.0), "on both sides"),
+        (Padded((-1, -1, 0, 0)), "on both sides"),
+        (Padded((0, 0, 0, 0, 0, 0, 1, 1)), "on both sides"),
+    ],
+)
+def test_other_padding_stays(rewrite, program: Padded, why: str) -> None:
+    (graph,) = rewrite(program, image()).graphs
+    assert PAD in graph.targets()
+    assert [why in refusal.reason for refusal in graph.done.refused if refusal.subject == "fold_padding"] == [True]
+
+
+def test_an_image_that_others_read_stays(rewrite) -> None:
+    weight = torch.randn(8, 4, 3, 3)
+
+    def reads_twice(x: Tensor) -> Tensor:
+        padded = F.pad(x, (1, 1, 1, 1))
+        return F.conv2d(padded, weight).sum() + padded.sum()
+
+    def returns(x: Tensor) -> tuple[Tensor, Tensor]:
+        padded = F.pad(x, (1, 1, 1, 1))
+        return F.conv2d(padded, weight), padded
+
+    def transposes(x: Tensor) -> Tensor:
+        return F.conv_transpose2d(F.pad(x, (1, 1, 1, 1)), torch.ones(4, 8, 3, 3))
+
+    def pads_the_weight(x: Tensor) -> Tensor:
+        return F.conv2d(x, F.pad(weight, (1, 1, 1, 1)))
+
+    for program in (reads_twice, returns, transposes, pads_the_weight):
+        (graph,) = rewrite(program, image()).graphs
+        assert PAD in graph.targets()
+
+
+def test_two_convolutions_of_one_padded_image(rewrite) -> None:
+    first, second = torch.randn(8, 4, 3, 3), torch.randn(4, 4, 1, 1)
+
+    def program(x: Tensor) -> tuple[Tensor, Tensor]:
+        padded = F.pad(x, (1, 1, 1, 1))
+        return F.conv2d(padded, first), F.conv2d(padded, second, stride=2)
+
+    (graph,) = rewrite(program, image()).graphs
+    assert PAD not in graph.targets()
+
+
+def test_in_training_the_image_is_saved(rewrite) -> None:
+    found = rewrite(Padded((1, 1, 1, 1)), image().requires_grad_(), train=True)
+    assert all(graph.before_targets().count(PAD) == graph.targets().count(PAD) for graph in found.graphs)
+
+
+def test_sizes_that_change(rewrite) -> None:
+    (graph,) = rewrite(Padded((1, 1, 1, 1)), image(), dynamic=True).graphs
+    assert PAD not in graph.targets()
