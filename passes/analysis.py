@@ -128,6 +128,11 @@ class Analysis:
         return {value.name: a for a in self.replaceable_attentions for value in (a.query, a.key, a.value)}
 
     @cached_property
+    def replaceable_operand_bases(self) -> Mapping[str, Attention]:
+        """Values that these operands are views of, each with its attention."""
+        return {trace_views(self.facts, name).base: one for name, one in self.replaceable_operands.items()}
+
+    @cached_property
     def attention_operands(self) -> frozenset[str]:
         """Queries, keys and values of these attentions."""
         return frozenset(value.name for a in self.attentions for value in (a.query, a.key, a.value))

@@ -159,8 +159,7 @@ def _find_layouts(facts: GraphFacts, node: str, *, parameters: bool = True) -> s
 
 def _find_replaced_attention(analysis: Analysis, group: CopyGroup) -> Remedy | None:
     """Return FRX012's fix if it ends every copy of the group: matmul makes them of operands of such attentions."""
-    facts, operands = analysis.facts, analysis.replaceable_operands
-    copied = {trace_views(facts, name).base: attention for name, attention in operands.items()}
+    facts, copied = analysis.facts, analysis.replaceable_operand_bases
     results = [facts.op_by_node[copy.node].outputs[0] for copy in group.copies if copy.operator == "aten.matmul"]
     if len(results) < len(group.copies) or not copied.keys() >= set(results):
         return None
