@@ -27,7 +27,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Self
@@ -176,7 +176,7 @@ def measure_case(request: Request, names: Sequence[str], rounds: int, block_s: f
 
 
 def _replace_arm(request: Request, name: str, *, profile: bool = False) -> Request:
-    return Request(**{**asdict(request), "arm": name, "profile": profile})
+    return replace(request, arm=name, profile=profile)
 
 
 def _take_turns(
@@ -207,12 +207,8 @@ def _profile_best(found: CaseTimes, request: Request) -> CaseTimes:
             with ArmProcess(_replace_arm(request, arm.arm, profile=True)) as process:
                 if "error" not in process.read_answer():
                     operators = process.ask(steps=0).get("operators", {})
-        arms.append(ArmTimes(**{**_list_fields(arm), "operators": operators}))
-    return CaseTimes(**{**_list_fields(found), "arms": tuple(arms)})
-
-
-def _list_fields(record: Any) -> dict[str, Any]:
-    return {name: getattr(record, name) for name in record.__dataclass_fields__}
+        arms.append(replace(arm, operators=operators))
+    return replace(found, arms=tuple(arms))
 
 
 def compute_limit(request: Request) -> float | None:
@@ -295,7 +291,7 @@ def _make_document(results: Sequence[CaseTimes]) -> dict[str, Any]:
         "frx": __version__,
         "versions": versions,
         "environment": asdict(get_measurement_environment("cpu")),
-        "cases": [_list_fields(case) | {"arms": [asdict(arm) for arm in case.arms]} for case in results],
+        "cases": [asdict(case) for case in results],
     }
 
 

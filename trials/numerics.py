@@ -212,39 +212,38 @@ def _is_rounding(own: Errors, size: float, dtype: torch.dtype, times: float, noi
 
 def is_repeated(first: Tensor, again: Tensor, least_size: float = 0.0) -> bool:
     """Return True if two runs of the same step from the same seed agree in this result, as far as any two do."""
+    found = _measure_difference(first, again, least_size)
     most = _HALF_REPEATED if first.dtype in HALF else _REPEATED
     # A result that is only the remainder of a sum is only rounding.
-    return _is_close(first, again, most, least_size, _TOLERANCE.get(first.dtype, _HALF_TOLERANCE) / 10)
+    rest = _TOLERANCE.get(first.dtype, _HALF_TOLERANCE) / 10
+    return found is not None and found[0].mean <= most * found[1] + rest
 
 
 def is_within_rounding(reference: Tensor, value: Tensor, least_size: float = 0.0) -> bool:
     """Return True if two programs differ in this result by no more than sums in another order do."""
-    share = _TOLERANCE.get(reference.dtype, _HALF_ADDED)
-    return _is_close(reference, value, share, least_size) and _is_close(
-        reference, value, _LARGEST * share, least_size, by_largest=True
-    )
-
-
-def _is_close(
-    first: Tensor, again: Tensor, share: float, least_size: float, rest: float = 0.0, *, by_largest: bool = False
-) -> bool:
-    """Return True if the error is at most a share of the result's size, and `rest`: its root mean square, or the
-    largest one."""
-    if first.dtype != again.dtype or first.shape != again.shape:
+    found = _measure_difference(reference, value, least_size)
+    if found is None:
         return False
+    errors, size = found
+    most = _TOLERANCE.get(reference.dtype, _HALF_ADDED) * size
+    return errors.mean <= most and errors.largest <= _LARGEST * most
+
+
+def _measure_difference(first: Tensor, again: Tensor, least_size: float) -> tuple[Errors, float] | None:
+    """Return the errors of `again`, and the size of `first`; None if their kinds of values or exact values differ."""
+    if first.dtype != again.dtype or first.shape != again.shape:
+        return None
     if not first.dtype.is_floating_point and not first.dtype.is_complex:
-        return torch.equal(first, again)
+        return (Errors(0.0, 0.0), 0.0) if torch.equal(first, again) else None
     if first.dtype.is_complex:
         first, again = torch.view_as_real(first.resolve_conj()), torch.view_as_real(again.resolve_conj())
     if _find_not_finite(first, again) is not None:
-        return False
+        return None
     finite = torch.isfinite(first)
     before, after = first.double()[finite], again.double()[finite]
     if before.numel() == 0:
-        return True
-    errors = _compute_errors(before, after)
-    most = share * max(_compute_rms(before), least_size) + rest
-    return (errors.largest if by_largest else errors.mean) <= most
+        return Errors(0.0, 0.0), 0.0
+    return _compute_errors(before, after), max(_compute_rms(before), least_size)
 
 
 def compute_least_sizes(values: Mapping[str, Tensor]) -> dict[str, float]:

@@ -87,10 +87,8 @@ def _split_padding(op: OpFacts, rank: int) -> tuple[int, ...] | None:
 
 
 def _have_same_order(image: ValueFacts, padded: ValueFacts) -> bool:
-    dense = image.dense and padded.dense
-    return dense and get_dimension_order(image.shape, image.strides) == get_dimension_order(
-        padded.shape, padded.strides
-    )
+    orders = {get_dimension_order(value.shape, value.strides) for value in (image, padded)}
+    return image.dense and padded.dense and len(orders) == 1
 
 
 def apply(subject: RewriteSubject, module: fx.GraphModule, candidate: Candidate) -> tuple[str, ...]:
