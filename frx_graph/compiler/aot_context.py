@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,6 +26,16 @@ def find_static_inputs(module: fx.GraphModule, backward: bool) -> frozenset[str]
     if backward:
         return frozenset(placeholders).intersection(f"primals_{index + 1}" for index in static)
     return frozenset(name for index, name in enumerate(placeholders) if index in static)
+
+
+def list_weight_inputs(module: fx.GraphModule) -> tuple[str, ...]:
+    """Return the placeholders that become constants if Inductor freezes the graph: weights that it does not write."""
+    context = TracingContext.try_get()
+    if context is None or context.fw_metadata is None or context.params_flat_unwrap_subclasses is None:
+        return ()
+    inputs = zip(module.graph.find_nodes(op="placeholder"), context.fw_metadata.input_info, strict=False)
+    weights = itertools.islice(inputs, len(context.params_flat_unwrap_subclasses))
+    return tuple(node.name for node, info in weights if not (info.mutates_data or info.mutates_metadata))
 
 
 def find_visible_outputs(module: fx.GraphModule, backward: bool) -> list[str]:

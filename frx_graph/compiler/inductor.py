@@ -14,11 +14,16 @@ from torch import fx
 
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.capture.stride_table import load_stride_table
-from frx_graph.compiler.aot_context import get_graph_id
+from frx_graph.compiler.aot_context import get_graph_id, list_weight_inputs
 from frx_graph.compiler.code_fingerprint import compute_code_hash
 from frx_graph.compiler.operator_times import list_known_bandwidths, time_calls
 from frx_graph.compiler.pre_autograd import OnFailure, OnRewrite
-from frx_graph.compiler.rewrite_pipeline import RewrittenGraph, rewrite_graph, rollback_on_error
+from frx_graph.compiler.rewrite_pipeline import (
+    RewrittenGraph,
+    rewrite_before_freezing,
+    rewrite_graph,
+    rollback_on_error,
+)
 from frx_graph.measure.machine.measurement_environment import get_measurement_environment
 from frx_graph.passes.rewrites import DECIDE_LAYOUT
 from frx_graph.passes.rewrites.frozen_products import use_faster_products
@@ -103,13 +108,39 @@ class FrozenPlan(CustomGraphPass):
         return ("frozen", compute_code_hash(), get_measurement_environment("cpu").fingerprint)
 
 
+@dataclass(frozen=True, eq=False)
+class UnfrozenPlan(CustomGraphPass):
+    """Rewrites a graph before Inductor makes its weights constants, and computes what depends on them alone."""
+
+    plan: Plan
+    on_rewrite: OnRewrite
+    on_failure: OnFailure
+
+    def __call__(self, graph: fx.Graph) -> None:
+        """Rewrite one graph in place; on any failure leave it as it is."""
+        module = graph.owning_module
+        if module is None:
+            return
+        try:
+            with rollback_on_error(module):
+                done = rewrite_before_freezing(module, self.plan, list_weight_inputs(module))
+        except Exception as error:  # noqa: BLE001 - any failure of this package falls back to the inner compiler
+            self.on_failure(error)
+            return
+        self.on_rewrite(replace(done, plan=self.plan.bind_to_graph(done.signature, done.applied).hash))
+
+    def uuid(self) -> Any:
+        """Return what a compiled graph depends on besides itself: the plan, which changes with this code."""
+        return ("unfrozen", self.plan.hash)
+
+
 def make_inductor_options(
     plan: Plan, options: Mapping[str, Any], on_rewrite: OnRewrite, on_failure: OnFailure
 ) -> dict[str, Any]:
     """Return Inductor's options with the plan's passes; the user's pass runs before them."""
     own_choice = bool(options.get("layout_optimization", inductor_config.layout_optimization))
     ours = InductorPlan(plan, own_choice, on_rewrite, on_failure)
-    noting = options.get("joint_custom_pre_pass", inductor_config.joint_custom_pre_pass)
+    noting = _get_option(options, "joint_custom_pre_pass")
     return {
         **_add_pass(options, ours),
         "layout_optimization": False,
@@ -117,11 +148,21 @@ def make_inductor_options(
     }
 
 
-def make_frozen_options(options: Mapping[str, Any], on_rewrite: OnRewrite, on_failure: OnFailure) -> dict[str, Any]:
-    """Return Inductor's options for a program that is compiled with `freezing`."""
-    return _add_pass(options, FrozenPlan(on_rewrite, on_failure))
+def make_frozen_options(
+    plan: Plan, options: Mapping[str, Any], on_rewrite: OnRewrite, on_failure: OnFailure
+) -> dict[str, Any]:
+    """Return Inductor's options for a program that is compiled with `freezing`; the user's passes run first."""
+    first, own = UnfrozenPlan(plan, on_rewrite, on_failure), _get_option(options, "joint_custom_pre_pass")
+    return {
+        **_add_pass(options, FrozenPlan(on_rewrite, on_failure)),
+        "joint_custom_pre_pass": first if own is None else [own, first],
+    }
 
 
 def _add_pass(options: Mapping[str, Any], ours: CustomGraphPass) -> dict[str, Any]:
-    own = options.get("post_grad_custom_pre_pass", inductor_config.post_grad_custom_pre_pass)
+    own = _get_option(options, "post_grad_custom_pre_pass")
     return {**options, "post_grad_custom_pre_pass": ours if own is None else [own, ours]}
+
+
+def _get_option(options: Mapping[str, Any], name: str) -> Any:
+    return options.get(name, getattr(inductor_config, name))

@@ -115,7 +115,7 @@ def make_frozen_planned_backend(
         planned: Compiled = EagerPlan(plan, LOG.add, on_failure, constant=constant)
     else:
         planned = _make_rewriting_inductor(
-            options, make_frozen_options(options.inner_options, LOG.add_cached, on_failure), plan, on_failure, LOG
+            options, make_frozen_options(plan, options.inner_options, LOG.add_cached, on_failure), plan, on_failure, LOG
         )
     return _add_fallback(planned, _make_baseline_compiler(options), on_failure, LOG)
 

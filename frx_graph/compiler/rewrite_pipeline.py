@@ -29,10 +29,10 @@ from frx_graph.facts.build import build_graph_facts
 from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.passes.inner_choice import get_layout_choice, propose_inner_choices
 from frx_graph.passes.layouts.inductor_layout import is_channels_last_forced
-from frx_graph.passes.rewrites import MEET_INPUTS, REWRITES
+from frx_graph.passes.rewrites import BEFORE_FREEZING, MEET_INPUTS, REWRITES
 from frx_graph.passes.rewrites.layout.assignment import adapt_to_inputs
 from frx_graph.passes.rewrites.meta_strides.fix_view_strides import fix_view_storages, fix_view_strides
-from frx_graph.passes.rewrites.rewrite import RewriteSubject
+from frx_graph.passes.rewrites.rewrite import Rewrite, RewriteSubject
 from frx_graph.plan import RECORDED, Plan
 from frx_graph.records import Candidate, Refusal
 from frx_graph.support.allocator import read_allocation
@@ -131,22 +131,13 @@ def rewrite_graph(
     for rewrite in REWRITES:
         if not plan.can_make(rewrite.name):
             continue
-        made: list[Candidate] = []
         if solved:
             subject = replace(subject, timed=time_calls(rewrite.asks(subject), find_device_type(facts)))
-        recorded = plan.policy == RECORDED
-        for outcome in plan.select_candidates(signature, rewrite.name) if recorded else rewrite.propose(subject):
-            if isinstance(outcome, Refusal):
-                refused.append(outcome)
-                continue
-            try:
-                conversions.extend(rewrite.apply(subject, module, outcome))
-            except RewriteError as error:
-                refused.append(Refusal(rewrite.name, str(error), outcome.nodes))
-            else:
-                made.append(outcome)
-                if rewrite.name in MEET_INPUTS:
-                    unmet.clear()
+        made, inserted, left = _apply_rewrite(rewrite, subject, module, plan, signature)
+        conversions.extend(inserted)
+        refused.extend(left)
+        if made and rewrite.name in MEET_INPUTS:
+            unmet.clear()
         if made:
             # The next rewrite reads the graph as this one has left it.
             fix_view_storages(module.graph)
@@ -184,6 +175,54 @@ def rewrite_graph(
         doubtful=tuple(itertools.compress(outputs, lies_otherwise)),
         misread=tuple(itertools.compress(outputs, misread)),
     )
+
+
+def rewrite_before_freezing(module: fx.GraphModule, plan: Plan, frozen: Collection[str]) -> RewrittenGraph:
+    """Apply to `module`, in place, the rewrites that help whatever Inductor makes of a graph with frozen weights.
+
+    `frozen` names the inputs that become constants. Nothing is measured.
+    """
+    graph_id, signature = get_graph_id(), hash_graph(module.graph)
+    captured = wrap_aot_graph(module, graph_id=graph_id, phase=Phase.FORWARD, train=False, static_inputs=set(frozen))
+    applied: list[Candidate] = []
+    refused: list[Refusal] = []
+    for rewrite in BEFORE_FREEZING:
+        if not plan.can_make(rewrite.name):
+            continue
+        subject = RewriteSubject(
+            facts=build_graph_facts(captured),
+            phase=Phase.FORWARD,
+            inner="inductor",
+            everything=plan.policy == "all",
+            observable_outputs=frozenset(list_output_names(module)),
+            frozen=frozenset(frozen),
+        )
+        made, _, left = _apply_rewrite(rewrite, subject, module, plan, signature)
+        applied.extend(made)
+        refused.extend(left)
+        captured = refresh_captured(captured)
+    return RewrittenGraph(graph_id, Phase.FORWARD, tuple(applied), tuple(refused), signature=signature)
+
+
+def _apply_rewrite(
+    rewrite: Rewrite, subject: RewriteSubject, module: fx.GraphModule, plan: Plan, signature: str
+) -> tuple[list[Candidate], list[str], list[Refusal]]:
+    """Apply what `plan` chooses of one rewrite. Return the candidates, the inserted copies, and the refusals."""
+    recorded = plan.policy == RECORDED
+    made: list[Candidate] = []
+    inserted: list[str] = []
+    refused: list[Refusal] = []
+    for outcome in plan.select_candidates(signature, rewrite.name) if recorded else rewrite.propose(subject):
+        if isinstance(outcome, Refusal):
+            refused.append(outcome)
+            continue
+        try:
+            inserted.extend(rewrite.apply(subject, module, outcome))
+        except RewriteError as error:
+            refused.append(Refusal(rewrite.name, str(error), outcome.nodes))
+        else:
+            made.append(outcome)
+    return made, inserted, refused
 
 
 def _predict_choice(

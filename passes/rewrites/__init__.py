@@ -39,3 +39,6 @@ REWRITES: tuple[Rewrite, ...] = (
     reuse_memory.REWRITE,
     exact_gradients.REWRITE,
 )
+
+BEFORE_FREEZING: tuple[Rewrite, ...] = (fold_padding.REWRITE,)
+"""Rewrites of graphs whose weights Inductor freezes; it chooses layouts and packs weights itself."""

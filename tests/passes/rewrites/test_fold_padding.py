@@ -54,10 +54,10 @@ def test_an_image_in_channels_last_stays_so(rewrite) -> None:
 @pytest.mark.parametrize(
     ("program", "why"),
     [
-        (Padded((0, 1, 0, 1)), "on both sides"),
-        (Padded((1, 1, 1, 1), value=1.0), "on both sides"),
-        (Padded((-1, -1, 0, 0)), "on both sides"),
-        (Padded((0, 0, 0, 0, 0, 0, 1, 1)), "on both sides"),
+        (Padded((0, 1, 0, 1)), "weight is no constant"),
+        (Padded((1, 1, 1, 1), value=1.0), "more than add zeros"),
+        (Padded((-1, -1, 0, 0)), "more than add zeros"),
+        (Padded((0, 0, 0, 0, 0, 0, 1, 1)), "more than add zeros"),
     ],
 )
 def test_other_padding_stays(rewrite, program: Padded, why: str) -> None:
@@ -107,3 +107,60 @@ def test_in_training_the_image_is_saved(rewrite) -> None:
 def test_sizes_that_change(rewrite) -> None:
     (graph,) = rewrite(Padded((1, 1, 1, 1)), image(), dynamic=True).graphs
     assert PAD not in graph.targets()
+
+
+ONE_SIDED = [
+    # Pads, channels, output channels, kernel, stride, own padding, dilation, groups.
+    ((0, 1, 0, 1), 4, 4, 3, 2, 0, 1, 4),
+    ((1, 0, 2, 1), 4, 4, 3, 1, 0, 1, 4),
+    ((0, 1, 1, 1), 4, 8, 1, 2, 0, 1, 4),
+    ((0, 2, 2, 0), 4, 4, 3, 1, 1, 2, 4),
+    ((0, 1), 2, 2, 2, 1, 0, 1, 1),
+]
+
+
+@pytest.mark.filterwarnings("ignore:frx applies rewrites")
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize(("pads", "into", "out", "kernel", "stride", "own", "dilation", "groups"), ONE_SIDED)
+def test_a_constant_kernel_is_shifted(
+    freeze, bias: bool, pads: tuple[int, ...], into: int, out: int, kernel: int, stride: int, own: int, dilation: int,
+    groups: int,
+) -> None:  # fmt: skip
+    convolution = nn.Conv2d(into, out, kernel, stride, own, dilation, groups, bias)
+    frozen = freeze(nn.Sequential(nn.ZeroPad2d((*pads, 0, 0)[:4]), convolution, nn.ReLU()))
+    frozen.run(torch.randn(2, into, 11, 14))
+    assert ("fold_padding", 1) in frozen.applied()
+    assert PAD not in frozen.targets()
+
+
+@pytest.mark.filterwarnings("ignore:frx applies rewrites")
+def test_a_norm_is_folded_first(freeze) -> None:
+    norm = nn.BatchNorm2d(8)
+    norm.running_mean, norm.running_var = torch.rand(8), torch.rand(8) + 1
+    frozen = freeze(nn.Sequential(nn.ZeroPad2d((0, 1, 0, 1)), nn.Conv2d(8, 8, 3, 2, groups=8), norm, nn.ReLU6()))
+    frozen.run(torch.randn(2, 8, 12, 12))
+    assert PAD not in frozen.targets()
+
+
+@pytest.mark.filterwarnings("ignore:frx applies rewrites")
+@pytest.mark.parametrize(
+    ("convolution", "pads"),
+    [
+        # 16 channels of one group: 7 products with zeros for each of them.
+        (nn.Conv2d(16, 16, 3, stride=1), (0, 1, 0, 1)),
+        # The kernel's elements are two apart.
+        (nn.Conv2d(4, 4, 3, dilation=2, groups=4), (0, 1, 0, 1)),
+        (nn.ConvTranspose2d(4, 4, 3, groups=4), (0, 1, 0, 1)),
+    ],
+)
+def test_a_kernel_that_cannot_be_shifted_stays(freeze, convolution: nn.Module, pads: tuple[int, ...]) -> None:
+    frozen = freeze(nn.Sequential(nn.ZeroPad2d(pads), convolution))
+    frozen.run(torch.randn(2, convolution.in_channels, 12, 12))
+    assert PAD in frozen.targets()
+
+
+def test_weights_that_may_change_are_not_shifted(rewrite) -> None:
+    depthwise = Padded((0, 1, 0, 1), groups=4)
+    (graph,) = rewrite(depthwise, image()).graphs
+    assert PAD in graph.targets()
+    assert ["no constant" in one.reason for one in graph.done.refused if one.subject == "fold_padding"] == [True]
