@@ -185,13 +185,13 @@ def _list_tensors(call: Call) -> list[Tensor]:
 
 def _make_arms() -> Iterator[PeerArm]:
     known = {arm.name: arm for arm in arms_of(Inner.INDUCTOR)}
-    for name in ("eager", "inductor", "freezing", "frx", "frx frozen", "frx eager frozen"):
+    for name in ("eager", "inductor", "freezing", "frx", "frx frozen", "frx frozen C++", "frx eager frozen"):
         arm = known[name]
         family = Family.FRX if arm.kind is Kind.FRX else Family.TORCH
         yield PeerArm(name, family, _load_torch(arm), frozen=arm.frozen)
     tuned: dict[str, Any] = {"freezing": True, "max_autotune": True}
     compiled = Arm(
-        "freezing, max-autotune", Kind.VARIANT, lambda model: torch.compile(model, options=tuned), config=tuned
+        "freezing max-autotune", Kind.VARIANT, lambda model: torch.compile(model, options=tuned), config=tuned
     )
     yield PeerArm(compiled.name, Family.TORCH, _load_torch(compiled))
     yield PeerArm("onnxruntime", Family.PEER, _load_onnxruntime)

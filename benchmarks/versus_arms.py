@@ -102,10 +102,12 @@ def _inductor(**options: Any) -> Callable[[nn.Module], Program]:
     return lambda model: torch.compile(model, **arguments)
 
 
-def _frx(name: str, inner: str, *, prepared: bool = False, freeze: bool = False) -> Arm:
+def _frx(name: str, inner: str, *, prepared: bool = False, freeze: bool = False, **inner_options: Any) -> Arm:
     """What measured costs speak for, through `torch.compile`, or, with weights frozen, through `frx_graph.compile`;
     with `prepared` after `frx_graph.prepare`."""
     options: dict[str, Any] = {"plan": "solved", "inner": inner, "freeze": freeze}
+    if inner_options:
+        options["inner_options"] = inner_options
 
     def compiled(model: nn.Module) -> Program:
         if freeze:
@@ -146,9 +148,11 @@ INDUCTOR_ARMS: tuple[Arm, ...] = (
     _frx("frx", "inductor"),
     _frx("frx prepared", "inductor", prepared=True),
     _frx("frx frozen", "inductor", freeze=True),
+    _frx("frx frozen C++", "inductor", freeze=True, cpp_wrapper=True),
     _chosen("layout_optimization_off"),
     _chosen("layout_optimization_forced"),
     _chosen("freezing", frozen=True),
+    _chosen("freezing_cpp_wrapper", frozen=True),
     *_FRX_EAGER,
 )
 

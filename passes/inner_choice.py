@@ -22,6 +22,9 @@ from frx_graph.support.allocator import SMALLEST_RETURNED_BYTES, Allocation
 NAME = "inner_choice"
 POOLED = "pooled_allocation"
 """The choice that makes the process keep freed memory, whatever compiles its graphs."""
+CPP = "freezing_cpp_wrapper"
+"""The choice that freezes weights, and calls the kernels from C++. A call of an operator from Python takes 10 to 20 µs
+more, and the C++ takes about 15 s to compile."""
 EVERY_GRAPH = ""
 """The `graph_id` of these candidates: they are about all graphs that a plan is for, forward and backward alike."""
 
@@ -43,6 +46,7 @@ CHOICES: tuple[InnerChoice, ...] = (
         lays_out=True,
     ),
     InnerChoice("freezing", {"freeze": True}),
+    InnerChoice(CPP, {"freeze": True, "inner_options": {"cpp_wrapper": True}}),
     InnerChoice("eager", {"inner": "eager"}),
     InnerChoice("eager_freezing", {"inner": "eager", "freeze": True}),
     InnerChoice(POOLED, {"pool_allocations": True}),
@@ -86,9 +90,9 @@ def get_layout_choice(candidate: Candidate) -> bool | None:
     return _BY_NAME[candidate.choices[0]].lays_out
 
 
-def changes_compiler(candidate: Candidate) -> bool:
-    """Return True if the candidate compiles with another compiler than Inductor, for which rewrites apply, too."""
-    return "inner" in get_choice_options(candidate)
+def takes_rewrites(candidate: Candidate) -> bool:
+    """Return True if rewrites are chosen anew under the candidate: for another compiler, or for frozen weights."""
+    return not get_choice_options(candidate).keys().isdisjoint(("inner", "freeze"))
 
 
 def resolve_inner(candidates: Iterable[Candidate], inner: str) -> str:
@@ -107,6 +111,8 @@ def _explain_refusal(choice: InnerChoice, facts: GraphFacts, inner: str, channel
         return "Inductor's own rules make the same choice"
     if not operators & (CONVOLUTIONS | MATRIX_PRODUCTS):
         return "the graph has no library calls, only loops that Inductor fuses"
+    if choice.name == CPP and any(facts.values[name].device.type != "cpu" for name in facts.inputs):
+        return "not all of the graph's inputs are on the CPU"
     return _explain_no_freezing(facts) if choice.options.get("freeze") else None
 
 

@@ -69,8 +69,8 @@ def apply_choice(
     choice: Candidate, graphs: Sequence[MadeGraph], rewrites: Sequence[str], propose: Propose
 ) -> tuple[MadeGraph, ...]:
     """Return a program's graphs for the compiler of `choice`, with the `rewrites` that measured times then favour.
-    Inductor with other options is tried without rewrites."""
-    if not inner_choice.changes_compiler(choice):
+    Inductor with another layout is tried without rewrites."""
+    if not inner_choice.takes_rewrites(choice):
         return tuple(replace(graph, applied=(_get_own_choice(choice, graph),)) for graph in graphs)
     baseline = {graph.signature: _find_run_seconds(graph.untried) for graph in graphs}
     return tuple(_compare_with(baseline.get(graph.signature), graph) for graph in propose((choice,), rewrites))

@@ -13,6 +13,7 @@ from typing import Any
 from torch import fx
 
 from frx_graph.capture.captured_graph import Phase
+from frx_graph.capture.graph_signature import hash_graph
 from frx_graph.capture.stride_table import load_stride_table
 from frx_graph.compiler.aot_context import get_graph_id, list_weight_inputs
 from frx_graph.compiler.code_fingerprint import compute_code_hash
@@ -26,9 +27,10 @@ from frx_graph.compiler.rewrite_pipeline import (
 )
 from frx_graph.measure.machine.measurement_environment import get_measurement_environment
 from frx_graph.passes.rewrites import DECIDE_LAYOUT
-from frx_graph.passes.rewrites.frozen_products import use_faster_products
+from frx_graph.passes.rewrites.frozen_products import NAME as FROZEN_PRODUCTS
+from frx_graph.passes.rewrites.frozen_products import use_faster_products, use_recorded_products
 from frx_graph.passes.rewrites.meta_strides.preserve_output_strides import RecordStrides, return_recorded_strides
-from frx_graph.plan import Plan
+from frx_graph.plan import RECORDED, Plan
 from frx_graph.support.torch_internals import CustomGraphPass, inductor_config
 
 
@@ -90,22 +92,32 @@ def _rewrite_for_inductor(module: fx.GraphModule, plan: Plan) -> RewrittenGraph:
 class FrozenPlan(CustomGraphPass):
     """Chooses faster products in a graph that Inductor has frozen: constants are packed, the layout is decided."""
 
+    plan: Plan
     on_rewrite: OnRewrite
     on_failure: OnFailure
 
     def __call__(self, graph: fx.Graph) -> None:
         """Rewrite one graph in place; on any failure leave the rest of it as it is."""
-        compiling = get_graph_id()
+        if not self.plan.can_make(FROZEN_PRODUCTS):
+            return
+        compiling, signature = get_graph_id(), hash_graph(graph)
         try:
-            applied = use_faster_products(graph, compiling, lambda groups: time_calls(groups, "cpu"))
+            if self.plan.policy == RECORDED:
+                applied = self.plan.select_candidates(signature, FROZEN_PRODUCTS)
+                for candidate in applied:
+                    use_recorded_products(graph, candidate)
+            else:
+                found = use_faster_products(graph, compiling, lambda groups: time_calls(groups, "cpu"))
+                applied = () if found is None else (found,)
         except Exception as error:  # noqa: BLE001 - any failure of this package falls back to the inner compiler
             self.on_failure(error)
             return
-        self.on_rewrite(RewrittenGraph(compiling, Phase.FORWARD, () if applied is None else (applied,), ()))
+        self.on_rewrite(RewrittenGraph(compiling, Phase.FORWARD, applied, (), signature=signature))
 
     def uuid(self) -> Any:
-        """Return what a compiled graph depends on besides itself: this code, and the machine that was measured."""
-        return ("frozen", compute_code_hash(), get_measurement_environment("cpu").fingerprint)
+        """Return what a compiled graph depends on besides itself: the plan, this code, and the machine that was
+        measured."""
+        return ("frozen", self.plan.hash, compute_code_hash(), get_measurement_environment("cpu").fingerprint)
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,7 +166,7 @@ def make_frozen_options(
     """Return Inductor's options for a program that is compiled with `freezing`; the user's passes run first."""
     first, own = UnfrozenPlan(plan, on_rewrite, on_failure), _get_option(options, "joint_custom_pre_pass")
     return {
-        **_add_pass(options, FrozenPlan(on_rewrite, on_failure)),
+        **_add_pass(options, FrozenPlan(plan, on_rewrite, on_failure)),
         "joint_custom_pre_pass": first if own is None else [own, first],
     }
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from torch import Tensor, fx
+from torch import fx
 
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.capture.compiler_graphs import snapshot_dynamo_graph
@@ -52,11 +52,7 @@ def _make_chosen_compiler(options: BackendOptions, plan: Plan, on_failure: OnFai
     baseline = _make_baseline_compiler(options)
 
     def compile_frozen(constant: IsConstant) -> Compiled:
-        return (
-            EagerPlan(rest, log.add, on_failure, constant=constant)
-            if own.inner == "eager"
-            else _make_baseline_compiler(own)
-        )
+        return _make_freezing_compiler(own, rest, constant, on_failure, log)
 
     def compile_and_log(dynamo: fx.GraphModule, inputs: Sequence[Any], **how: Any) -> Any:
         if own.pool_allocations:
@@ -103,7 +99,7 @@ def _make_rewriting_compiler(options: BackendOptions, plan: Plan, on_failure: On
 
 
 def make_frozen_planned_backend(
-    options: BackendOptions, plan: Plan | None, constant: Callable[[Tensor], bool], on_failure: OnFailure
+    options: BackendOptions, plan: Plan | None, constant: IsConstant, on_failure: OnFailure
 ) -> Compiled:
     """Return a compiler of programs with frozen weights, which applies `plan` if there is one.
 
@@ -111,13 +107,19 @@ def make_frozen_planned_backend(
     """
     if plan is None:
         return _make_baseline_compiler(options)
-    if options.inner == "eager":
-        planned: Compiled = EagerPlan(plan, LOG.add, on_failure, constant=constant)
-    else:
-        planned = _make_rewriting_inductor(
-            options, make_frozen_options(plan, options.inner_options, LOG.add_cached, on_failure), plan, on_failure, LOG
-        )
+    planned = _make_freezing_compiler(options, plan, constant, on_failure, LOG)
     return _add_fallback(planned, _make_baseline_compiler(options), on_failure, LOG)
+
+
+def _make_freezing_compiler(
+    options: BackendOptions, plan: Plan, constant: IsConstant, on_failure: OnFailure, log: RewriteLog
+) -> Compiled:
+    if options.inner == "eager":
+        return EagerPlan(plan, log.add, on_failure, constant=constant)
+    if not plan.rewrites:
+        return _make_baseline_compiler(options)
+    planned = make_frozen_options(plan, options.inner_options, log.add_cached, on_failure)
+    return _make_rewriting_inductor(options, planned, plan, on_failure, log)
 
 
 def _make_baseline_compiler(options: BackendOptions) -> Compiled:

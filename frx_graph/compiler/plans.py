@@ -10,12 +10,13 @@ from frx_graph.measure.machine.measurement_environment import get_measurement_en
 from frx_graph.passes.inner_choice import NAME as INNER_CHOICE
 from frx_graph.passes.rewrites import REWRITES
 from frx_graph.passes.rewrites.attention_from_views import NAME as ATTENTION
+from frx_graph.passes.rewrites.frozen_products import NAME as FROZEN_PRODUCTS
 from frx_graph.plan import RECORDED, Plan
 from frx_graph.records import Candidate, Risk
 
-ALL_REWRITES = (ATTENTION, *(rewrite.name for rewrite in REWRITES))
+ALL_REWRITES = (ATTENTION, *(rewrite.name for rewrite in REWRITES), FROZEN_PRODUCTS)
 """All rewrites, in the order in which they are applied: attention to Dynamo's graphs, the others to the inner
-compiler's."""
+compiler's, and the last one to graphs that Inductor has frozen."""
 
 
 def make_current_plan(policy: str, only: Collection[str] | None = None) -> Plan:

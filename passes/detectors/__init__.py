@@ -14,6 +14,7 @@ from frx_graph.passes.detectors import (
     memory_bound_region,
     misaligned_dimension,
     opaque_boundary,
+    padding_copy,
     page_fault_churn,
     permute_storm,
     repeated_cast,
@@ -39,6 +40,7 @@ DETECTORS: tuple[Detector, ...] = (
     unused_precision.DETECTOR,
     unstable_graph.DETECTOR,
     channels_last_harmful.DETECTOR,
+    padding_copy.DETECTOR,
     repeated_cast.DETECTOR,
     page_fault_churn.DETECTOR,
 )

@@ -14,6 +14,7 @@ from frx_graph.passes.rewrites import (
     exact_gradients,
     flattened_features,
     fold_padding,
+    merged_products,
     onednn_products,
     propagate_layout,
     reuse_memory,
@@ -33,6 +34,7 @@ REWRITES: tuple[Rewrite, ...] = (
     backward_layout.REWRITE,
     cancel_permutes.REWRITE,
     flattened_features.REWRITE,
+    merged_products.REWRITE,
     blocked_layout.REWRITE,
     onednn_products.REWRITE,
     drop_redundant_copies.REWRITE,
@@ -40,5 +42,5 @@ REWRITES: tuple[Rewrite, ...] = (
     exact_gradients.REWRITE,
 )
 
-BEFORE_FREEZING: tuple[Rewrite, ...] = (fold_padding.REWRITE,)
+BEFORE_FREEZING: tuple[Rewrite, ...] = (fold_padding.REWRITE, merged_products.REWRITE)
 """Rewrites of graphs whose weights Inductor freezes; it chooses layouts and packs weights itself."""

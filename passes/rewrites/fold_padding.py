@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import torch
 from torch import fx
@@ -22,6 +21,7 @@ from frx_graph.errors import RewriteError
 from frx_graph.facts.graph_facts import OpFacts, ValueFacts
 from frx_graph.facts.layout import get_dimension_order
 from frx_graph.facts.operator_overload import get_argument
+from frx_graph.facts.zero_padding import OPERATOR, Sides, list_convolutions, repeat_number, split_padding
 from frx_graph.passes.rewrites.meta_strides.fake_values import (
     call_op,
     find_fake_mode,
@@ -32,7 +32,6 @@ from frx_graph.passes.rewrites.rewrite import Rewrite, RewriteSubject
 from frx_graph.records import Candidate, Refusal
 
 NAME = "fold_padding"
-_CONVOLUTION = "aten.convolution"
 _MOST_ZEROS = 8
 """Products with zeros for each element of the padded image. Copying an element takes 1 ns or more, and a thread with
 AVX-512 computes 30 to 60 products of single precision in that time, but less than half of them in depthwise kernels."""
@@ -42,7 +41,7 @@ def propose(subject: RewriteSubject) -> Iterator[Candidate | Refusal]:
     """Propose one candidate for all padding of the graph that convolutions can add."""
     folded: list[str] = []
     for op in subject.facts.ops:
-        if op.operator != "aten.constant_pad_nd":
+        if op.operator != OPERATOR:
             continue
         if reason := _find_obstacle(op, subject):
             yield Refusal(NAME, reason, (op.node,))
@@ -52,94 +51,47 @@ def propose(subject: RewriteSubject) -> Iterator[Candidate | Refusal]:
         yield Candidate(NAME, subject.facts.graph_id, tuple(folded))
 
 
-@dataclass(frozen=True, slots=True)
-class _Sides:
-    """Zeros in front of and behind one dimension of the image."""
-
-    front: int
-    back: int
-
-    @property
-    def padding(self) -> int:
-        """The padding of a convolution, which is the same on both sides."""
-        return max(self.front, self.back)
-
-    def shift(self, dilation: int) -> tuple[int, int]:
-        """Return the zeros that a kernel gets in front and behind."""
-        return (self.padding - self.front) // dilation, (self.padding - self.back) // dilation
-
-
 def _find_obstacle(op: OpFacts, subject: RewriteSubject) -> str:
     """Return why convolutions cannot add this padding; empty if they can."""
     facts = subject.facts
     image, padded = facts.values[op.inputs[0]], facts.values[op.outputs[0]]
-    readers = facts.get_users(padded.name)
-    if padded.name in facts.outputs or not readers:
+    if padded.name in facts.outputs or not facts.get_users(padded.name):
         return "the padded image is returned, or saved for the backward"
-    if any(not _reads_as_image(reader, padded) for reader in readers):
+    convolutions = list_convolutions(padded, facts)
+    if not convolutions:
         return "not only convolutions read the padded image"
-    sides = _split_padding(op, len(image.shape))
+    sides = split_padding(op, len(image.shape))
     if sides is None:
         return "it does more than add zeros to the sides of the image"
     if {image.name, padded.name} & subject.doubtful or not _have_same_order(image, padded):
         return "the padded image may have its dimensions in another order"
     if any(one.front != one.back for one in sides):
-        return next(filter(None, (_find_obstacle_to_shift(sides, reader, subject) for reader in readers)), "")
+        return next(filter(None, (_find_obstacle_to_shift(sides, reader, subject) for reader in convolutions)), "")
     return ""
 
 
-def _find_obstacle_to_shift(sides: tuple[_Sides, ...], convolution: OpFacts, subject: RewriteSubject) -> str:
+def _find_obstacle_to_shift(sides: tuple[Sides, ...], convolution: OpFacts, subject: RewriteSubject) -> str:
     """Return why zeros cannot shift the kernel of `convolution`; empty if they can."""
     facts = subject.facts
     if convolution.inputs[1] not in subject.constants:
         return "it does not add as many zeros on both sides, and the weight is no constant"
-    dilation = _repeat(get_argument(convolution, "dilation"), len(sides))
+    dilation = repeat_number(get_argument(convolution, "dilation"), len(sides))
     if any((one.front - one.back) % by for one, by in zip(sides, dilation, strict=True)):
         return "zeros between the elements of a dilated kernel do not shift it"
     weight, result = facts.values[convolution.inputs[1]], facts.values[convolution.outputs[0]]
     if facts.has_dynamic_sizes(convolution):
         return "the image has no fixed size"
     kernel = weight.shape[2:]
-    larger = [size + sum(one.shift(by)) for size, one, by in zip(kernel, sides, dilation, strict=True)]
+    larger = [size + sum(one.shift_kernel(by)) for size, one, by in zip(kernel, sides, dilation, strict=True)]
     zeros = math.prod(result.shape) * weight.shape[1] * (math.prod(larger) - math.prod(kernel))
     if zeros > _MOST_ZEROS * math.prod(facts.values[convolution.inputs[0]].shape):
         return "products with zeros would take longer than the copy"
     return ""
 
 
-def _reads_as_image(reader: OpFacts, padded: ValueFacts) -> bool:
-    return (
-        reader.operator == _CONVOLUTION
-        and reader.inputs.count(padded.name) == 1
-        and reader.inputs[0] == padded.name
-        and not get_argument(reader, "transposed")
-    )
-
-
-def _split_padding(op: OpFacts, rank: int) -> tuple[_Sides, ...] | None:
-    """Return the zeros that are added to each dimension of the image; None for other padding."""
-    pads, value = get_argument(op, "pad"), get_argument(op, "value")
-    if op.symbolic or value != 0 or not isinstance(pads, (tuple, list)) or len(pads) % 2:
-        return None
-    if not all(isinstance(one, int) and one >= 0 for one in pads):
-        return None
-    spatial = rank - 2
-    if spatial < 1 or any(pads[2 * spatial :]):
-        return None
-    # The last dimension comes first, and outer ones may be missing.
-    filled = (*pads, *(0,) * 2 * spatial)[: 2 * spatial]
-    return tuple(_Sides(*filled[start : start + 2]) for start in range(2 * spatial - 2, -1, -2))
-
-
 def _have_same_order(image: ValueFacts, padded: ValueFacts) -> bool:
     orders = {get_dimension_order(value.shape, value.strides) for value in (image, padded)}
     return image.dense and padded.dense and len(orders) == 1
-
-
-def _repeat(numbers: object, count: int) -> tuple[int, ...]:
-    """Return one number for each dimension; a single one stands for all."""
-    assert isinstance(numbers, (tuple, list))
-    return tuple(numbers) if len(numbers) == count else (numbers[0],) * count
 
 
 def apply(subject: RewriteSubject, module: fx.GraphModule, candidate: Candidate) -> tuple[str, ...]:
@@ -149,7 +101,7 @@ def apply(subject: RewriteSubject, module: fx.GraphModule, candidate: Candidate)
     made: list[tuple[fx.Node, fx.Node]] = []
     with run_fakes_unguarded(find_fake_mode(graph)):
         for name in candidate.nodes:
-            sides = _split_padding(subject.facts.op_by_node[name], nodes[name].meta["val"].dim())
+            sides = split_padding(subject.facts.op_by_node[name], nodes[name].meta["val"].dim())
             assert sides is not None
             image = nodes[name].args[0]
             made += [(reader, _add_padding(graph, reader, image, sides)) for reader in list(nodes[name].users)]
@@ -169,10 +121,10 @@ def apply(subject: RewriteSubject, module: fx.GraphModule, candidate: Candidate)
     return ()
 
 
-def _add_padding(graph: fx.Graph, convolution: fx.Node, image: object, sides: tuple[_Sides, ...]) -> fx.Node:
+def _add_padding(graph: fx.Graph, convolution: fx.Node, image: object, sides: tuple[Sides, ...]) -> fx.Node:
     _, weight, bias, stride, own, dilation, *rest = convolution.args
-    both = [one + side.padding for one, side in zip(_repeat(own, len(sides)), sides, strict=True)]
-    shifts = [side.shift(by) for side, by in zip(sides, _repeat(dilation, len(sides)), strict=True)]
+    both = [one + side.padding for one, side in zip(repeat_number(own, len(sides)), sides, strict=True)]
+    shifts = [side.shift_kernel(by) for side, by in zip(sides, repeat_number(dilation, len(sides)), strict=True)]
     with graph.inserting_before(convolution):
         if any(map(any, shifts)):
             zeros = [count for shift in reversed(shifts) for count in shift]

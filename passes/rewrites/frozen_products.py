@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import torch
 from torch import Tensor, fx
 
+from frx_graph.errors import RewriteError
 from frx_graph.facts.operator_signature import OperatorSignature, TensorSpec, transpose_spec
 from frx_graph.measure.operators.operator_inputs import PACKED_BY_MKL
 from frx_graph.ops.onednn_linear import TARGET, has_onednn
@@ -38,6 +39,15 @@ def use_faster_products(
             saved[node.name] = timed[packed] - timed[product]
             _replace(node)
     return Candidate(NAME, graph_id, tuple(saved), predicted_seconds=sum(saved.values())) if saved else None
+
+
+def use_recorded_products(graph: fx.Graph, candidate: Candidate) -> None:
+    """Replace MKL's packed products that `candidate` names. Raises `RewriteError` if the graph has no such product."""
+    products = {node.name: node for node, _ in _list_packed_products(graph)}
+    if not products.keys() >= set(candidate.nodes):
+        raise RewriteError("the candidate belongs to another graph")
+    for name in candidate.nodes:
+        _replace(products[name])
 
 
 def _list_packed_products(graph: fx.Graph) -> Iterator[tuple[fx.Node, tuple[OperatorSignature, OperatorSignature]]]:

@@ -533,6 +533,11 @@ def test_hostile_names_do_not_reach_the_terminal() -> None:
     assert len(text.splitlines()) == 5
 
 
+WAITS = "for _ in range(600): time.sleep(0.1)"
+"""Not one long sleep: Python runs a handler between two instructions, so that a signal which comes in the microseconds
+between the last check and the system call waits until the sleep ends."""
+
+
 @pytest.fixture
 def collecting(tmp_path: Path) -> Iterator[Callable[[str], subprocess.Popen[bytes]]]:
     """Starts `frx collect` in a process of its own, and waits until the workload says that it is ready."""
@@ -598,7 +603,7 @@ def process_state(process: psutil.Process) -> str:
 def test_ctrl_c_ends_the_workload_and_the_bundle_is_whole(
     collecting: Callable[[str], subprocess.Popen[bytes]],
 ) -> None:
-    process = collecting(f"{EVENTS}\nprint('ready', flush=True); time.sleep(60)")
+    process = collecting(f"{EVENTS}\nprint('ready', flush=True)\n{WAITS}")
     os.killpg(process.pid, signal.SIGINT)
     out, err, seen = ended(process)
     assert process.returncode == 130, seen
@@ -617,7 +622,7 @@ def test_a_workload_that_saves_its_work_on_sigterm_has_the_time(
         "import os, signal, sys, time\n"
         # Not `print`, which may be at work when the signal comes.
         "signal.signal(signal.SIGTERM, lambda *_: (time.sleep(0.5), os.write(1, b'saved\\n'), sys.exit(7)))\n"
-        "print('ready', flush=True); time.sleep(60)"
+        f"print('ready', flush=True)\n{WAITS}"
     )
     process = collecting(program)
     process.terminate()
