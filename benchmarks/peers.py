@@ -32,6 +32,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Self
 
+import psutil
 import torch
 from peers_arm import ARMS, Family, Request, write_request
 from pydantic import TypeAdapter
@@ -122,6 +123,14 @@ class ArmProcess:
         self._process.kill()
         self._process.wait()
 
+    def read_cpu_seconds(self) -> float:
+        """Return the processor time so far of the process and its threads; 0 if it has ended."""
+        try:
+            times = psutil.Process(self._process.pid).cpu_times()
+        except psutil.Error:
+            return 0.0
+        return float(times.user + times.system)
+
     def read_answer(self) -> dict[str, Any]:
         """Return the next answer; one with an error if the process has ended."""
         assert self._process.stdout is not None
@@ -184,9 +193,13 @@ def _take_turns(
 ) -> tuple[list[dict[str, dict[str, Any]]], int]:
     """Return the answers of each round by arm, and how many rounds other programs disturbed."""
     kept, disturbed = [], 0
+
+    def measure_own() -> float:
+        return time.process_time() + sum(process.read_cpu_seconds() for process, _ in ready.values())
+
     for number in range(rounds):
         answers = {}
-        with watch_disturbance() as was_disturbed:
+        with watch_disturbance(own_clock=measure_own) as was_disturbed:
             for name in round_order(list(ready), number):
                 process, first = ready[name]
                 time.sleep(_PAUSE_SECONDS)

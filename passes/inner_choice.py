@@ -95,6 +95,11 @@ def takes_rewrites(candidate: Candidate) -> bool:
     return not get_choice_options(candidate).keys().isdisjoint(("inner", "freeze"))
 
 
+def freezes_weights(candidates: Iterable[Candidate]) -> bool:
+    """Return True if one of the candidates makes weights constants."""
+    return any(candidate.rewrite == NAME and get_choice_options(candidate).get("freeze") for candidate in candidates)
+
+
 def resolve_inner(candidates: Iterable[Candidate], inner: str) -> str:
     """Return the compiler of a program that `inner` would compile, if these candidates are applied."""
     options = (get_choice_options(candidate) for candidate in candidates if candidate.rewrite == NAME)

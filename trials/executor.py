@@ -210,7 +210,8 @@ class _TrialRunner:
             self.departed = judged.departed
         wanted = self.programs.candidate.candidates
         captures = compiled[Arm.BASELINE].capture, compiled[Arm.CANDIDATE].capture
-        return Comparison(captures, seen[Arm.BASELINE], seen[Arm.CANDIDATE], judged, wanted, self.policy)
+        baseline, candidate = seen[Arm.BASELINE], seen[Arm.CANDIDATE]
+        return Comparison(captures, baseline, candidate, judged, wanted, self.policy, self.programs.freezes)
 
     def _measure_verdict(self, quads: list[MeasuredQuad]) -> Verdict:
         """Measure until the verdict is clear, with the extra process pairs if the others leave it open."""

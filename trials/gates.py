@@ -45,6 +45,8 @@ class Comparison:
     judged: Judged
     wanted: tuple[Candidate, ...]
     policy: TrialPolicy
+    freezes: bool = False
+    """True if the candidate makes weights constants."""
 
 
 def examine_gates(seen: Comparison) -> Iterator[GateResult]:
@@ -116,7 +118,8 @@ def find_plan_fault(wanted: Sequence[Candidate], graphs: Sequence[MadeGraph], fa
 
 
 def _check_memory(seen: Comparison) -> str:
-    found = compare_memory(seen.baseline.memory, seen.candidate.memory, seen.policy.memory_headroom)
+    copies = seen.policy.weight_copies if seen.freezes else 0.0
+    found = compare_memory(seen.baseline.memory, seen.candidate.memory, seen.policy.memory_headroom, copies)
     return "; ".join(
         f"{one.fault} ({one.place}): {one.candidate_bytes / 2**20:.1f} MiB, the baseline's "
         f"{one.baseline_bytes / 2**20:.1f} MiB"

@@ -40,6 +40,12 @@ class TrialPolicy(BaseModel):
         ge=0,
         description="how far a candidate's peak memory may exceed the baseline's, as a fraction of it",
     )
+    weight_copies: float = Field(
+        default=2.0,
+        ge=0,
+        description="how many copies of the weights and inputs a candidate that makes weights constants may hold "
+        "besides: it packs them, and the program keeps its own",
+    )
     time_budget_seconds: float = Field(
         default=600.0,
         gt=0,

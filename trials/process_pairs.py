@@ -48,10 +48,11 @@ Settled = TypeVar("Settled")
 
 @dataclass(frozen=True, slots=True)
 class Programs:
-    """The two programs of a trial: what each arm loads."""
+    """The two programs of a trial: what each arm loads. `freezes` is True if the candidate makes weights constants."""
 
     baseline: Load
     candidate: Load
+    freezes: bool = False
 
     def get_program(self, arm: Arm) -> Load:
         """Return the program of an arm."""

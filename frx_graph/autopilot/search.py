@@ -36,7 +36,7 @@ from frx_graph.distributed.consensus import has_several_ranks
 from frx_graph.errors import SerializationError, TrialError
 from frx_graph.ledger.decision import AUTOPILOT, Decision, Kind, make_process_author
 from frx_graph.options import BackendOptions
-from frx_graph.passes.inner_choice import POOLED, pools_memory
+from frx_graph.passes.inner_choice import POOLED, freezes_weights, pools_memory
 from frx_graph.records import Candidate
 from frx_graph.reports.render.document import to_json
 from frx_graph.reports.trials.trial_document import build_trial_document
@@ -210,7 +210,7 @@ class _GraphSearch:
 
     def _run_trial(self, candidates: tuple[Candidate, ...], name: str) -> _RecordedTrial:
         run = run_trial(
-            Programs(self._base, replace(self._base, candidates=candidates)),
+            Programs(self._base, replace(self._base, candidates=candidates), freezes_weights(candidates)),
             self._policy.model_copy(update={"time_budget_seconds": self._get_remaining_seconds()}),
             self._arms.start,
             # The combination is one more.

@@ -14,7 +14,7 @@ from frx_graph.autopilot.trial_decisions import decide_graph
 from frx_graph.compiler.plans import ALL_REWRITES, filter_by_risk, make_recorded_plan
 from frx_graph.errors import OptionError, TrialError, suggest_name
 from frx_graph.ledger.decision import Author, Decision
-from frx_graph.passes.inner_choice import CHOICES, pools_memory
+from frx_graph.passes.inner_choice import CHOICES, freezes_weights, pools_memory
 from frx_graph.records import Candidate, Risk
 from frx_graph.reports.trials.trial_report import format_shape
 from frx_graph.support.allocator import may_pool
@@ -100,7 +100,8 @@ def _try_target(
         graphs = tuple(graph for graph in graphs if graph.applied)
         if not graphs:
             return None
-    programs = Programs(base, replace(base, candidates=_collect_candidates(graphs)))
+    candidates = _collect_candidates(graphs)
+    programs = Programs(base, replace(base, candidates=candidates), freezes_weights(candidates))
     rest = policy.model_copy(update={"time_budget_seconds": _get_remaining_seconds(deadline)})
     run = run_trial(
         programs,
@@ -108,7 +109,7 @@ def _try_target(
         start,
         candidates=asked.candidates,
         ignore_load=asked.ignore_load,
-        pools=pools_memory(programs.candidate.candidates),
+        pools=pools_memory(candidates),
         progress=progress,
     )
     return TargetTrial(run, graphs)

@@ -232,19 +232,22 @@ class WorseMemory:
     candidate_bytes: int
 
 
-def compare_memory(baseline: MemoryRecord, candidate: MemoryRecord, headroom: float) -> tuple[WorseMemory, ...]:
+def compare_memory(
+    baseline: MemoryRecord, candidate: MemoryRecord, headroom: float, copies: float = 0.0
+) -> tuple[WorseMemory, ...]:
     """Compare memory use: report a peak above the baseline's by more than the fraction `headroom` and 2 MiB, and growth
-    per step above the baseline's.
+    per step above the baseline's. The candidate may also hold so many `copies` of what was live before the first step:
+    weights and inputs.
 
     A leak in the first steps only is part of the peak. Raises `ValueError` if the numbers of steps differ.
     """
     steps = [(len(side.host.steps), len(side.resident_bytes)) for side in (baseline, candidate)]
     if steps[0] != steps[1]:
         raise ValueError(f"{steps[0][0]} steps of the baseline, {steps[1][0]} of the candidate")
-    found = list(_compare_use("host", baseline.host, candidate.host, headroom))
+    found = list(_compare_use("host", baseline.host, candidate.host, headroom, copies))
     if candidate.device is not None:
         # Without steps nothing was used: the candidate alone uses the GPU.
-        found.extend(_compare_use("device", baseline.device or MemoryUse(0, ()), candidate.device, headroom))
+        found.extend(_compare_use("device", baseline.device or MemoryUse(0, ()), candidate.device, headroom, copies))
     before, after = baseline.resident_growth_bytes, candidate.resident_growth_bytes
     leaks = any(one.fault is MemoryFault.LEAK for one in found)
     if after > before + RESIDENT_FLOOR_BYTES and not leaks:
@@ -252,8 +255,10 @@ def compare_memory(baseline: MemoryRecord, candidate: MemoryRecord, headroom: fl
     return tuple(found)
 
 
-def _compare_use(place: str, baseline: MemoryUse, candidate: MemoryUse, headroom: float) -> Iterator[WorseMemory]:
-    allowed = max(baseline.peak_bytes * headroom, PEAK_FLOOR_BYTES)
+def _compare_use(
+    place: str, baseline: MemoryUse, candidate: MemoryUse, headroom: float, copies: float
+) -> Iterator[WorseMemory]:
+    allowed = max(baseline.peak_bytes * headroom, PEAK_FLOOR_BYTES) + copies * baseline.live_bytes
     if candidate.peak_bytes > baseline.peak_bytes + allowed:
         yield WorseMemory(MemoryFault.PEAK, place, baseline.peak_bytes, candidate.peak_bytes)
     before, after = baseline.growth_bytes if baseline.steps else 0, candidate.growth_bytes

@@ -24,7 +24,6 @@ from frx_graph.passes.rewrites.rewrite import Rewrite, RewriteSubject
 from frx_graph.records import Candidate, Refusal
 
 NAME = "merged_products"
-_VIEWS = frozenset({"aten.view", "aten._unsafe_view"})
 _READERS = frozenset(
     {
         "aten._scaled_dot_product_flash_attention_for_cpu",
@@ -76,11 +75,12 @@ def _has_constant_operands(op: OpFacts, subject: RewriteSubject) -> bool:
 
 
 def _identify_input(name: str, subject: RewriteSubject) -> object:
-    """Return what is equal for views of one value with the same sizes: each `nn.Linear` makes its own."""
+    """Return what is equal for equal views and copies of one value: each `nn.Linear` makes its own."""
     maker = subject.facts.get_producer(name)
-    if maker is None or maker.operator not in _VIEWS:
+    if maker is None or not (maker.operator == "aten.clone" or _is_view(maker)) or len(maker.inputs) != 1:
         return name
-    return maker.inputs[0], subject.facts.values[name].shape
+    _, *rest = maker.args
+    return maker.target, tuple(rest), tuple(maker.kwargs.items()), _identify_input(maker.inputs[0], subject)
 
 
 def _find_stored_weight(name: str, subject: RewriteSubject) -> str:
@@ -104,7 +104,7 @@ def _find_obstacle(op: OpFacts, subject: RewriteSubject) -> str:
             if result in facts.outputs:
                 return "its result is returned"
             for reader in facts.get_users(result):
-                if _is_view_of(reader, result):
+                if _is_view(reader) and reader.inputs[0] == result:
                     pending.append(reader)
                 elif reader.operator not in _READERS and not _copies_contiguously(reader):
                     return f"{reader.operator} reads its result"
@@ -115,8 +115,8 @@ def _copies_contiguously(op: OpFacts) -> bool:
     return op.operator == "aten.clone" and get_argument(op, "memory_format") is torch.contiguous_format
 
 
-def _is_view_of(reader: OpFacts, result: str) -> bool:
-    return (reader.view or reader.operator in _VIEWS) and reader.inputs[0] == result and len(reader.outputs) == 1
+def _is_view(op: OpFacts) -> bool:
+    return (op.view or op.operator == "aten._unsafe_view") and len(op.outputs) == 1
 
 
 def apply(_subject: RewriteSubject, module: fx.GraphModule, candidate: Candidate) -> tuple[str, ...]:

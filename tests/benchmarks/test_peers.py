@@ -70,6 +70,9 @@ class FakeProcess:
     def __exit__(self, *_: object) -> None:
         pass
 
+    def read_cpu_seconds(self) -> float:
+        return 0.0
+
     def read_answer(self) -> dict[str, object]:
         if self.arm == "openvino":
             return {"error": "wrong output 0"}

@@ -152,6 +152,17 @@ def test_leak_in_the_first_steps_is_reported_as_a_peak() -> None:
     assert faults(baseline, candidate) == [MemoryFault.PEAK]
 
 
+def test_copies_of_what_was_live_before_are_allowed_for() -> None:
+    def record(live: int, peak: int) -> MemoryRecord:
+        step = StepMemory(peak * MEGABYTE, 0)
+        return MemoryRecord(MemoryUse(live * MEGABYTE, (step,) * 3), None, (0,) * 6)
+
+    baseline, candidate = record(20, 10), record(58, 10)
+    assert not compare_memory(baseline, candidate, 0.0, copies=2.0)
+    for copies in (0.0, 1.5):
+        assert [one.fault for one in compare_memory(baseline, candidate, 0.1, copies)] == [MemoryFault.PEAK]
+
+
 @pytest.mark.integration
 def test_doubled_memory_is_reported_and_headroom_is_allowed() -> None:
     def record(megabytes: int) -> MemoryRecord:

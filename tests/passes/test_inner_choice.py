@@ -54,7 +54,7 @@ def names(subject: RewriteSubject) -> list[str]:
 
 
 def test_inductor_default_is_not_offered_as_a_choice() -> None:
-    rest = ["freezing", "eager", "eager_freezing"]
+    rest = ["freezing", "freezing_cpp_wrapper", "eager", "eager_freezing"]
     facts = subject_of(convolution, IMAGE, WEIGHT).facts
     for channels_last, other in ((True, "off"), (False, "forced")):
         found = propose_inner_choices(facts, "inductor", channels_last=channels_last, allocation=Allocation.CHOSEN)
@@ -156,6 +156,7 @@ def test_choices_that_need_a_trial_are_reported_with_the_graph() -> None:
     assert [choice.choices[0] for choice in done.untried] == [
         "layout_optimization_off",
         "freezing",
+        "freezing_cpp_wrapper",
         "eager",
         "eager_freezing",
     ]

@@ -69,7 +69,8 @@ DOCUMENTS: dict[str, type[Any]] = {
     "frx_tune_v1": TuneDocument,
 }
 _OF_TRIALS = frozenset(
-    {"extra_process_pairs", "allocation", "check", "run_seconds", "summary", "ignored", "ignore_load", "load"}
+    {"extra_process_pairs", "weight_copies", "allocation", "check", "run_seconds", "summary", "ignored", "ignore_load"}
+    | {"load"}
 )
 _OF_TRACES = frozenset({"idle_host_work_ms", "small_kernels_by_part", "small_kernels_by_operator", "host_operators"})
 _OF_ADVICE = frozenset({"autopilot", "measurements", "kernel", "calibrated_under_load"})

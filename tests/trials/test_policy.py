@@ -16,6 +16,7 @@ from frx_graph.trials.policy import TUNE_POLICY, TrialPolicy, parse_policy, read
 OTHER_VALUES: dict[str, Any] = {
     "minimum_speedup": 0.05,
     "memory_headroom": 0.2,
+    "weight_copies": 1.0,
     "time_budget_seconds": 60,
     "risk": "low",
     "numerics_multiplier": 2.5,
