@@ -91,7 +91,7 @@ def get_layout_choice(candidate: Candidate) -> bool | None:
 
 
 def takes_rewrites(candidate: Candidate) -> bool:
-    """Return True if rewrites are chosen anew under the candidate: for another compiler, or for frozen weights."""
+    """Return True if measured times choose rewrites for the candidate: for another compiler, or for frozen weights."""
     return not get_choice_options(candidate).keys().isdisjoint(("inner", "freeze"))
 
 

@@ -1,7 +1,7 @@
 """Finds zero padding of images that a convolution's own `padding` argument would add without a copy.
 
 Assumes: the padded image is written to memory, since convolutions are library calls. That holds for eager and for
-Inductor, which pads in a loop of its own. The copy reads the image and writes a larger one.
+Inductor, which pads in a separate loop. The copy reads the image and writes a larger one.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ def _find_obstacle_to_shift(sides: tuple[Sides, ...], convolution: OpFacts, subj
     """Return why zeros cannot shift the kernel of `convolution`; empty if they can."""
     facts = subject.facts
     if convolution.inputs[1] not in subject.constants:
-        return "it does not add as many zeros on both sides, and the weight is no constant"
+        return "it adds more zeros on one side, and the weight is not a constant"
     dilation = repeat_number(get_argument(convolution, "dilation"), len(sides))
     if any((one.front - one.back) % by for one, by in zip(sides, dilation, strict=True)):
         return "zeros between the elements of a dilated kernel do not shift it"

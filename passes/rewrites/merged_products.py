@@ -4,8 +4,9 @@ Why: a wider product reads the input once, and reaches more of the processor's p
 ViT-S and BERT (two threads of a Xeon with AVX-512).
 How: the weights and biases are concatenated, which freezing does once; each result is a slice of the wide one.
 Assumes: constant weights and biases, and attention or a contiguous copy that reads each result, through views alone.
-Safe: the same sums, maybe in another order, as between two sizes of a batch. Slices have gaps, which nobody sees:
-attention takes operands of any strides, a contiguous copy has its own, and a view that cannot be made is a refusal.
+Safe: the same sums, maybe in another order, as between two sizes of a batch. Slices have gaps, but the program does not
+see them: attention takes operands of any strides, a contiguous copy closes gaps, and a view that cannot be made is
+refused.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def _group_products(subject: RewriteSubject) -> Iterator[Sequence[OpFacts]]:
 
 
 def _has_constant_operands(op: OpFacts, subject: RewriteSubject) -> bool:
-    """Return True for a product with a frozen weight and, for each column of its result, a frozen bias."""
+    """Return True for a product with a frozen weight and a frozen bias for each column."""
     *bias, _, weight = op.inputs
     values = subject.facts.values
     return (
@@ -96,7 +97,7 @@ def _swaps_dimensions(op: OpFacts) -> bool:
 
 
 def _find_obstacle(op: OpFacts, subject: RewriteSubject) -> str:
-    """Return why a reader of this product needs a result of its own; empty if none does."""
+    """Return why a reader must not read a slice instead of this product; empty if all may."""
     facts = subject.facts
     pending = [op]
     while pending:

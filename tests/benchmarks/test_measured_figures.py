@@ -6,9 +6,13 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
+from peers import CaseTimes
+from pydantic import TypeAdapter
+from versus_timing import geometric_mean
 
 from frx_graph.passes.rewrites import REWRITES
 
@@ -55,6 +59,20 @@ def test_table_of_speeds() -> None:
 
     listed = {key: cells for key, cells in rows(5).items() if re.match(r"\d\.\d\d", cells[2])}
     assert listed == {f"{case['entry']} {step(case)}": row(case) for case in under_inductor()}
+
+
+def test_table_of_peers() -> None:
+    found = json.loads((ROOT / "benchmarks" / "results" / "peers-cpu-intel-6.207.2.json").read_text())
+    cases = TypeAdapter(list[CaseTimes]).validate_python(found["cases"])
+
+    def row(case: CaseTimes) -> tuple[str, ...]:
+        return (case.network, *(f"{1e3 * median(arm.wall_s):.1f}" for arm in case.arms), f"{case.over_peer:.2f}")
+
+    assert {cells[0]: cells for cells in rows(9).values() if cells[0] in {case.network for case in cases}} == {
+        case.network: row(case) for case in cases
+    }
+    mean = geometric_mean([case.over_peer or 0.0 for case in cases])
+    assert f"The geometric mean over the better peer is {mean:.2f}." in MEASURED
 
 
 def test_networks_that_lose_to_the_best_variant_are_named() -> None:

@@ -54,7 +54,7 @@ def test_an_image_in_channels_last_stays_so(rewrite) -> None:
 @pytest.mark.parametrize(
     ("program", "why"),
     [
-        (Padded((0, 1, 0, 1)), "weight is no constant"),
+        (Padded((0, 1, 0, 1)), "weight is not a constant"),
         (Padded((1, 1, 1, 1), value=1.0), "more than add zeros"),
         (Padded((-1, -1, 0, 0)), "more than add zeros"),
         (Padded((0, 0, 0, 0, 0, 0, 1, 1)), "more than add zeros"),
@@ -163,4 +163,4 @@ def test_weights_that_may_change_are_not_shifted(rewrite) -> None:
     depthwise = Padded((0, 1, 0, 1), groups=4)
     (graph,) = rewrite(depthwise, image()).graphs
     assert PAD in graph.targets()
-    assert ["no constant" in one.reason for one in graph.done.refused if one.subject == "fold_padding"] == [True]
+    assert ["not a constant" in one.reason for one in graph.done.refused if one.subject == "fold_padding"] == [True]
