@@ -41,7 +41,7 @@ endef
 demo: $(VENV)/.installed-demo
 	$(call say,1. What does the layout of this network cost? frx advise)
 	$(BIN)/frx advise $(TARGET) --exit-zero --top 2
-	$(call say,2. Are the fixes right$(comma) and faster? frx trial: about a minute)
+	$(call say,2. Are the fixes right$(comma) and faster? frx trial: about two minutes)
 	$(DEMO_LEDGER) $(BIN)/frx trial $(TARGET) || test $$? -eq 1
 	$(call say,3. Does what was promoted keep its promise? torch.compile(model$(comma) backend="frx"): about a minute)
 	$(DEMO_LEDGER) $(BIN)/python examples/apply.py $(TARGET)

@@ -43,8 +43,8 @@ class TrialPolicy(BaseModel):
     weight_copies: float = Field(
         default=2.0,
         ge=0,
-        description="how many copies of the weights and inputs a candidate that makes weights constants may hold "
-        "besides: it packs them, and the program keeps its own",
+        description="how many more copies of weights and inputs a candidate that freezes weights may hold: it packs "
+        "them, and the program keeps its own",
     )
     time_budget_seconds: float = Field(
         default=600.0,

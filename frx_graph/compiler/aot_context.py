@@ -10,6 +10,9 @@ from torch import Tensor, fx
 
 from frx_graph.support.torch_internals import CompileContext, TracingContext
 
+_INPUT_VIEWS = frozenset({"alias_of_input", "is_input"})
+"""Names of AOTAutograd's `OutputType`."""
+
 
 def get_graph_id() -> str:
     """Return the compile id of the graph that is being compiled."""
@@ -29,13 +32,21 @@ def find_static_inputs(module: fx.GraphModule, backward: bool) -> frozenset[str]
 
 
 def list_weight_inputs(module: fx.GraphModule) -> tuple[str, ...]:
-    """Return the placeholders that become constants if Inductor freezes the graph: weights that it does not write."""
+    """Return the placeholders that become constants if Inductor freezes the graph: weights that it neither writes nor
+    returns views of. A branch that the graph calls has none."""
     context = TracingContext.try_get()
     if context is None or context.fw_metadata is None or context.params_flat_unwrap_subclasses is None:
         return ()
-    inputs = zip(module.graph.find_nodes(op="placeholder"), context.fw_metadata.input_info, strict=False)
-    weights = itertools.islice(inputs, len(context.params_flat_unwrap_subclasses))
-    return tuple(node.name for node, info in weights if not (info.mutates_data or info.mutates_metadata))
+    metadata, placeholders = context.fw_metadata, module.graph.find_nodes(op="placeholder")
+    if metadata.tokens or len(placeholders) != len(metadata.input_info):
+        return ()
+    returned = {info.base_idx for info in metadata.output_info if info.output_type.name in _INPUT_VIEWS}
+    weights = itertools.islice(enumerate(metadata.input_info), len(context.params_flat_unwrap_subclasses))
+    return tuple(
+        placeholders[index].name
+        for index, info in weights
+        if not (info.mutates_data or info.mutates_metadata or index in returned)
+    )
 
 
 def find_visible_outputs(module: fx.GraphModule, backward: bool) -> list[str]:

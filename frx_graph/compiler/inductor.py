@@ -100,8 +100,9 @@ class FrozenPlan(CustomGraphPass):
         """Rewrite one graph in place; on any failure leave the rest of it as it is."""
         if not self.plan.can_make(FROZEN_PRODUCTS):
             return
-        compiling, signature = get_graph_id(), hash_graph(graph)
+        compiling = get_graph_id()
         try:
+            signature = hash_graph(graph)
             if self.plan.policy == RECORDED:
                 applied = self.plan.select_candidates(signature, FROZEN_PRODUCTS)
                 for candidate in applied:
@@ -112,7 +113,8 @@ class FrozenPlan(CustomGraphPass):
         except Exception as error:  # noqa: BLE001 - any failure of this package falls back to the inner compiler
             self.on_failure(error)
             return
-        self.on_rewrite(RewrittenGraph(compiling, Phase.FORWARD, applied, (), signature=signature))
+        plan = self.plan.bind_to_graph(signature, applied).hash
+        self.on_rewrite(RewrittenGraph(compiling, Phase.FORWARD, applied, (), signature=signature, plan=plan))
 
     def uuid(self) -> Any:
         """Return what a compiled graph depends on besides itself: the plan, this code, and the machine that was

@@ -193,8 +193,6 @@ def rewrite_before_freezing(module: fx.GraphModule, plan: Plan, frozen: Collecti
             facts=build_graph_facts(captured),
             phase=Phase.FORWARD,
             inner="inductor",
-            everything=plan.policy == "all",
-            observable_outputs=frozenset(list_output_names(module)),
             frozen=frozenset(frozen),
         )
         made, _, left = _apply_rewrite(rewrite, subject, module, plan, signature)

@@ -18,12 +18,17 @@ class Sides:
     back: int
 
     @property
+    def symmetric(self) -> bool:
+        """True if both sides get as many."""
+        return self.front == self.back
+
+    @property
     def padding(self) -> int:
         """The padding of a convolution, which is the same on both sides."""
         return max(self.front, self.back)
 
     def shift_kernel(self, dilation: int) -> tuple[int, int]:
-        """Return the zeros in front of and behind a kernel that undo the rest of `padding`."""
+        """Return the zeros in front of and behind a kernel that make up for the larger `padding`."""
         return (self.padding - self.front) // dilation, (self.padding - self.back) // dilation
 
 

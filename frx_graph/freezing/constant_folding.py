@@ -156,8 +156,8 @@ def _is_foldable(node: fx.Node) -> bool:
         and target.namespace in _NAMESPACES
         and not get_schema(target).is_mutable
         and torch.Tag.nondeterministic_seeded not in target.tags
-        # A larger result would take memory for good. A kernel gets a row and a column of zeros.
-        and (value.numel() <= elements or target is torch.ops.aten.constant_pad_nd.default)
+        # A larger result would take memory for good. A kernel of one pixel gets a row and a column of zeros.
+        and value.numel() <= elements * (4 if target is torch.ops.aten.constant_pad_nd.default else 1)
     )
 
 

@@ -236,7 +236,7 @@ def compare_memory(
     baseline: MemoryRecord, candidate: MemoryRecord, headroom: float, copies: float = 0.0
 ) -> tuple[WorseMemory, ...]:
     """Compare memory use: report a peak above the baseline's by more than the fraction `headroom` and 2 MiB, and growth
-    per step above the baseline's. The candidate may also hold so many `copies` of what was live before the first step:
+    per step above the baseline's. `copies` allows for as many copies of what was live before the first step:
     weights and inputs.
 
     A leak in the first steps only is part of the peak. Raises `ValueError` if the numbers of steps differ.

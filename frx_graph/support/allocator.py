@@ -34,7 +34,7 @@ POOLING_VARIABLES = {
     "MALLOC_MMAP_THRESHOLD_": str(NEVER_BYTES),
     "MALLOC_TOP_PAD_": str(TOP_PAD_BYTES),
 }
-"""The same settings as environment variables, for a process that is about to start."""
+"""The same thresholds as environment variables, for a process that is about to start."""
 _OTHER_ALLOCATORS = ("jemalloc", "tcmalloc", "mimalloc", "hoard", "tbbmalloc_proxy", "snmalloc")
 
 
@@ -76,8 +76,8 @@ def pool_allocations(*, by_plan: bool = False) -> bool:
         (_M_TRIM_THRESHOLD, NEVER_BYTES),
         (_M_TOP_PAD, TOP_PAD_BYTES),
         (_M_MMAP_THRESHOLD, NEVER_BYTES),
-        # Else each large block that is freed makes malloc merge all small ones. oneDNN allocates its descriptors in
-        # every call of an operator: that takes 3 to 4 % of MobileNetV2 with batch 1.
+        # Otherwise malloc merges all small free blocks whenever a large one is freed. oneDNN allocates descriptors in
+        # every call: merging takes 3 to 4 % of MobileNetV2 with batch 1.
         (_M_MXFAST, 0),
     )
     # mallopt returns 1 for done.

@@ -13,6 +13,7 @@ from torch import nn
 from frx_graph.compiler.rewrite_log import LOG
 from frx_graph.errors import OptionError
 from frx_graph.options import BackendOptions, check_together, parse_backend_options
+from frx_graph.support.user_warning import WarnOnce
 from frx_graph.trials.policy import TrialPolicy
 from frx_graph.wrapper.frozen_model import FrozenModel
 from frx_graph.wrapper.pin_input_strides import PinnedStrides
@@ -80,11 +81,22 @@ def _freeze_inference(
 ) -> Callable[..., Any]:
     """Return `program`, which runs with frozen weights while the model is in `eval()` mode and gradients are off."""
     frozen = FrozenModel(model, options, how)
+    warnings = WarnOnce()
 
     @functools.wraps(program)
     def run(*args: Any, **kwargs: Any) -> Any:
-        if model.training or torch.is_grad_enabled():
-            return program(*args, **kwargs)
-        return frozen.run(program, args, kwargs)
+        if not (model.training or torch.is_grad_enabled()):
+            return frozen.run(program, args, kwargs)
+        # A program that is compiled around this one cannot warn.
+        if model.training != torch.is_grad_enabled() and not torch.compiler.is_compiling():
+            warnings.warn("unfrozen", f"frx: the weights are not frozen in this call: {_explain_unfrozen(model)}")
+        return program(*args, **kwargs)
 
     return run
+
+
+def _explain_unfrozen(model: nn.Module) -> str:
+    """Return why a call that does not train runs without frozen weights."""
+    if model.training:
+        return "the model is in train() mode; call eval() on the module that you compile"
+    return "gradients are enabled; call it under torch.no_grad()"

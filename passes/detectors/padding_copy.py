@@ -6,7 +6,7 @@ Inductor, which pads in a separate loop. The copy reads the image and writes a l
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from frx_graph.facts.graph_facts import OpFacts
 from frx_graph.facts.operator_overload import get_argument
@@ -23,36 +23,41 @@ RULE = "FRX016"
 
 def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
     """Yield one finding for each call site that pads images for convolutions, the same on both sides."""
-    sites: dict[object, list[tuple[OpFacts, tuple[int, ...]]]] = {}
-    for op, padding in _list_needless(analysis):
-        sites.setdefault((op.site.file, op.site.line), []).append((op, padding))
+    sites: dict[object, list[tuple[OpFacts, str]]] = {}
+    for op, fix in _list_needless(analysis):
+        sites.setdefault((op.site.file, op.site.line), []).append((op, fix))
     for found in sites.values():
-        yield _build_finding(analysis, [op for op, _ in found], list(dict.fromkeys(padding for _, padding in found)))
+        yield _build_finding(analysis, [op for op, _ in found], {fix for _, fix in found})
 
 
-def _list_needless(analysis: Analysis) -> Iterator[tuple[OpFacts, tuple[int, ...]]]:
-    """Yield padding that convolutions can add, with the `padding` that the first of them would have."""
+def _list_needless(analysis: Analysis) -> Iterator[tuple[OpFacts, str]]:
+    """Yield padding that convolutions can add, with the arguments that they then have."""
     facts = analysis.facts
     for op in facts.ops:
         sides = split_padding(op, len(facts.values[op.outputs[0]].shape)) if op.outputs else None
-        if not sides or not all(_is_symmetric(one) for one in sides) or not any(one.front for one in sides):
+        if not sides or not all(one.symmetric for one in sides) or not any(one.front for one in sides):
             continue
         padded = facts.values[op.outputs[0]]
         convolutions = list_convolutions(padded, facts)
         if convolutions and not padded.user_visible:
-            own = repeat_number(get_argument(convolutions[0], "padding"), len(sides))
-            yield op, tuple(one + side.front for one, side in zip(own, sides, strict=True))
+            yield op, _describe_arguments(sides, convolutions)
 
 
-def _is_symmetric(sides: Sides) -> bool:
-    return sides.front == sides.back
+def _describe_arguments(sides: Sequence[Sides], convolutions: Sequence[OpFacts]) -> str:
+    """Return the `padding` of the convolutions behind padding by `sides`."""
+    added = tuple(one.front for one in sides)
+    own = {repeat_number(get_argument(one, "padding"), len(sides)) for one in convolutions}
+    if len(own) > 1:
+        return f"add {added} to the padding of each convolution behind it"
+    padding = tuple(one + more for one, more in zip(own.pop(), added, strict=True))
+    return f"give the convolution behind it padding={padding}"
 
 
-def _build_finding(analysis: Analysis, ops: Sequence[OpFacts], paddings: Sequence[tuple[int, ...]]) -> Finding:
+def _build_finding(analysis: Analysis, ops: Sequence[OpFacts], fixes: Collection[str]) -> Finding:
     facts = analysis.facts
     wasted = facts.calls * sum(facts.values[op.inputs[0]].bytes + facts.values[op.outputs[0]].bytes for op in ops)
     count = facts.calls * len(ops)
-    asked = " or ".join(f"padding={padding}" for padding in paddings[:2])
+    fix = next(iter(fixes)) if len(fixes) == 1 else "add its numbers to the padding of each convolution behind it"
     return Finding(
         rule=RULE,
         title="Image copied to pad it with zeros for a convolution",
@@ -64,11 +69,12 @@ def _build_finding(analysis: Analysis, ops: Sequence[OpFacts], paddings: Sequenc
         saving=predict_saving(wasted, wasted, analysis.step_bytes),
         effort=Effort.ONE_LINE,
         risk=Risk.LOW,
-        fix=f"leave out the padding, and give the convolution behind it {asked}",
+        fix=f"leave out the padding, and {fix}",
         confidence=confidence.MEASURED,
         evidence=(
             Evidence(
-                f"{count} copies of images, of which convolutions alone read the results, move {format_bytes(wasted)}",
+                f"{count} padded {'copy' if count == 1 else 'copies'} that only convolutions read: "
+                f"{format_bytes(wasted)} moved",
                 "padding of the captured graph",
             ),
         ),

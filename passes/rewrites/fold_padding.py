@@ -6,7 +6,8 @@ the larger side is added on both, and the kernel gets zeros that shift it back.
 Assumes: every reader of the padded image is a convolution, and none is transposed; a larger kernel needs a constant
 weight, and few products for each element that is no longer copied.
 Safe: the same products and sums. An image that is returned or saved for the backward stays, as does padding whose
-result has its dimensions in another order than the image.
+result has its dimensions in another order than the image. Zeros of a larger kernel turn an infinite pixel into NaN, so
+one more row or column of results may have it.
 """
 
 from __future__ import annotations
@@ -63,30 +64,38 @@ def _find_obstacle(op: OpFacts, subject: RewriteSubject) -> str:
     sides = split_padding(op, len(image.shape))
     if sides is None:
         return "it does more than add zeros to the sides of the image"
+    if 0 in image.shape[2:]:
+        return "the image has no pixels, which a convolution does not take"
     if {image.name, padded.name} & subject.doubtful or not _have_same_order(image, padded):
         return "the padded image may have its dimensions in another order"
-    if any(one.front != one.back for one in sides):
-        return next(filter(None, (_find_obstacle_to_shift(sides, reader, subject) for reader in convolutions)), "")
-    return ""
+    if all(one.symmetric for one in sides):
+        return ""
+    reasons = (_find_obstacle_to_shift(sides, convolution, subject) for convolution in convolutions)
+    if reason := next(filter(None, reasons), ""):
+        return reason
+    zeros = sum(_count_zero_products(sides, convolution, subject) for convolution in convolutions)
+    too_many = zeros > _MOST_ZEROS * math.prod(padded.shape)
+    return "products with zeros would take longer than the copy" if too_many else ""
 
 
 def _find_obstacle_to_shift(sides: tuple[Sides, ...], convolution: OpFacts, subject: RewriteSubject) -> str:
     """Return why zeros cannot shift the kernel of `convolution`; empty if they can."""
-    facts = subject.facts
     if convolution.inputs[1] not in subject.constants:
         return "it adds more zeros on one side, and the weight is not a constant"
     dilation = repeat_number(get_argument(convolution, "dilation"), len(sides))
     if any((one.front - one.back) % by for one, by in zip(sides, dilation, strict=True)):
         return "zeros between the elements of a dilated kernel do not shift it"
-    weight, result = facts.values[convolution.inputs[1]], facts.values[convolution.outputs[0]]
-    if facts.has_dynamic_sizes(convolution):
-        return "the image has no fixed size"
+    return "the image has no fixed size" if subject.facts.has_dynamic_sizes(convolution) else ""
+
+
+def _count_zero_products(sides: tuple[Sides, ...], convolution: OpFacts, subject: RewriteSubject) -> int:
+    """Return how many products with zeros the shifted kernel of `convolution` computes."""
+    values = subject.facts.values
+    weight, result = values[convolution.inputs[1]], values[convolution.outputs[0]]
+    dilation = repeat_number(get_argument(convolution, "dilation"), len(sides))
     kernel = weight.shape[2:]
     larger = [size + sum(one.shift_kernel(by)) for size, one, by in zip(kernel, sides, dilation, strict=True)]
-    zeros = math.prod(result.shape) * weight.shape[1] * (math.prod(larger) - math.prod(kernel))
-    if zeros > _MOST_ZEROS * math.prod(facts.values[convolution.inputs[0]].shape):
-        return "products with zeros would take longer than the copy"
-    return ""
+    return math.prod(result.shape) * weight.shape[1] * (math.prod(larger) - math.prod(kernel))
 
 
 def _have_same_order(image: ValueFacts, padded: ValueFacts) -> bool:

@@ -5,8 +5,8 @@ ViT-S and BERT (two threads of a Xeon with AVX-512).
 How: the weights and biases are concatenated, which freezing does once; each result is a slice of the wide one.
 Assumes: constant weights and biases, and attention or a contiguous copy that reads each result, through views alone.
 Safe: the same sums, maybe in another order, as between two sizes of a batch. Slices have gaps, but the program does not
-see them: attention takes operands of any strides, a contiguous copy closes gaps, and a view that cannot be made is
-refused.
+see them: attention on a CPU takes operands of any strides, a contiguous copy closes gaps, and a view that cannot be
+made is refused.
 """
 
 from __future__ import annotations
@@ -17,21 +17,17 @@ from typing import Any
 import torch
 from torch import fx
 
-from frx_graph.errors import RewriteError
+from frx_graph.errors import RewriteError, summarize_error
 from frx_graph.facts.graph_facts import OpFacts
 from frx_graph.facts.operator_overload import get_argument
 from frx_graph.passes.rewrites.meta_strides.fake_values import call_op, find_fake_mode, run_fakes_unguarded
+from frx_graph.passes.rewrites.meta_strides.stride_sensitivity import uses_storage_offsets
 from frx_graph.passes.rewrites.rewrite import Rewrite, RewriteSubject
 from frx_graph.records import Candidate, Refusal
 
 NAME = "merged_products"
-_READERS = frozenset(
-    {
-        "aten._scaled_dot_product_flash_attention_for_cpu",
-        "aten._scaled_dot_product_flash_attention",
-        "aten._scaled_dot_product_efficient_attention",
-    }
-)
+_ATEN = torch.ops.aten
+_READERS = frozenset({"aten._scaled_dot_product_flash_attention_for_cpu"})
 """Operators whose result has the same strides, whatever those of their operands are."""
 
 
@@ -39,10 +35,11 @@ def propose(subject: RewriteSubject) -> Iterator[Candidate | Refusal]:
     """Propose one candidate for all products that can be merged; its choices name the first product of each group."""
     merged: dict[str, str] = {}
     for group in _group_products(subject):
-        if reason := next(filter(None, (_find_obstacle(op, subject) for op in group)), ""):
-            yield Refusal(NAME, reason, tuple(op.node for op in group))
-        else:
-            merged |= {op.node: group[0].node for op in group}
+        obstacles = {op.node: _find_obstacle(op, subject) for op in group}
+        yield from (Refusal(NAME, reason, (node,)) for node, reason in obstacles.items() if reason)
+        free = [node for node, reason in obstacles.items() if not reason]
+        if len(free) > 1:
+            merged |= dict.fromkeys(free, free[0])
     if merged:
         yield Candidate(NAME, subject.facts.graph_id, tuple(merged), tuple(merged.values()))
 
@@ -80,6 +77,9 @@ def _identify_input(name: str, subject: RewriteSubject) -> object:
     maker = subject.facts.get_producer(name)
     if maker is None or not (maker.operator == "aten.clone" or _is_view(maker)) or len(maker.inputs) != 1:
         return name
+    if maker.symbolic:
+        # Its numbers may differ in the next call.
+        return name
     _, *rest = maker.args
     return maker.target, tuple(rest), tuple(maker.kwargs.items()), _identify_input(maker.inputs[0], subject)
 
@@ -105,7 +105,7 @@ def _find_obstacle(op: OpFacts, subject: RewriteSubject) -> str:
             if result in facts.outputs:
                 return "its result is returned"
             for reader in facts.get_users(result):
-                if _is_view(reader) and reader.inputs[0] == result:
+                if _is_view(reader) and reader.inputs[0] == result and not reader.symbolic:
                     pending.append(reader)
                 elif reader.operator not in _READERS and not _copies_contiguously(reader):
                     return f"{reader.operator} reads its result"
@@ -117,7 +117,8 @@ def _copies_contiguously(op: OpFacts) -> bool:
 
 
 def _is_view(op: OpFacts) -> bool:
-    return (op.view or op.operator == "aten._unsafe_view") and len(op.outputs) == 1
+    """Return True for a view that means the same for an operand with other strides."""
+    return (op.view or op.operator == "aten._unsafe_view") and len(op.outputs) == 1 and not uses_storage_offsets(op)
 
 
 def apply(_subject: RewriteSubject, module: fx.GraphModule, candidate: Candidate) -> tuple[str, ...]:
@@ -137,7 +138,7 @@ def apply(_subject: RewriteSubject, module: fx.GraphModule, candidate: Candidate
         except (RuntimeError, ValueError) as error:
             for node in reversed(made):
                 graph.erase_node(node)
-            raise RewriteError(f"a view of a slice cannot be made: {error}") from error
+            raise RewriteError(f"a view of a slice cannot be made: {summarize_error(error)}") from error
     for node, value in values.items():
         node.meta["val"] = value
     for product, part in slices.items():
@@ -172,9 +173,6 @@ def _add_wide_product(graph: fx.Graph, products: Sequence[fx.Node], made: list[f
             slices[product] = add(_ATEN.slice.Tensor, wide, 1, start, end)
             start = end
     return slices
-
-
-_ATEN = torch.ops.aten
 
 
 def _recompute_views(slices: Mapping[fx.Node, fx.Node]) -> dict[fx.Node, Any]:

@@ -94,6 +94,7 @@ def test_weights_that_change_are_folded_anew() -> None:
         model.first[0].weight.mul_(2)
         model.k.weight.add_(0.5)
         torch.testing.assert_close(compiled(image()), model(image()))
+    assert [one.rewrite for graph in LOG.read_all() for one in graph.applied].count("fold_padding") == 2
 
 
 def run_chosen(plan: Plan, model: nn.Module) -> Tensor:
@@ -139,10 +140,67 @@ def test_a_recorded_plan_makes_the_same_of_both_graphs(
     assert targets == proposed
 
 
-def test_products_of_another_graph_are_refused() -> None:
-    plan = make_recorded_plan((Candidate("frozen_products", "0" * 16, ("addmm",)),))
-    model = Padded().eval()
+@pytest.mark.skipif(not hasattr(torch.ops.mkl, "_mkl_linear"), reason="this torch has no MKL")
+def test_products_that_the_graph_does_not_have_are_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inductor, "hash_graph", lambda _graph: "0" * 16)
     chosen = Candidate("inner_choice", "", (), ("freezing",))
-    with_choice = replace(plan, rewrites=("inner_choice", *plan.rewrites), candidates=(chosen, *plan.candidates))
-    torch.testing.assert_close(run_chosen(with_choice, model), model(image()))
+    plan = make_recorded_plan((chosen, Candidate("frozen_products", "0" * 16, ("no_such_node",))))
+    model = Padded().eval()
+    failures: list[Exception] = []
+    compiled = torch.compile(model, backend=make_planned_backend(BackendOptions(), plan, failures.append))
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(image()), model(image()))
+    assert [str(failure) for failure in failures] == ["the candidate belongs to another graph"]
     assert "frozen_products" not in applied()
+
+
+@pytest.mark.gives_way
+def test_a_failure_before_freezing_leaves_the_graph_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> Any:
+        raise RuntimeError("planted")
+
+    monkeypatch.setattr(inductor, "rewrite_before_freezing", fail)
+    model = Padded().eval()
+    compiled = frx_graph.compile(model, options={"plan": "solved", "freeze": True})
+    with torch.no_grad(), pytest.warns(RuntimeWarning, match="planted"):
+        torch.testing.assert_close(compiled(image()), model(image()))
+
+
+class Branches(nn.Module):
+    """A condition, whose branches take tensors that are no weights, in a graph with as many weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weights = nn.ParameterList(nn.Parameter(torch.randn(1)) for _ in range(6))
+
+    def forward(self, y: Tensor, a: Tensor, b: Tensor, pred: Tensor) -> Tensor:
+        def projects(y: Tensor, a: Tensor, b: Tensor) -> Tensor:
+            return F.linear(y, a).transpose(0, 1).contiguous() + F.linear(y, b).transpose(0, 1).contiguous()
+
+        def scales(y: Tensor, a: Tensor, b: Tensor) -> Tensor:
+            return (y.transpose(0, 1) * a.sum() * b.sum()).contiguous()
+
+        return torch.cond(pred, projects, scales, (y, a, b)) + sum(self.weights)
+
+
+class Returned(nn.Module):
+    """Two weights of which views are returned, which Inductor therefore does not freeze."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Parameter(torch.randn(16, 16)), nn.Parameter(torch.randn(16, 16))
+
+    def forward(self, y: Tensor) -> tuple[Tensor, ...]:
+        first, second = F.linear(y, self.a), F.linear(y, self.b)
+        return first.transpose(0, 1).contiguous(), second.transpose(0, 1).contiguous(), self.a.t(), self.b[1:]
+
+
+ARGUMENTS = (torch.randn(2, 6, 16), torch.randn(16, 16), torch.randn(16, 16), torch.tensor(True))
+
+
+@pytest.mark.parametrize(("model", "args"), [(Branches(), ARGUMENTS), (Returned(), ARGUMENTS[:1])])
+def test_what_inductor_does_not_freeze_is_no_constant(model: nn.Module, args: tuple[Tensor, ...]) -> None:
+    compiled = frx_graph.compile(model.eval(), options={"plan": "all", "freeze": True})
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(*args), model(*args))
+    assert "merged_products" not in applied()

@@ -14,7 +14,14 @@ from frx_graph.capture.captured_graph import Phase
 from frx_graph.capture.compiler_graphs import wrap_aot_graph
 from frx_graph.facts.build import build_graph_facts
 from frx_graph.options import parse_backend_options
-from frx_graph.passes.inner_choice import CHOICES, POOLED, get_choice_options, propose_inner_choices
+from frx_graph.passes.inner_choice import (
+    CHOICES,
+    NAME,
+    POOLED,
+    freezes_weights,
+    get_choice_options,
+    propose_inner_choices,
+)
 from frx_graph.passes.layouts.inductor_layout import is_channels_last_forced
 from frx_graph.passes.rewrites.rewrite import RewriteSubject
 from frx_graph.records import Candidate, Refusal
@@ -127,6 +134,15 @@ print(read_allocation())
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["pooled"]
+
+
+@pytest.mark.parametrize(
+    ("name", "freezes"),
+    [("freezing", True), ("freezing_cpp_wrapper", True), ("eager_freezing", True), ("eager", False)],
+)
+def test_which_choices_freeze_weights(name: str, freezes: bool) -> None:
+    candidates = (Candidate("reuse_memory", "graph", ()), Candidate(NAME, "", (), (name,)))
+    assert freezes_weights(candidates) == freezes
 
 
 OTHERS = [choice for choice in CHOICES if choice.name != POOLED]

@@ -11,7 +11,7 @@ from frx_graph.rules.card_file import parse_card
 from frx_graph.rules.rule_card import RuleCard, load_all_cards, load_card
 
 LAYOUT = Path(__file__).parents[2] / "rules" / "layout"
-ALL_CODES = [f"FRX{number:03d}" for number in (*range(1, 16), 17, 18)]
+ALL_CODES = [f"FRX{number:03d}" for number in range(1, 19)]
 
 CARD = textwrap.dedent(
     """

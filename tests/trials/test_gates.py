@@ -9,7 +9,8 @@ from frx_graph.measure.memory_use import MemoryRecord, MemoryUse, StepMemory
 from frx_graph.measure.operators.kernel_identities import Kernel, KernelCount, KernelIdentities, Source
 from frx_graph.records import Candidate
 from frx_graph.trials import gates
-from frx_graph.trials.arm_messages import Judged
+from frx_graph.trials.arm_messages import Examined, Judged
+from frx_graph.trials.policy import TrialPolicy
 
 FACTS = CaptureFacts(
     steps=3,
@@ -153,3 +154,15 @@ def test_plan_description_counts_the_rewrites() -> None:
     made = [Candidate("hoist_copy", "a", ("clone",)), Candidate("hoist_copy", "b", ("clone",)), Candidate("x", "a", ())]
     assert gates.describe_plan(made) == "made: 2 × hoist_copy, 1 × x"
     assert gates.describe_plan([]) == "nothing to make"
+
+
+def test_copies_of_weights_are_allowed_for_if_the_candidate_freezes_them() -> None:
+    def find_failed(candidate: int, *, freezes: bool) -> list[gates.Gate]:
+        sides = (Examined((), (), identities(), memory(size * 2**20)) for size in (10, candidate))
+        judged = Judged((), (), compared=1, exact=True, placed=1, share=0.0, departed=(), eager=True)
+        seen = gates.Comparison((FACTS, FACTS), *sides, judged, (), TrialPolicy(), freezes)
+        return [result.name for result in gates.examine_gates(seen) if result.passed is False]
+
+    assert find_failed(28, freezes=True) == []
+    assert find_failed(28, freezes=False) == [gates.Gate.MEMORY]
+    assert find_failed(35, freezes=True) == [gates.Gate.MEMORY]

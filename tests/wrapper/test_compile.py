@@ -193,7 +193,21 @@ def test_a_model_in_train_mode_is_not_frozen(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(frozen_model, "make_frozen_backend", lambda *_, **__: pytest.fail("it was frozen"))
     model = network().train()
     compiled = frx_graph.compile(model, options={"inner": "eager", "plan": "all", "freeze": True})
-    with torch.no_grad():
+    with torch.no_grad(), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            torch.testing.assert_close(compiled(IMAGE), model(IMAGE), rtol=1e-4, atol=1e-5)
+    assert [str(w.message) for w in caught if "not frozen" in str(w.message)] == [
+        "frx: the weights are not frozen in this call: the model is in train() mode; call eval() on the module that "
+        "you compile"
+    ]
+
+
+@pytest.mark.integration
+def test_a_call_with_gradients_in_eval_mode_says_that_it_is_not_frozen() -> None:
+    model = network()
+    compiled = frx_graph.compile(model, options={"inner": "eager", "plan": "all", "freeze": True})
+    with pytest.warns(RuntimeWarning, match="gradients are enabled; call it under torch.no_grad"):
         torch.testing.assert_close(compiled(IMAGE), model(IMAGE), rtol=1e-4, atol=1e-5)
 
 

@@ -80,3 +80,28 @@ def test_a_padded_image_that_others_read(detected) -> None:
             return self.layer(padded), padded.sum()
 
     assert detected(Twice(), image()) == []
+
+
+class Readers(nn.Module):
+    """Two convolutions of one padded image, with padding of their own."""
+
+    def __init__(self, *own: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Conv2d(4, 4, 3, padding=one) for one in own)
+
+    def forward(self, x: Tensor) -> list[Tensor]:
+        padded = F.pad(x, (1, 1, 1, 1))
+        return [layer(padded) for layer in self.layers]
+
+
+@pytest.mark.parametrize(
+    ("own", "fix"),
+    [
+        ((1, 1), "give the convolution behind it padding=(2, 2)"),
+        ((1, 2), "add (1, 1) to the padding of each convolution behind it"),
+    ],
+)
+def test_every_reader_gets_its_padding(detected, own: tuple[int, ...], fix: str) -> None:
+    (finding,) = detected(Readers(*own), image())
+    assert finding.fix == f"leave out the padding, and {fix}"
+    assert finding.evidence[0].text.startswith("1 padded copy that only convolutions read: ")

@@ -139,6 +139,7 @@ def test_a_norm_is_folded_first(freeze) -> None:
     norm.running_mean, norm.running_var = torch.rand(8), torch.rand(8) + 1
     frozen = freeze(nn.Sequential(nn.ZeroPad2d((0, 1, 0, 1)), nn.Conv2d(8, 8, 3, 2, groups=8), norm, nn.ReLU6()))
     frozen.run(torch.randn(2, 8, 12, 12))
+    assert [name for name, _ in frozen.applied()][:2] == ["folded_norms", "fold_padding"]
     assert PAD not in frozen.targets()
 
 
@@ -164,3 +165,44 @@ def test_weights_that_may_change_are_not_shifted(rewrite) -> None:
     (graph,) = rewrite(depthwise, image()).graphs
     assert PAD in graph.targets()
     assert ["not a constant" in one.reason for one in graph.done.refused if one.subject == "fold_padding"] == [True]
+
+
+class Shared(nn.Module):
+    """Several depthwise convolutions of one padded image."""
+
+    def __init__(self, *dilations: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Conv2d(4, 4, 3, dilation=one, groups=4) for one in dilations)
+
+    def forward(self, x: Tensor) -> list[Tensor]:
+        padded = F.pad(x, (0, 2, 0, 2))
+        return [layer(padded) for layer in self.layers]
+
+
+@pytest.mark.filterwarnings("ignore:frx applies rewrites")
+@pytest.mark.parametrize(("dilations", "folds"), [((2,), True), ((2, 2), True), ((2, 2, 2), False), ((2, 1), False)])
+def test_one_copy_pays_for_the_zeros_of_all_its_readers(freeze, dilations: tuple[int, ...], folds: bool) -> None:
+    frozen = freeze(Shared(*dilations))
+    frozen.run(torch.randn(1, 4, 12, 12))
+    assert ("fold_padding" in dict(frozen.applied())) == folds
+
+
+@pytest.mark.filterwarnings("ignore:frx applies rewrites")
+@pytest.mark.parametrize(
+    ("pad", "layer", "shape"),
+    [
+        (nn.ConstantPad1d((0, 1), 0.0), nn.Conv1d(4, 4, 3, groups=4), (2, 4, 9)),
+        (nn.ConstantPad3d((0, 1, 0, 0, 1, 0), 0.0), nn.Conv3d(4, 4, 2, groups=4), (1, 4, 5, 6, 7)),
+    ],
+)
+def test_other_ranks_are_shifted_too(freeze, pad: nn.Module, layer: nn.Module, shape: tuple[int, ...]) -> None:
+    frozen = freeze(nn.Sequential(pad, layer))
+    frozen.run(torch.randn(shape))
+    assert PAD not in frozen.targets()
+
+
+@pytest.mark.filterwarnings("ignore:frx applies rewrites")
+def test_an_image_without_pixels_is_refused(freeze) -> None:
+    frozen = freeze(nn.Sequential(nn.ZeroPad2d(2), nn.Conv2d(4, 4, 3, groups=4)))
+    frozen.run(torch.randn(2, 4, 0, 5))
+    assert frozen.reasons("fold_padding") == ["the image has no pixels, which a convolution does not take"]

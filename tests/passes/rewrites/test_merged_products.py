@@ -101,6 +101,64 @@ def test_a_result_that_others_read_stays(freeze: Callable[..., object], read: Ca
     assert frozen.reasons("merged_products")
 
 
+class Gated(Attention):
+    """Attention whose result a fourth projection of the input scales."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = nn.Linear(16, 16)
+
+    def forward(self, x: Tensor, other: Tensor | None = None) -> Tensor:
+        return super().forward(x, other) * torch.sigmoid(self.gate(x))
+
+
+def test_the_rest_of_a_group_is_merged(freeze: Callable[..., object]) -> None:
+    frozen = freeze(Gated())
+    frozen.run(sequence())
+    assert ("merged_products", 3) in frozen.applied()
+    assert frozen.reasons("merged_products") == ["aten.sigmoid reads its result"]
+
+
+class Indexed(nn.Module):
+    """Projections of two rows, whose numbers are arguments."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(16, 16), nn.Linear(16, 16)
+
+    def forward(self, x: Tensor, i: int, j: int) -> tuple[Tensor, Tensor]:
+        first, second = self.first(x[i]), self.second(x[j])
+        return first.transpose(0, 1).contiguous(), second.transpose(0, 1).contiguous()
+
+
+def test_rows_that_only_this_call_has_in_common_are_not_one_input(freeze: Callable[..., object]) -> None:
+    frozen = freeze(Indexed())
+    rows = torch.randn(9, 6, 16)
+    for i, j in ((2, 3), (4, 4), (3, 5)):
+        frozen.run(rows, i, j)
+
+
+class Strided(nn.Module):
+    """Projections that are addressed by `as_strided`, which a slice would move."""
+
+    def __init__(self, *, attends: bool) -> None:
+        super().__init__()
+        self.first, self.second, self.attends = nn.Linear(16, 16), nn.Linear(16, 16), attends
+
+    def forward(self, x: Tensor) -> Tensor:
+        one, other = (made.as_strided((2, 2, 6, 8), (96, 8, 16, 1)) for made in (self.first(x), self.second(x)))
+        if self.attends:
+            return F.scaled_dot_product_attention(one, other, other)
+        return one.transpose(1, 2).contiguous() + other.transpose(1, 2).contiguous()
+
+
+@pytest.mark.parametrize("attends", [True, False])
+def test_a_result_that_is_addressed_by_offsets_stays(freeze: Callable[..., object], attends: bool) -> None:
+    frozen = freeze(Strided(attends=attends))
+    frozen.run(torch.randn(2, 6, 16))
+    assert "merged_products" not in dict(frozen.applied())
+
+
 def test_scaled_products_stay(freeze: Callable[..., object]) -> None:
     class Scaled(Written):
         def forward(self, x: Tensor) -> Tensor:
