@@ -13,6 +13,7 @@ from torch import Tensor, fx, nn
 from torch._inductor.utils import fresh_cache
 
 import frx_graph
+from frx_graph import backend
 from frx_graph.compiler import inductor
 from frx_graph.compiler.inner_compiler import make_planned_backend
 from frx_graph.compiler.plans import make_proposing_plan, make_recorded_plan
@@ -45,10 +46,10 @@ class Padded(nn.Module):
 @pytest.fixture(autouse=True)
 def _fresh() -> Iterator[None]:
     torch._dynamo.reset()
-    LOG.clear()
+    backend.clear()
     with fresh_cache():
         yield
-    LOG.clear()
+    backend.clear()
 
 
 @pytest.fixture
@@ -101,9 +102,9 @@ def run_chosen(plan: Plan, model: nn.Module) -> Tensor:
     def fails(error: Exception) -> None:
         raise error
 
-    backend = make_planned_backend(BackendOptions(), plan, fails)
+    compiled = torch.compile(model, backend=make_planned_backend(BackendOptions(), plan, fails))
     with torch.no_grad():
-        found: Tensor = torch.compile(model, backend=backend)(image())
+        found: Tensor = compiled(image())
     return found
 
 
