@@ -16,7 +16,6 @@ from frx_graph.capture.captured_graph import Phase
 from frx_graph.capture.graph_signature import hash_graph
 from frx_graph.capture.stride_table import load_stride_table
 from frx_graph.compiler.aot_context import get_graph_id, list_weight_inputs
-from frx_graph.compiler.code_fingerprint import compute_code_hash
 from frx_graph.compiler.operator_times import list_known_bandwidths, time_calls
 from frx_graph.compiler.pre_autograd import OnFailure, OnRewrite
 from frx_graph.compiler.rewrite_pipeline import (
@@ -25,7 +24,6 @@ from frx_graph.compiler.rewrite_pipeline import (
     rewrite_graph,
     rollback_on_error,
 )
-from frx_graph.measure.machine.measurement_environment import get_measurement_environment
 from frx_graph.passes.rewrites import DECIDE_LAYOUT
 from frx_graph.passes.rewrites.frozen_products import NAME as FROZEN_PRODUCTS
 from frx_graph.passes.rewrites.frozen_products import use_faster_products, use_recorded_products
@@ -117,13 +115,13 @@ class FrozenPlan(CustomGraphPass):
         self.on_rewrite(RewrittenGraph(compiling, Phase.FORWARD, applied, (), signature=signature, plan=plan))
 
     def uuid(self) -> Any:
-        """Return what a compiled graph depends on besides itself: the plan, this code, and the machine that was
-        measured."""
-        return ("frozen", self.plan.hash, compute_code_hash(), get_measurement_environment("cpu").fingerprint)
+        """Return what a compiled graph depends on besides itself: the plan, which changes with this code and, if times
+        are measured, with the machine."""
+        return ("frozen", self.plan.hash)
 
 
 @dataclass(frozen=True, eq=False)
-class UnfrozenPlan(CustomGraphPass):
+class BeforeFreezing(CustomGraphPass):
     """Rewrites a graph before Inductor makes its weights constants, and computes what depends on them alone."""
 
     plan: Plan
@@ -166,7 +164,7 @@ def make_frozen_options(
     plan: Plan, options: Mapping[str, Any], on_rewrite: OnRewrite, on_failure: OnFailure
 ) -> dict[str, Any]:
     """Return Inductor's options for a program that is compiled with `freezing`; the user's passes run first."""
-    first, own = UnfrozenPlan(plan, on_rewrite, on_failure), _get_option(options, "joint_custom_pre_pass")
+    first, own = BeforeFreezing(plan, on_rewrite, on_failure), _get_option(options, "joint_custom_pre_pass")
     return {
         **_add_pass(options, FrozenPlan(plan, on_rewrite, on_failure)),
         "joint_custom_pre_pass": first if own is None else [own, first],

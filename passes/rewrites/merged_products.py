@@ -75,10 +75,11 @@ def _has_constant_operands(op: OpFacts, subject: RewriteSubject) -> bool:
 def _identify_input(name: str, subject: RewriteSubject) -> object:
     """Return what is equal for equal views and copies of one value: each `nn.Linear` makes its own."""
     maker = subject.facts.get_producer(name)
-    if maker is None or not (maker.operator == "aten.clone" or _is_view(maker)) or len(maker.inputs) != 1:
+    # Symbolic numbers may differ in the next call.
+    # Symbolic numbers may differ in the next call.
+    if maker is None or maker.symbolic or len(maker.inputs) != 1:
         return name
-    if maker.symbolic:
-        # Its numbers may differ in the next call.
+    if not (maker.operator == "aten.clone" or _is_view(maker)):
         return name
     _, *rest = maker.args
     return maker.target, tuple(rest), tuple(maker.kwargs.items()), _identify_input(maker.inputs[0], subject)
