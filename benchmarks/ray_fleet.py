@@ -26,7 +26,7 @@ from typing import Any
 
 import torch
 
-from frx_graph.autopilot.target_trial import TrialJob, build_matrix
+from frx_graph.autopilot.target_trial import TargetTrial, TrialJob, build_matrix
 from frx_graph.engines.cluster import Cluster, Node
 from frx_graph.engines.engine import Holding
 from frx_graph.engines.ray_cluster import RayCluster, connect_ray
@@ -91,7 +91,7 @@ def throughput(cluster: Cluster, jobs: Sequence[TrialJob]) -> tuple[float, Count
         for one in finished:
             if isinstance(one.result, FrxError):
                 raise one.result
-            assert one.result is not None
+            assert isinstance(one.result, TargetTrial)
             verdicts[one.result.run.verdict.outcome.value] += 1
     return len(jobs) / (time.perf_counter() - begun), verdicts
 

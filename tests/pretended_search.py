@@ -18,6 +18,7 @@ from frx_graph.autopilot import search, trial_decisions
 from frx_graph.autopilot.search_log import SearchLog
 from frx_graph.errors import TrialError
 from frx_graph.ledger.decision import Decision, Kind
+from frx_graph.measure.machine.busy_programs import MachineLoad
 from frx_graph.options import parse_backend_options
 from frx_graph.records import Candidate
 from frx_graph.trials.arm_messages import Load, MadeGraph
@@ -51,6 +52,8 @@ class PretendedSearch:
     seconds: list[float] = field(default_factory=list)
     at: Callable[[], None] = lambda: None
     """Called before each trial, before each append, and after it; it may raise."""
+    load: MachineLoad | None = None
+    """What other programs do before the first trial."""
     signature: str = SIGNATURE
     environment: str = HERE
     policy: TrialPolicy = field(default_factory=lambda: TrialPolicy(time_budget_seconds=100))
@@ -72,6 +75,7 @@ class PretendedSearch:
             for module, name, stand_in in (
                 (search, "propose_rewrites", self._proposed),
                 (search, "run_trial", self._run_trial),
+                (search, "sample_machine_load", lambda _: self.load),
                 (search, "time", SimpleNamespace(monotonic=lambda: self.now)),
                 (search, "write_graph", lambda folder, *_: Path(folder).exists()),
                 (trial_decisions, "compute_environment_key", lambda _: self.environment),

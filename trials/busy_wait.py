@@ -11,17 +11,25 @@ from frx_graph.trials.samples import MeasuredQuad, count_loaded, pause_seconds
 _LOADED_SHARE = 1 / 3
 """Share of all quads, void for other programs' load, from which load is the reason for an unfinished trial."""
 _LAST_SECONDS = 0.25
-_IGNORE = "count such rounds with frx trial --ignore-load"
+WHEN_BUSY = "use frx trial --ignore-load"
+"""Advice for a trial on a command line, besides to close other programs."""
 
 
 class BusyWait:
     """Waits after void quads. `load` is that of the moment at which other programs did most; None without a quad that
     was void for their load."""
 
-    def __init__(self, pause: Callable[[float], None], watch: WatchLoad, progress: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        pause: Callable[[float], None],
+        watch: WatchLoad,
+        progress: Callable[[str], None],
+        advice: str = WHEN_BUSY,
+    ) -> None:
         self._pause = pause
         self._watch = watch
         self._progress = progress
+        self._advice = advice
         self.load: MachineLoad | None = None
 
     def wait(self, quads: Sequence[MeasuredQuad], left: float, status: str, *, last: bool) -> None:
@@ -50,4 +58,5 @@ class BusyWait:
             return ""
         visible = self.load is not None and self.load.programs
         seen = "" if self.load is None else f" ({describe_load(self.load)})"
-        return f"the machine was busy{seen}: {'close these programs' if visible else 'try again later'}, or {_IGNORE}"
+        close = "close these programs" if visible else "try again later"
+        return f"the machine was busy{seen}: {close}, or {self._advice}"

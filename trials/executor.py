@@ -29,9 +29,10 @@ from frx_graph.trials.arm_messages import (
     Judge,
     Judged,
 )
-from frx_graph.trials.busy_wait import BusyWait
+from frx_graph.trials.baseline_check import DRAWS, describe_departure
+from frx_graph.trials.busy_wait import WHEN_BUSY, BusyWait
 from frx_graph.trials.gates import Comparison, examine_gates
-from frx_graph.trials.numerics import Difference, describe_differences
+from frx_graph.trials.numerics import Difference
 from frx_graph.trials.policy import TrialPolicy
 from frx_graph.trials.process_pairs import NotRepeatableError, ProcessPairs, Programs, Progress
 from frx_graph.trials.protocol import Protocol as Rule
@@ -56,10 +57,8 @@ from frx_graph.trials.worker_client import (
     WorkerClient,
 )
 
-DRAWS = 3
-"""Draws of inputs on which results are compared."""
 _RAISE = "raise {} in the policy"
-_RUN_IDLE = "run again when the machine is idle, or use frx trial --ignore-load"
+_RUN_IDLE = "run again when the machine is idle, or {}"
 _NOT_REPEATABLE = "not repeatable: the program does not compute the same twice from the same seed and inputs"
 
 
@@ -73,6 +72,7 @@ def run_trial(
     ignore_load: bool = False,
     own: Allocation | None = None,
     pools: bool = False,
+    when_busy: str = WHEN_BUSY,
     progress: Progress = lambda _: None,
     clock: Callable[[], float] = time.monotonic,
     pause: Callable[[float], None] = time.sleep,
@@ -82,11 +82,14 @@ def run_trial(
     quad it waits, and meanwhile `watch` finds out who used the processors. With `in_process` the arms run here. With
     `ignore_load`, quads count beside other programs, too. `own` is the allocation of the processes that the result is
     for, by default this one's: with glibc's default the arms pool their memory, and a gain is checked without, unless
-    the candidate itself `pools` memory. Raises `TrialError` if the baseline does not run."""
+    the candidate itself `pools` memory. `when_busy` is advice for a trial that a busy machine leaves open. Raises
+    `TrialError` if the baseline does not run."""
     rule = make_protocol(policy, candidates, in_process=in_process)
     allocations = choose_allocations(own or read_allocation(), in_process=in_process, pools=pools)
-    run = _TrialRunner(programs, policy, rule, allocations, start, progress, clock, pause, watch, ignore_load).run()
-    return replace(run, in_process=in_process, ignore_load=ignore_load)
+    runner = _TrialRunner(
+        programs, policy, rule, allocations, start, progress, clock, pause, watch, ignore_load, when_busy
+    )
+    return replace(runner.run(), in_process=in_process, ignore_load=ignore_load)
 
 
 @dataclass(slots=True)
@@ -101,6 +104,7 @@ class _TrialRunner:
     pause: Callable[[float], None]
     watch: WatchLoad
     ignore_load: bool
+    when_busy: str
     signatures: tuple[str, ...] = ()
     departed: tuple[Difference, ...] = ()
     check: AllocationCheck | None = None
@@ -112,7 +116,7 @@ class _TrialRunner:
     def __post_init__(self) -> None:
         self.deadline = self.clock() + self.policy.time_budget_seconds
         self.asking = WorkerClient(self.policy, self.deadline, self.clock)
-        self.busy = BusyWait(self.pause, self.watch, self.progress)
+        self.busy = BusyWait(self.pause, self.watch, self.progress, self.when_busy)
         self.pairs = ProcessPairs(
             self.programs,
             self.start,
@@ -159,18 +163,21 @@ class _TrialRunner:
         return self._make_run((self._make_process_gate(), *gates[1:], throughput), verdict, quads)
 
     def _make_run(self, gates: tuple[GateResult, ...], verdict: Verdict, quads: Sequence[MeasuredQuad]) -> TrialRun:
-        if self.departed:
-            verdict = replace(verdict, reason=f"{self._describe_departure()}; {verdict.reason}")
+        # No candidate has to match this.
+        departure = describe_departure(self.departed, self.programs.baseline.inner)
+        if departure:
+            verdict = replace(verdict, reason=f"{departure}; {verdict.reason}")
         check = None if self.check is None else replace(self.check, verdict=self.check.derive_verdict(verdict))
         return TrialRun(
-            gates, verdict, tuple(quads), self.pairs.environment, self.signatures, check=check, load=self.busy.load
+            gates,
+            verdict,
+            tuple(quads),
+            self.pairs.environment,
+            self.signatures,
+            check=check,
+            load=self.busy.load,
+            departure=departure,
         )
-
-    def _describe_departure(self) -> str:
-        """Return how the baseline differs from eager, which no candidate has to match."""
-        found = "; ".join(describe_differences(self.departed, 1))
-        name = "Inductor" if self.programs.baseline.inner == "inductor" else self.programs.baseline.inner
-        return f"{name} alone computes something else than eager ({found})"
 
     def _check_gates(self) -> Iterator[GateResult]:
         try:
@@ -297,7 +304,7 @@ class _TrialRunner:
             ends.append(f"the time budget ended: {_RAISE.format('time_budget_seconds')}")
         if void > rule.void_quads_allowed:
             idle = 2 * count_loaded(quads, void=True) > void
-            advice = _RUN_IDLE if idle else _RAISE.format("void_quads_allowed")
+            advice = _RUN_IDLE.format(self.when_busy) if idle else _RAISE.format("void_quads_allowed")
             ends.append(f"no more than {rule.void_quads_allowed} may be disturbed: {advice}")
         return replace(verdict, reason="; ".join((verdict.reason, *ends)))
 

@@ -18,6 +18,7 @@ class Pace:
         self._last = clock()
         self._starts: list[float] = []
         self._quads: list[float] = []
+        self._waits: list[float] = []
 
     def note_started(self) -> None:
         """Note that a pair of processes is ready."""
@@ -29,17 +30,19 @@ class Pace:
 
     def note_waited(self) -> None:
         """Note the end of a pause, in which nothing was measured."""
-        self._lap()
+        self._waits.append(self._lap())
 
     def estimate_seconds(self, quads: Sequence[MeasuredQuad]) -> float | None:
-        """Return how long the pairs and quads that are left take, if each takes the median of those before, and
-        nothing disturbs or settles the trial; None before the first quad."""
-        if not self._quads:
-            return None
+        """Return how long the pairs and quads that are left take, if nothing settles the trial: each takes the median
+        of those before, and as many are disturbed as before, with a pause. None before the first quad here, and before
+        one that counts."""
         done = sum(not quad.void for quad in quads)
-        pairs = self._protocol.process_pairs - 1 - quads[-1].quad.pair if quads else self._protocol.process_pairs
-        rest = (self._protocol.quads - done) * statistics.median(self._quads)
-        return pairs * statistics.median(self._starts) + rest
+        if not done or not self._quads:
+            return None
+        pairs = self._protocol.process_pairs - 1 - quads[-1].quad.pair
+        each = statistics.median(self._quads)
+        disturbed = (len(quads) - done) / done * (each + (statistics.median(self._waits) if self._waits else 0.0))
+        return pairs * statistics.median(self._starts) + (self._protocol.quads - done) * (each + disturbed)
 
     def _lap(self) -> float:
         before, self._last = self._last, self._clock()

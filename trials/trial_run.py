@@ -54,6 +54,15 @@ class EnvironmentVerdict:
 
 
 @dataclass(frozen=True, slots=True)
+class EagerComparison:
+    """A compiled program beside eager. `departure` says how it differs; if that is empty, it does not, or `unknown` is
+    the reason why that is not known."""
+
+    departure: str = ""
+    unknown: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class TrialRun:
     """The record of a trial. `quads` are all that were measured, void ones included."""
 
@@ -68,6 +77,8 @@ class TrialRun:
     """Measurements beside other programs count."""
     check: AllocationCheck | None = None
     """The user's own allocation, or the one that a gain was not seen under; None: all was measured under one."""
+    departure: str = ""
+    """How the baseline differs from eager; empty: it does not, as far as is known."""
     load: MachineLoad | None = None
     """What other programs did after a quad that was void for their load, when they did most; None without such a
     quad."""

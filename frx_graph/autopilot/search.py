@@ -35,6 +35,7 @@ from frx_graph.compiler.plans import ALL_REWRITES, filter_by_risk, make_recorded
 from frx_graph.distributed.consensus import has_several_ranks
 from frx_graph.errors import SerializationError, TrialError
 from frx_graph.ledger.decision import AUTOPILOT, Decision, Kind, make_process_author
+from frx_graph.measure.machine.busy_programs import sample_machine_load
 from frx_graph.options import BackendOptions
 from frx_graph.passes.inner_choice import POOLED, freezes_weights, pools_memory
 from frx_graph.records import Candidate
@@ -53,6 +54,9 @@ from frx_graph.trials.trial_run import TrialRun
 from frx_graph.trials.verdict import Outcome
 from frx_graph.trials.worker_client import StartArm
 
+_SAMPLE_SECONDS = 0.5
+"""Time in which other programs are watched before the first trial."""
+_WHEN_BUSY = "wait: an open candidate is tried again after a day"
 Record = Callable[[Sequence[Decision]], object]
 """Keeps decisions, all or none."""
 
@@ -165,6 +169,8 @@ class _GraphSearch:
         are left out. Raises `_BudgetEndedError` if the time is over before all was tried."""
         kept: list[str] = []
         self._log.start(self.names, self._get_remaining_seconds())
+        if self.names and (load := sample_machine_load(_SAMPLE_SECONDS)) is not None:
+            self._log.note_load(load)
         for name in self.names:
             alone = self._propose_names([name])
             if not alone:
@@ -217,6 +223,7 @@ class _GraphSearch:
             candidates=len(self.names) + (len(self._portions) + (POOLED in self._choices) > 1),
             in_process=self._arms.in_process,
             pools=pools_memory(candidates),
+            when_busy=_WHEN_BUSY,
             progress=lambda stage: self._progress(f"{name}: {stage}"),
         )
         return _RecordedTrial(name, candidates, run)

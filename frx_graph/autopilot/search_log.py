@@ -14,6 +14,7 @@ from typing import Literal
 from frx_graph.advice import AutopilotSearch, TriedCandidate
 from frx_graph.distributed.consensus import is_first_rank
 from frx_graph.errors import FrxError, summarize_error
+from frx_graph.measure.machine.busy_programs import MachineLoad, describe_load
 from frx_graph.support.torch_internals import CompileContext
 from frx_graph.support.user_log import write_line
 from frx_graph.trials.verdict import Outcome, Verdict
@@ -62,6 +63,12 @@ class SearchLog:
             count = f"{len(names)} candidate{'s' if len(names) > 1 else ''}"
             limit = f"for at most {seconds:.0f} s"
             self._write(f"trying {count} on graph {self._graph}, {limit}: {', '.join(names)}")
+
+    def note_load(self, load: MachineLoad) -> None:
+        """Log what other programs do, if that would void measurements."""
+        if load.is_busy:
+            effect = "disturbed measurements are repeated, which takes longer, and may leave candidates untried"
+            self._write(f"graph {self._graph}: the machine is busy: {describe_load(load)}; {effect}")
 
     def note_stage(self, stage: str) -> None:
         """Log the stage of the current trial, for `FRX_LOG=debug`."""

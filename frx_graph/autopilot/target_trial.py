@@ -20,10 +20,11 @@ from frx_graph.reports.trials.trial_report import format_shape
 from frx_graph.support.allocator import may_pool
 from frx_graph.trial_worker.launch import open_warm_arms
 from frx_graph.trials.arm_messages import Load, MadeGraph, TargetWorkload
+from frx_graph.trials.baseline_check import compare_with_eager
 from frx_graph.trials.executor import run_trial
 from frx_graph.trials.policy import TrialPolicy
 from frx_graph.trials.process_pairs import Programs, Progress
-from frx_graph.trials.trial_run import EnvironmentVerdict, TrialRun
+from frx_graph.trials.trial_run import EagerComparison, EnvironmentVerdict, TrialRun
 from frx_graph.trials.verdict import Outcome
 from frx_graph.trials.worker_client import StartArm
 
@@ -74,8 +75,17 @@ class TargetTrial:
         return self.run.own_verdict.outcome is Outcome.PROMOTE and len(self.plans) < 2
 
 
-def try_target(asked: TrialRequest, policy: TrialPolicy, progress: Progress) -> TargetTrial | None:
-    """Run the trial; None if there is nothing to try. All of it together has the policy's time budget.
+@dataclass(frozen=True, slots=True)
+class UntriedTarget:
+    """A target with nothing to try."""
+
+    compared: EagerComparison
+    """The compiled program beside eager."""
+
+
+def try_target(asked: TrialRequest, policy: TrialPolicy, progress: Progress) -> TargetTrial | UntriedTarget:
+    """Run the trial; if there is nothing to try, only compare the compiled program with eager. All of it together has
+    the policy's time budget.
 
     Raises `TrialError` if the program does not run, or the budget ends before there is something to try, and
     `OptionError` for a candidate that is not proposed."""
@@ -86,7 +96,7 @@ def try_target(asked: TrialRequest, policy: TrialPolicy, progress: Progress) -> 
 
 def _try_target(
     asked: TrialRequest, policy: TrialPolicy, progress: Progress, start: StartArm, deadline: float
-) -> TargetTrial | None:
+) -> TargetTrial | UntriedTarget:
     propose = functools.partial(_propose, deadline, start)
     base = Load(asked.workload, asked.train, asked.inner, policy.seed, pool=may_pool())
     graphs: tuple[MadeGraph, ...] = ()
@@ -98,11 +108,12 @@ def _try_target(
             progress(f"asking for {asked.candidate} alone")
             graphs = _select_candidate(asked.candidate, base, graphs, rewrites, policy.risk, propose)
         graphs = tuple(graph for graph in graphs if graph.applied)
-        if not graphs:
-            return None
+    rest = policy.model_copy(update={"time_budget_seconds": _get_remaining_seconds(deadline)})
+    if not graphs and not asked.against_itself:
+        progress("nothing to try; comparing the compiled program with eager")
+        return UntriedTarget(compare_with_eager(base, rest, start))
     candidates = _collect_candidates(graphs)
     programs = Programs(base, replace(base, candidates=candidates), freezes_weights(candidates))
-    rest = policy.model_copy(update={"time_budget_seconds": _get_remaining_seconds(deadline)})
     run = run_trial(
         programs,
         rest,
@@ -193,7 +204,7 @@ class TrialJob:
         named = (workload.target, format_shape(dict(workload.shape)), workload.dtype, self.asked.candidate)
         return " ".join(filter(None, named))
 
-    def __call__(self, progress: Progress) -> TargetTrial | None:
+    def __call__(self, progress: Progress) -> TargetTrial | UntriedTarget:
         """Run the trial, like `try_target`."""
         return try_target(self.asked, self.policy, progress)
 

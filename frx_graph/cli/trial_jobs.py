@@ -6,15 +6,16 @@ import contextlib
 from collections.abc import Sequence
 
 from frx_graph.advisor.target import check_spelling
-from frx_graph.autopilot.target_trial import TargetTrial, TrialJob, build_matrix
+from frx_graph.autopilot.target_trial import TargetTrial, TrialJob, UntriedTarget, build_matrix
 from frx_graph.cli.options.placement import check_device, check_dtype, parse_shape
 from frx_graph.cli.printing.output import print_notice
+from frx_graph.cli.trial_advice import suggest_next
 from frx_graph.cli.trial_record import PromotedTrial, promote_fastest_again, record_trial
 from frx_graph.engines.engine import Engine, JobResult
 from frx_graph.errors import FrxError, LedgerError, OptionError
 from frx_graph.ledger.location import Location
 from frx_graph.options import PLANNED, check_inner
-from frx_graph.reports.trials.trial_document import NOTHING_TRIED, MatrixEntry, TrialDocument
+from frx_graph.reports.trials.trial_document import MatrixEntry, TrialDocument
 from frx_graph.support.plain_text import clean_line
 from frx_graph.trials.policy import TrialPolicy
 from frx_graph.trials.process_pairs import Progress
@@ -61,6 +62,14 @@ def build_jobs(
     )
 
 
+def _describe_result(job: TrialJob, document: TrialDocument) -> str:
+    """Return the end of one trial in a line, for those who wait for the others."""
+    verdict = f"{document.verdict}, " if document.environment is not None else ""
+    advice = suggest_next(document)
+    following = f". Next: {advice}" if advice and document.environment is None else ""
+    return clean_line(f"{job.label}: {verdict}{document.reason}{following}", 1000)
+
+
 class TrialResults:
     """Results of the jobs so far; each is recorded at once."""
 
@@ -86,17 +95,19 @@ class TrialResults:
                 # Also after an interrupt: plans promoted so far stay.
                 self._promote_fastest()
 
-    def _record_result(self, one: JobResult[TargetTrial | None]) -> None:
+    def _record_result(self, one: JobResult[TargetTrial | UntriedTarget]) -> None:
         """Record the result of one job in the ledger."""
         if isinstance(one.result, FrxError):
             self._failed[one.number] = one.result
             return
         record = record_trial(one.result, self._jobs[one.number], self._place, one.placed)
         self._documents[one.number] = record.document
-        self.good.append(one.result is None or one.result.promotes)
-        if one.result is None:
+        untried = isinstance(one.result, UntriedTarget)
+        self.good.append(isinstance(one.result, UntriedTarget) or one.result.promotes)
+        if untried:
             self.untried.add(one.number)
-            print_notice(f"{clean_line(self._jobs[one.number].label)}: {NOTHING_TRIED}")
+        if untried or len(self._jobs) > 1:
+            print_notice(_describe_result(self._jobs[one.number], record.document))
         self._promoted += [PromotedTrial(one.number, made, ratio) for made, ratio in record.promoted]
         if record.error is not None:
             self._errors.append(record.error)

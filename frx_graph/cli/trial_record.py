@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
-from frx_graph.autopilot.target_trial import TargetTrial, TrialJob, make_decisions
+from frx_graph.autopilot.target_trial import TargetTrial, TrialJob, UntriedTarget, make_decisions
 from frx_graph.engines.engine import Placement
 from frx_graph.errors import LedgerError, LedgerUncertainError
 from frx_graph.ledger.database.opening import open_ledger
@@ -38,12 +38,20 @@ class TrialRecord:
     """One for each graph and environment for which the plan was promoted, with its ratio of times."""
 
 
-def record_trial(tried: TargetTrial | None, job: TrialJob, place: Location, placed: Placement | None) -> TrialRecord:
+def record_trial(
+    tried: TargetTrial | UntriedTarget, job: TrialJob, place: Location, placed: Placement | None
+) -> TrialRecord:
     """Record a trial's decisions in the ledger, and return its document."""
     asked, policy = job.asked, job.policy
-    if tried is None:
-        target = asked.workload.target
-        return TrialRecord(report_nothing_tried(target=target, train=asked.train, inner=asked.inner, policy=policy))
+    if isinstance(tried, UntriedTarget):
+        untried = report_nothing_tried(
+            target=asked.workload.target,
+            train=asked.train,
+            inner=asked.inner,
+            policy=policy,
+            compared=tried.compared,
+        )
+        return TrialRecord(untried)
 
     def document(decision: str) -> TrialDocument:
         return build_trial_document(

@@ -13,6 +13,7 @@ from frx_graph.autopilot import search_log
 from frx_graph.autopilot.search_log import SearchLog
 from frx_graph.compiler.plans import make_recorded_plan
 from frx_graph.errors import TrialError
+from frx_graph.measure.machine.busy_programs import BusyProgram, MachineLoad
 from frx_graph.records import Candidate
 from frx_graph.trials.verdict import Outcome, Verdict
 
@@ -56,6 +57,17 @@ def search(world: PretendedSearch, rejected: frozenset[str] = frozenset()) -> Au
     with log:
         world.try_graph(rejected, log=log)
     return log.make_summary()
+
+
+def test_busy_machine_is_logged_before_the_first_trial(lines: list[str]) -> None:
+    programs = (BusyProgram(4711, "cc1plus", 1.5),)
+    busy = MachineLoad(0.5, 2, 0.75, False, 3.2, None, programs)
+    world = PretendedSearch((HOIST,), load=busy)
+    world.ratios = {("hoist_copy",): 1.2}
+    search(world)
+    assert lines[2].startswith(f"graph {SIGNATURE}: the machine is busy: cc1plus (pid 4711) uses 1.5 of 2 processors")
+    assert "may leave candidates untried" in lines[2]
+    assert "hoist_copy: 20.0 % faster" in lines[3]
 
 
 def test_each_trial_has_a_line_and_the_report_has_the_same(lines: list[str]) -> None:

@@ -12,7 +12,7 @@ import torch
 
 from frx_graph.advisor.target import check_spelling
 from frx_graph.autopilot import target_trial
-from frx_graph.autopilot.target_trial import TargetTrial, TrialRequest
+from frx_graph.autopilot.target_trial import TargetTrial, TrialRequest, UntriedTarget
 from frx_graph.cli.main import run
 from frx_graph.cli.printing.output import print_notice
 from frx_graph.errors import TargetError
@@ -27,7 +27,7 @@ from frx_graph.trials.arm_messages import MadeGraph
 from frx_graph.trials.environment import read_trial_environment
 from frx_graph.trials.samples import Block, MeasuredQuad
 from frx_graph.trials.schedule import Arm, Quad
-from frx_graph.trials.trial_run import Gate, TrialRun
+from frx_graph.trials.trial_run import EagerComparison, Gate, TrialRun
 from frx_graph.trials.verdict import Outcome, TrialStatistics, Verdict
 
 MODEL = """
@@ -39,6 +39,25 @@ def build():
 
 def broken():
     return nn.Linear(3, 3), (torch.randn(4),)
+
+class Reinterpreted(nn.Module):
+    def forward(self, x):
+        return torch.as_strided(torch.copysign(x, torch.ones(8, 1, 1)), (6, 8), (5, 1), 2).sin()
+
+def reinterpreted():
+    return Reinterpreted().eval(), (torch.randn(2, 8, 16, 16).contiguous(memory_format=torch.channels_last),)
+"""
+UNTRIED = UntriedTarget(EagerComparison())
+FLAT = """
+import torch
+from torch import nn
+
+class Flat(nn.Module):
+    def forward(self, x):
+        return torch.copysign(x.t(), torch.ones(6, 1)).reshape(-1)
+
+def build():
+    return Flat().eval(), (torch.randn(5, 6),)
 """
 POLICY = "process_pairs: 2\nquads_per_pair: 3\nsteps_per_block: 1\nvoid_quads_allowed: 0\ntime_budget_seconds: 240\n"
 
@@ -134,6 +153,27 @@ def test_a_program_that_does_not_run_is_an_error(workplace: Path, capsys: pytest
     assert len(message.splitlines()) == 1
 
 
+@pytest.mark.integration
+def test_program_without_a_candidate_is_compared_with_eager(
+    workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # Eager's copysign keeps the layout of its first operand, its decomposition does not.
+    assert run(["trial", "model.py:reinterpreted", "--policy", "policy.yaml", "--json"]) == 0
+    found = TrialDocument.model_validate_json(capsys.readouterr().out)
+    assert found.departure.startswith("Inductor alone computes something else than eager (output 0")
+    assert run(["trial", "model.py:build", "--inner", "aot_eager", "--policy", "policy.yaml", "--json"]) in (0, 1)
+    assert TrialDocument.model_validate_json(capsys.readouterr().out).departure == ""
+
+
+@pytest.mark.integration
+def test_baseline_that_raises_is_an_error_without_a_candidate(
+    workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (workplace / "flat.py").write_text(FLAT)
+    assert run(["trial", "flat.py:build", "--inner", "aot_eager", "--policy", "policy.yaml"]) == 2
+    assert "the baseline does not run" in capsys.readouterr().err
+
+
 def test_an_error_has_one_hint(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["trial", "model.py:nothing"]) == 2
     assert capsys.readouterr().err == "frx: model.py has no 'nothing' (check the name)\n"
@@ -155,7 +195,7 @@ def test_a_name_that_the_source_may_define_is_left_to_the_loader(tmp_path: Path,
 def test_that_nothing_was_tried_is_a_document(
     workplace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(target_trial, "try_target", lambda *_: None)
+    monkeypatch.setattr(target_trial, "try_target", lambda *_: UNTRIED)
     assert run(["trial", "model.py:build", "--format", "json"]) == 0
     captured = capsys.readouterr()
     found = TrialDocument.model_validate_json(captured.out)
@@ -164,6 +204,31 @@ def test_that_nothing_was_tried_is_a_document(
     assert "nothing was tried" in captured.err
     assert run(["trial", "model.py:build"]) == 0
     assert capsys.readouterr().out == ""
+
+
+def test_wrong_compiler_is_reported_although_nothing_was_tried(
+    workplace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    departure = "Inductor alone computes something else than eager (output 0)"
+    monkeypatch.setattr(target_trial, "try_target", lambda *_: UntriedTarget(EagerComparison(departure)))
+    assert run(["trial", "model.py:build", "--format", "json"]) == 0
+    captured = capsys.readouterr()
+    found = TrialDocument.model_validate_json(captured.out)
+    assert found.departure == departure
+    assert found.reason.startswith(f"{departure}; ")
+    assert departure in captured.err
+    assert "Next: keep this program in eager" in captured.err
+
+
+def test_unknown_comparison_with_eager_is_reported(
+    workplace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    untried = UntriedTarget(EagerComparison(unknown="the program does not compute the same twice"))
+    monkeypatch.setattr(target_trial, "try_target", lambda *_: untried)
+    assert run(["trial", "model.py:build", "--format", "json"]) == 0
+    found = TrialDocument.model_validate_json(capsys.readouterr().out)
+    assert found.reason.startswith("not compared with eager, the program does not compute the same twice; ")
+    assert found.departure == ""
 
 
 def test_trial_that_ended_early_is_not_recorded(
@@ -261,10 +326,11 @@ def test_busy_machine_is_reported_at_once(
 ) -> None:
     asked: list[TrialRequest] = []
 
-    def try_target(request: TrialRequest, *_: object) -> None:
+    def try_target(request: TrialRequest, *_: object) -> UntriedTarget:
         # The notice comes before the first arm is started.
         assert "the machine is busy" in capsys.readouterr().err
         asked.append(request)
+        return UNTRIED
 
     monkeypatch.setattr(target_trial, "try_target", try_target)
     monkeypatch.setattr("frx_graph.cli.trial.sample_machine_load", lambda _: BUSY)
@@ -280,7 +346,7 @@ def test_busy_machine_is_reported_at_once(
 def test_quiet_machine_and_quiet_option_print_no_notice(
     workplace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(target_trial, "try_target", lambda *_: None)
+    monkeypatch.setattr(target_trial, "try_target", lambda *_: UNTRIED)
     monkeypatch.setattr("frx_graph.cli.trial.sample_machine_load", lambda _: replace(BUSY, share=0.1))
     assert run(["trial", "model.py:build"]) == 0
     assert "busy" not in capsys.readouterr().err

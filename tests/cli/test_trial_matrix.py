@@ -15,7 +15,7 @@ import pytest
 import torch
 from pydantic import TypeAdapter
 
-from frx_graph.autopilot.target_trial import TargetTrial, TrialJob, build_matrix
+from frx_graph.autopilot.target_trial import TargetTrial, TrialJob, UntriedTarget, build_matrix
 from frx_graph.cli import trial
 from frx_graph.cli.main import run
 from frx_graph.compiler.code_fingerprint import compute_environment_key
@@ -30,11 +30,12 @@ from frx_graph.trial_worker.workload import load_workload
 from frx_graph.trials.arm_messages import MadeGraph, TargetWorkload
 from frx_graph.trials.environment import read_trial_environment
 from frx_graph.trials.policy import TrialPolicy
-from frx_graph.trials.trial_run import TrialRun
+from frx_graph.trials.trial_run import EagerComparison, TrialRun
 from frx_graph.trials.verdict import Outcome, TrialStatistics, Verdict
 
 PUBLISHED = resources.files("frx_graph.reports").joinpath("frx_trial_matrix_v1.schema.json").read_text("utf-8")
 ENVIRONMENT = read_trial_environment(torch.device("cpu"))
+UNTRIED = UntriedTarget(EagerComparison())
 HOSTILE = "\x1b[31mred\nsecond"
 
 
@@ -58,7 +59,7 @@ class Scripted:
 
     def __init__(
         self,
-        results: Sequence[TargetTrial | FrxError | None],
+        results: Sequence[TargetTrial | UntriedTarget | FrxError],
         *,
         placed: bool = True,
         order: Sequence[int] | None = None,
@@ -110,7 +111,7 @@ def kinds(workplace: Path) -> list[str]:
 def test_each_trial_is_recorded_once_and_printed_in_the_order_of_the_matrix(
     workplace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    use(monkeypatch, Scripted([tried(Outcome.PROMOTE, "1"), tried(Outcome.REJECT, "2"), None, TrialError("void")]))
+    use(monkeypatch, Scripted([tried(Outcome.PROMOTE, "1"), tried(Outcome.REJECT, "2"), UNTRIED, TrialError("void")]))
     arguments = ["--dtype", "float32", "--dtype", "bfloat16", "--engine", "ray", "--json"]
     assert run(["trial", "a.py:build", "b.py:build", *arguments]) == 2
     captured = capsys.readouterr()
@@ -140,7 +141,7 @@ def test_each_trial_is_recorded_once_and_printed_in_the_order_of_the_matrix(
 @pytest.mark.parametrize(
     ("results", "code"),
     [
-        ([tried(Outcome.PROMOTE, "1"), None], 0),
+        ([tried(Outcome.PROMOTE, "1"), UNTRIED], 0),
         ([tried(Outcome.PROMOTE, "1"), tried(Outcome.EQUIVALENT, "2")], 1),
         ([tried(Outcome.PROMOTE, "1"), TrialError("void")], 2),
     ],
@@ -295,12 +296,12 @@ def test_alpha_is_divided_among_the_candidates_of_one_program() -> None:
 def test_each_shape_is_a_separate_trial(
     workplace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    use(monkeypatch, Scripted([tried(Outcome.PROMOTE, "1"), None], placed=False))
+    use(monkeypatch, Scripted([tried(Outcome.PROMOTE, "1"), UNTRIED], placed=False))
     arguments = ["trial", "a.py:build", "--shape", "batch=8,size=224", "--shape", " batch = 1"]
     assert run([*arguments, "--json"]) == 0
     found = TrialMatrixDocument.model_validate_json(capsys.readouterr().out)
     assert [one.shape for one in found.trials] == [{"batch": 8, "size": 224}, {"batch": 1}]
-    use(monkeypatch, Scripted([tried(Outcome.PROMOTE, "2"), None], placed=False))
+    use(monkeypatch, Scripted([tried(Outcome.PROMOTE, "2"), UNTRIED], placed=False))
     assert run(arguments) == 0
     assert "promote       a.py:build batch=8,size=224" in capsys.readouterr().out
 

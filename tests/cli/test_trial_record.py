@@ -16,8 +16,9 @@ from frx_graph.ledger.database.opening import open_ledger
 from frx_graph.ledger.decision import Decision, Kind, make_process_author
 from frx_graph.ledger.location import Location, parse_location
 from frx_graph.ledger.trial_summary import read_summaries
+from frx_graph.passes import inner_choice
 from frx_graph.records import Candidate
-from frx_graph.reports.trials.event_text import render_event
+from frx_graph.reports.trials.event_text import format_rewrites, render_event
 from frx_graph.support.allocator import Allocation
 from frx_graph.trials.allocation_check import AllocationCheck
 from frx_graph.trials.arm_messages import MadeGraph, TargetWorkload
@@ -182,3 +183,16 @@ def test_a_plan_that_was_rolled_back_with_pooled_memory_stays_so_for_a_trial_wit
     record = record_trial(*make_trial(shows=True), place, None)
     assert list_standing(place) == {Allocation.POOLED: False, Allocation.DEFAULT: True}
     assert "pooled" not in record.document.decision
+
+
+@pytest.mark.parametrize(("ratio", "outcome"), [(1.04, Outcome.INCONCLUSIVE), (0.96, Outcome.REJECT)])
+def test_gain_in_one_pair_of_a_check_does_not_prove_a_loss(ratio: float, outcome: Outcome) -> None:
+    slower = Verdict(Outcome.REJECT, "8 % slower", None, early=True)
+    found = AllocationCheck(Allocation.DEFAULT, False, ratio, (ratio,)).derive_verdict(slower)
+    assert found.outcome is outcome
+
+
+def test_list_of_decisions_names_the_compiler_setting() -> None:
+    pooled = Candidate(inner_choice.NAME, "a" * 16, (), (inner_choice.POOLED,))
+    rewrite = Candidate("hoist_copy", "a" * 16, ("clone", "clone_1"))
+    assert format_rewrites((pooled, rewrite)) == f"{inner_choice.POOLED}, hoist_copy of 2 operators"

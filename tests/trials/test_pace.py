@@ -32,16 +32,16 @@ def test_the_rest_takes_as_long_as_what_was_seen() -> None:
     now[0] += 10.0
     pace.note_started()
     assert measure(0, 2.0) == pytest.approx(2 * 10 + 5 * 2)
-    # A void quad is measured again.
-    assert measure(1, 2.0, void=True) == pytest.approx(2 * 10 + 5 * 2)
-    assert measure(1, 2.0) == pytest.approx(2 * 10 + 4 * 2)
-    now[0] += 4.0
-    pace.note_started()
-    # One slow quad, or a long pause, changes the estimate little.
-    assert measure(2, 9.0) == pytest.approx(7 + 3 * 2)
+    # A void quad is measured again, and as many more are expected to be, each with a pause.
+    assert measure(1, 2.0, void=True) == pytest.approx(2 * 10 + 5 * (2 + 2))
     now[0] += 15.0
     pace.note_waited()
-    assert measure(3, 2.0) == pytest.approx(7 + 2 * 2)
+    assert measure(1, 2.0) == pytest.approx(2 * 10 + 4 * (2 + (2 + 15) / 2))
+    now[0] += 4.0
+    pace.note_started()
+    # One slow quad changes the estimate little.
+    assert measure(2, 9.0) == pytest.approx(7 + 3 * (2 + (2 + 15) / 3))
+    assert measure(3, 2.0) == pytest.approx(7 + 2 * (2 + (2 + 15) / 4))
     now[0] += 4.0
     pace.note_started()
     measure(4, 3.0)

@@ -11,6 +11,7 @@ from rich.text import Text
 from frx_graph.ledger.active_plans import PlanStates
 from frx_graph.ledger.decision import Decision, Kind, RecordedEvent
 from frx_graph.ledger.trial_summary import TrialSummary
+from frx_graph.passes import inner_choice
 from frx_graph.records import Candidate
 from frx_graph.reports.render.quantities import format_count, format_prediction
 from frx_graph.reports.render.text_console import make_console
@@ -155,10 +156,12 @@ def parse_trial(event: RecordedEvent | None) -> TrialDocument | None:
 
 
 def format_rewrites(candidates: Sequence[Candidate]) -> str:
-    """Return the names of the rewrites, each once, with the number of operators that they change."""
+    """Return the names of the rewrites and compiler settings, each once, with the number of operators that they
+    change."""
     counts: dict[str, int] = {}
     for one in candidates:
-        counts[one.rewrite] = counts.get(one.rewrite, 0) + len(one.nodes)
+        name = one.choices[0] if one.rewrite == inner_choice.NAME and one.choices else one.rewrite
+        counts[name] = counts.get(name, 0) + len(one.nodes)
     said = [
         clean_line(name, _NAME_LIMIT) + (f" of {format_count(count, 'operator')}" if count else "")
         for name, count in counts.items()

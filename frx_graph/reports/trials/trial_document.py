@@ -15,7 +15,7 @@ from frx_graph.support.allocator import Allocation
 from frx_graph.trials.environment_record import TrialEnvironment
 from frx_graph.trials.policy import TrialPolicy
 from frx_graph.trials.samples import Disturbance
-from frx_graph.trials.trial_run import TrialRun
+from frx_graph.trials.trial_run import EagerComparison, TrialRun
 
 VerdictName = Literal["promote", "reject", "equivalent", "inconclusive"]
 NOTHING_TRIED = "measured times favour no rewrite; nothing was tried"
@@ -125,6 +125,10 @@ class TrialDocument(Part):
     stats: StatsPart | None = read_from("verdict.statistics", "null: nothing was measured undisturbed")
     verdict: VerdictName = read_from("verdict.outcome")
     reason: str = Field(description="of the verdict, and of that for the other allocation, if any")
+    departure: str = Field(
+        default="",
+        description="how the baseline differs from eager; empty: it does not, as far as is known",
+    )
     decision: str = Field(description="the recorded decision, and its ledger")
     allocation: Allocation | None = read_from(
         "own_allocation",
@@ -163,8 +167,11 @@ def build_trial_document(
     )
 
 
-def report_nothing_tried(*, target: str, train: bool, inner: str, policy: TrialPolicy) -> TrialDocument:
-    """Return the document of a trial without a candidate, with its only arm."""
+def report_nothing_tried(
+    *, target: str, train: bool, inner: str, policy: TrialPolicy, compared: EagerComparison
+) -> TrialDocument:
+    """Return the document of a trial without a candidate, with its only arm, `compared` with eager."""
+    unknown = f"not compared with eager, {compared.unknown}" if compared.unknown else ""
     return TrialDocument(
         target=target,
         train=train,
@@ -174,7 +181,8 @@ def report_nothing_tried(*, target: str, train: bool, inner: str, policy: TrialP
         gates=(),
         stats=None,
         verdict="inconclusive",
-        reason=NOTHING_TRIED,
+        reason="; ".join(filter(None, (compared.departure or unknown, NOTHING_TRIED))),
+        departure=compared.departure,
         decision="there is nothing to record",
         policy=policy,
         environment=None,

@@ -18,7 +18,7 @@ from frx_graph.trials.policy import TrialPolicy
 from frx_graph.trials.protocol import make_protocol
 from frx_graph.trials.samples import Block, Cause, Disturbance, MeasuredQuad
 from frx_graph.trials.schedule import Arm, make_schedule
-from frx_graph.trials.trial_run import Gate, GateResult, TrialRun
+from frx_graph.trials.trial_run import EagerComparison, Gate, GateResult, TrialRun
 from frx_graph.trials.verdict import Outcome, Verdict, decide_finally
 
 PUBLISHED = resources.files("frx_graph.reports").joinpath("frx_trial_v1.schema.json").read_text(encoding="utf-8")
@@ -112,7 +112,9 @@ def test_heading_is_omitted_without_gates() -> None:
 
 
 def test_that_nothing_was_tried_is_a_document_too() -> None:
-    found = report_nothing_tried(target="model.py:build", train=True, inner="eager", policy=POLICY)
+    found = report_nothing_tried(
+        target="model.py:build", train=True, inner="eager", policy=POLICY, compared=EagerComparison()
+    )
     written = json.loads(json.dumps(to_json(found), allow_nan=False))
     jsonschema.Draft202012Validator(json.loads(PUBLISHED)).validate(written)
     assert [arm["name"] for arm in written["arms"]] == ["baseline"]
