@@ -13,13 +13,16 @@ from frx_graph.records import Candidate
 
 RECORDED = "recorded"
 """The policy of plans that name their candidates, each with a graph signature as `graph_id`."""
+PROPOSED = "proposed"
+"""The policy "solved", for candidates of a trial: a graph that is predicted to be slower is not given back."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """An ordered set of rewrites.
 
-    The `policy` chooses candidates by measured times ("solved"), takes all ("all"), or names them (`RECORDED`).
+    The `policy` chooses candidates by measured times ("solved", `PROPOSED`), takes all ("all"), or names them
+    (`RECORDED`).
     `rewrites` may be applied, in that order. `code` changes with the code of any of them, `machine` with everything
     that measurements depend on. With a `graph`, a signature, the plan is for that graph, with its `candidates` in
     order.
@@ -39,6 +42,11 @@ class Plan:
         made = [[c.rewrite, list(c.nodes), list(c.choices), *([c.graph_id] * named)] for c in self.candidates]
         text = json.dumps([self.policy, self.rewrites, self.code, self.machine, self.graph, made])
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @property
+    def measures(self) -> bool:
+        """True if measured times choose the candidates."""
+        return self.policy in ("solved", PROPOSED)
 
     def bind_to_graph(self, graph: str, candidates: tuple[Candidate, ...]) -> Plan:
         """Return the plan for one graph."""

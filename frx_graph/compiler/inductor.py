@@ -67,7 +67,7 @@ class InductorPlan(CustomGraphPass):
 
         Single measured times are not part of it: a decision that they led to is kept.
         """
-        bandwidths = self.plan.policy == "solved" and list_known_bandwidths()
+        bandwidths = self.plan.measures and list_known_bandwidths()
         listed = tuple(sorted((name, tuple(sorted(kinds))) for name, kinds in load_stride_table().differ.items()))
         return (self.plan.hash, self.own_choice, bandwidths, listed)
 

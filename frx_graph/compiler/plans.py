@@ -11,7 +11,7 @@ from frx_graph.passes.inner_choice import NAME as INNER_CHOICE
 from frx_graph.passes.rewrites import REWRITES
 from frx_graph.passes.rewrites.attention_from_views import NAME as ATTENTION
 from frx_graph.passes.rewrites.frozen_products import NAME as FROZEN_PRODUCTS
-from frx_graph.plan import RECORDED, Plan
+from frx_graph.plan import PROPOSED, RECORDED, Plan
 from frx_graph.records import Candidate, Risk
 
 ALL_REWRITES = (ATTENTION, *(rewrite.name for rewrite in REWRITES), FROZEN_PRODUCTS)
@@ -20,7 +20,7 @@ compiler's, and the last one to graphs that Inductor has frozen."""
 
 
 def make_current_plan(policy: str, only: Collection[str] | None = None) -> Plan:
-    """Return the plan that `policy` ("all", "solved") means in this process, limited to the rewrites `only`."""
+    """Return the plan that `policy`, not a recorded one, means in this process, limited to the rewrites `only`."""
     return Plan(
         policy=policy,
         rewrites=tuple(name for name in ALL_REWRITES if only is None or name in only),
@@ -31,7 +31,7 @@ def make_current_plan(policy: str, only: Collection[str] | None = None) -> Plan:
 
 def make_proposing_plan(rewrites: Collection[str], choices: tuple[Candidate, ...]) -> Plan:
     """Return the plan that applies those of `rewrites` that measured times favour, with these inner `choices`."""
-    plan = make_current_plan("solved", rewrites)
+    plan = make_current_plan(PROPOSED, rewrites)
     return replace(plan, rewrites=(INNER_CHOICE, *plan.rewrites), candidates=choices) if choices else plan
 
 

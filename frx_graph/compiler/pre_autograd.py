@@ -61,7 +61,7 @@ def rewrite_or_leave(
 def rewrite_dynamo_graph(dynamo: fx.GraphModule, *, inner: str, plan: Plan) -> RewrittenGraph | None:
     """Replace attentions that `dynamo` writes out by fused calls, in place; return None if there are none.
 
-    With the policy "solved", replace those only for which measured times show a gain under the compiler `inner`.
+    If the plan goes by measured times, replace only those for which they show a gain under the compiler `inner`.
     """
     if (
         not plan.can_make(NAME)
@@ -85,7 +85,7 @@ def rewrite_dynamo_graph(dynamo: fx.GraphModule, *, inner: str, plan: Plan) -> R
         written = [one for one in written if one.names in recorded]
     before = _describe_visible(dynamo, mode, graph_id) if written else []
     on_gpu = any(isinstance(value, Tensor) and value.device.type == "cuda" for value in examples)
-    measured = MeasuredOperators("cuda" if on_gpu else "cpu") if plan.policy == "solved" else None
+    measured = MeasuredOperators("cuda" if on_gpu else "cpu") if plan.measures else None
     forward_mode = any("_enter_dual_level" in str(node.target) for node in dynamo.graph.nodes)
     fused: list[_TimedFusion] = []
     for one in written:

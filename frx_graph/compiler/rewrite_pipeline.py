@@ -94,7 +94,43 @@ def rewrite_graph(
     `original_inputs` holds the traced values of inputs whose actual strides differ: the graph is changed to run on
     those. `frozen` names inputs that are constants, `uncertain_inputs` those whose strides may differ from their
     fakes'.
+
+    A plan that goes by measured times makes no inference graph slower: if the rewrites together are predicted to lose
+    time, the graph is given back, and rewritten without the one that loses most.
     """
+    given_back: list[Refusal] = []
+    while True:
+        before = copy.deepcopy(module.graph)
+        done = _rewrite_once(module, phase, train, inner, plan, original_inputs, frozen, uncertain_inputs)
+        loser = None if train or plan.policy != "solved" else _find_loser(done)
+        if loser is None:
+            return replace(done, refused=(*done.refused, *given_back))
+        module.graph = before
+        nodes = tuple(node for one in done.applied if one.rewrite == loser for node in one.nodes)
+        given_back.append(Refusal(loser, "the graph with it is predicted to be slower than without", nodes))
+        plan = replace(plan, rewrites=tuple(name for name in plan.rewrites if name != loser))
+
+
+def _find_loser(done: RewrittenGraph) -> str | None:
+    """Return the rewrite that loses most time, if all together lose some; None if not, or if times were disturbed."""
+    gains: dict[str, float] = {}
+    for candidate in done.applied:
+        gains[candidate.rewrite] = gains.get(candidate.rewrite, 0.0) + (candidate.predicted_seconds or 0.0)
+    if done.disturbed or sum(gains.values()) >= 0:
+        return None
+    return min(gains, key=lambda name: gains[name])
+
+
+def _rewrite_once(
+    module: fx.GraphModule,
+    phase: Phase,
+    train: bool,
+    inner: str,
+    plan: Plan,
+    original_inputs: Mapping[str, Tensor],
+    frozen: Collection[str],
+    uncertain_inputs: Collection[str],
+) -> RewrittenGraph:
     unmet = dict(original_inputs)
     graph_id, outputs = get_graph_id(), list_output_names(module)
     observable_outputs = find_visible_outputs(module, phase is Phase.BACKWARD)
@@ -118,7 +154,7 @@ def rewrite_graph(
         frozen=frozenset(frozen),
         uncertain_inputs=frozenset(uncertain_inputs),
     )
-    solved = plan.policy == "solved"
+    solved = plan.measures
     if solved:
         subject = add_measured_times(subject)
     laid_out = is_channels_last_forced(facts, phase, inner)
