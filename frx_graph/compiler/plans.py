@@ -8,13 +8,17 @@ from dataclasses import replace
 from frx_graph.compiler.code_fingerprint import compute_code_hash
 from frx_graph.measure.machine.measurement_environment import get_measurement_environment
 from frx_graph.passes.inner_choice import NAME as INNER_CHOICE
-from frx_graph.passes.rewrites import REWRITES
+from frx_graph.passes.rewrites import BEFORE_FREEZING, REWRITES
 from frx_graph.passes.rewrites.attention_from_views import NAME as ATTENTION
 from frx_graph.passes.rewrites.frozen_products import NAME as FROZEN_PRODUCTS
 from frx_graph.plan import PROPOSED, RECORDED, Plan
 from frx_graph.records import Candidate, Risk
 
-ALL_REWRITES = (ATTENTION, *(rewrite.name for rewrite in REWRITES), FROZEN_PRODUCTS)
+ALL_REWRITES = (
+    ATTENTION,
+    *dict.fromkeys(rewrite.name for rewrite in (*REWRITES, *BEFORE_FREEZING)),
+    FROZEN_PRODUCTS,
+)
 """All rewrites, in the order in which they are applied: attention to Dynamo's graphs, the others to the inner
 compiler's, and the last one to graphs that Inductor has frozen."""
 

@@ -16,6 +16,7 @@ from frx_graph.passes.rewrites import (
     fold_padding,
     merged_products,
     onednn_products,
+    pointwise_products,
     propagate_layout,
     reuse_memory,
 )
@@ -42,5 +43,9 @@ REWRITES: tuple[Rewrite, ...] = (
     exact_gradients.REWRITE,
 )
 
-BEFORE_FREEZING: tuple[Rewrite, ...] = (fold_padding.REWRITE, merged_products.REWRITE)
+BEFORE_FREEZING: tuple[Rewrite, ...] = (
+    fold_padding.REWRITE,
+    merged_products.REWRITE,
+    pointwise_products.REWRITE,
+)
 """Rewrites of graphs whose weights Inductor freezes; it chooses layouts and packs weights itself."""
