@@ -14,7 +14,7 @@ from frx_graph.records import Candidate
 RECORDED = "recorded"
 """The policy of plans that name their candidates, each with a graph signature as `graph_id`."""
 PROPOSED = "proposed"
-"""The policy "solved", for candidates of a trial: a graph that is predicted to be slower is not given back."""
+"""The policy of trials that look for candidates: like "solved", but a graph that is predicted to be slower is kept."""
 
 
 @dataclass(frozen=True, slots=True)

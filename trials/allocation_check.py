@@ -60,7 +60,7 @@ class AllocationCheck:
         unknown = self.shows is None and (promoted or self.quads)
         refused = self.shows is False and promoted
         outcome = Outcome.INCONCLUSIVE if unknown else Outcome.REJECT if refused else measured.outcome
-        if outcome is Outcome.REJECT and not promoted and (self.ratio_median or 0.0) > 1:
+        if outcome is Outcome.REJECT and not (promoted or self.failure) and (self.ratio_median or 0.0) > 1:
             # One pair or two that have gained here do not prove a loss.
             outcome = Outcome.INCONCLUSIVE
         return Verdict(outcome, self._explain_outcome(measured), None, measured.early)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from frx_graph.trials.arm_messages import Compile, Compiled, Examine, Examined, Judge, Judged, Load, Loaded
@@ -14,7 +13,7 @@ from frx_graph.trials.numerics import Difference, describe_differences
 from frx_graph.trials.policy import TrialPolicy
 from frx_graph.trials.schedule import Arm
 from frx_graph.trials.trial_run import EagerComparison
-from frx_graph.trials.worker_client import BudgetEnded, RunningArms, StartArm, WorkerClient
+from frx_graph.trials.worker_client import BaselineError, BudgetEnded, RunningArms, StartArm, WorkerClient
 
 DRAWS = 3
 """Draws of inputs on which results are compared."""
@@ -34,20 +33,30 @@ def compare_with_eager(
     """Compare `program`, compiled without a candidate, with eager. Takes at most the policy's time budget. Raises
     `TrialError` if it does not run."""
     client = WorkerClient(policy, clock() + policy.time_budget_seconds, clock)
+    while True:
+        try:
+            return _compare_once(program, policy, start, client)
+        except BaselineError as failure:
+            client.forgive_once(failure)
+        except BudgetEnded:
+            return EagerComparison(unknown="the time budget ended, raise time_budget_seconds in the policy")
+
+
+def _compare_once(program: Load, policy: TrialPolicy, start: StartArm, client: WorkerClient) -> EagerComparison:
     with tempfile.TemporaryDirectory(prefix="frx-trial-") as folder, RunningArms(start) as running:
         try:
             arms = {Arm.BASELINE: running.start()}
         except ArmError as error:
             raise client.make_failure(Arm.BASELINE, error) from error
+        if not client.ask(arms, Arm.BASELINE, program, Loaded).repeats:
+            return EagerComparison(unknown="the program does not compute the same twice")
+        client.ask(arms, Arm.BASELINE, Compile(), Compiled)
+        file = str(Path(folder) / "baseline.pt")
+        client.ask(arms, Arm.BASELINE, Examine(file, DRAWS), Examined)
+        judge = Judge(file, file, DRAWS, policy.numerics_multiplier, policy.numerics_multiplier_half)
         try:
-            if not client.ask(arms, Arm.BASELINE, replace(program, random=None), Loaded).repeats:
-                return EagerComparison(unknown="the program does not compute the same twice")
-            client.ask(arms, Arm.BASELINE, Compile(), Compiled)
-            file = str(Path(folder) / "baseline.pt")
-            client.ask(arms, Arm.BASELINE, Examine(file, DRAWS), Examined)
-            judge = Judge(file, file, DRAWS, policy.numerics_multiplier, policy.numerics_multiplier_half)
             judged = client.ask(arms, Arm.BASELINE, judge, Judged)
-        except BudgetEnded:
-            return EagerComparison(unknown="the time budget ended, raise time_budget_seconds in the policy")
+        except BaselineError as error:
+            return EagerComparison(unknown=error.message)
     unknown = "" if judged.eager else "the program does not run without a compiler"
     return EagerComparison(describe_departure(judged.departed, program.inner), unknown)

@@ -28,14 +28,18 @@ class Pace:
         """Note that a quad has been measured."""
         self._quads.append(self._lap())
 
+    def note_failed(self) -> None:
+        """Note that an arm has failed, and is started again: that time says nothing about the rest."""
+        self._lap()
+
     def note_waited(self) -> None:
         """Note the end of a pause, in which nothing was measured."""
         self._waits.append(self._lap())
 
     def estimate_seconds(self, quads: Sequence[MeasuredQuad]) -> float | None:
-        """Return how long the pairs and quads that are left take, if nothing settles the trial: each takes the median
-        of those before, and as many are disturbed as before, with a pause. None before the first quad here, and before
-        one that counts."""
+        """Return how long the pairs and quads that are left take, if nothing settles the trial. Each is expected to
+        take the median of those before, and the same share of quads to be disturbed, with a pause after each. None
+        before a quad that counts, and before the first one here."""
         done = sum(not quad.void for quad in quads)
         if not done or not self._quads:
             return None

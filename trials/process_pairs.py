@@ -156,6 +156,7 @@ class ProcessPairs:
                     )
                 except (CandidateFailed, BaselineError) as failure:
                     self.retry_or_raise(failure)
+                    pace.note_failed()
                     # What its earlier quads have shown stays: two pairs that count as one claim less than they know.
                     pair = None
                     continue

@@ -55,8 +55,8 @@ class EnvironmentVerdict:
 
 @dataclass(frozen=True, slots=True)
 class EagerComparison:
-    """A compiled program beside eager. `departure` says how it differs; if that is empty, it does not, or `unknown` is
-    the reason why that is not known."""
+    """A compiled program beside eager. `departure` says how it differs. `unknown` is the reason if that is not known.
+    If both are empty, it does not differ."""
 
     departure: str = ""
     unknown: str = ""

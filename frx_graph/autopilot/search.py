@@ -157,6 +157,7 @@ class _GraphSearch:
         self._deadline = deadline
         self._progress = progress
         self._log = log
+        self._looked = False
         self._graph = _get_only_graph(self._propose((), arms.rewrites))
         self._portions = group_by_portion(self._graph.applied)
         self._choices = find_choices([self._graph], policy.risk, isolated=not arms.in_process)
@@ -169,8 +170,6 @@ class _GraphSearch:
         are left out. Raises `_BudgetEndedError` if the time is over before all was tried."""
         kept: list[str] = []
         self._log.start(self.names, self._get_remaining_seconds())
-        if self.names and (load := sample_machine_load(_SAMPLE_SECONDS)) is not None:
-            self._log.note_load(load)
         for name in self.names:
             alone = self._propose_names([name])
             if not alone:
@@ -215,6 +214,10 @@ class _GraphSearch:
             raise
 
     def _run_trial(self, candidates: tuple[Candidate, ...], name: str) -> _RecordedTrial:
+        if not self._looked and self._log.is_shown:
+            self._looked = True
+            if (load := sample_machine_load(_SAMPLE_SECONDS)) is not None:
+                self._log.note_load(load)
         run = run_trial(
             Programs(self._base, replace(self._base, candidates=candidates), freezes_weights(candidates)),
             self._policy.model_copy(update={"time_budget_seconds": self._get_remaining_seconds()}),

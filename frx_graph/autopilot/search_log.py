@@ -38,7 +38,8 @@ class SearchLog:
         self._seconds = seconds
         self._clock = clock
         self._began = clock()
-        self._shown = is_first_rank()
+        self.is_shown = is_first_rank()
+        """True if this process writes lines."""
         self._names: tuple[str, ...] = ()
         self._tried: list[TriedCandidate] = []
         self._end: str | None = None
@@ -118,7 +119,7 @@ class SearchLog:
         return f"candidate {self._names.index(name) + 1} of {len(self._names)}, {name}"
 
     def _write(self, text: str, level: int = logging.INFO) -> None:
-        if self._shown:
+        if self.is_shown:
             write_line(_LOGGER, level, text)
 
 

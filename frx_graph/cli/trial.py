@@ -98,7 +98,8 @@ def trial(
 ) -> None:
     """Test a model with frx's changes against the same model without them. The baseline is the model under
     torch.compile with Inductor (see --inner), not eager PyTorch. Decisions are kept in the ledger. Exit code 0:
-    promoted, or nothing to try; 1: not promoted, or not all; 2: an error, or a decision could not be recorded."""
+    promoted, or nothing to try; 1: not promoted, or not all, or the compiler alone computes something else than eager;
+    2: an error, or a decision could not be recorded."""
     config = read_advise_config(Path.cwd())
     rules = read_policy(policy) if policy is not None else read_policy_table(config)
     check_engine(engine, address, working_dir)

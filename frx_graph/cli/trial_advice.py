@@ -7,17 +7,15 @@ from frx_graph.reports.trials.trial_document import TrialDocument
 from frx_graph.support.plain_text import clean_line
 
 _APPLY = 'torch.compile(model, backend="frx") applies it in your program; frx_graph.rewritten() lists what it changed'
-_REPORT = (
-    "keep this program in eager, and report its compiler's fault to PyTorch; --inner aot_eager tells whether it is "
-    "Inductor's own or that of an operator's decomposition"
-)
+_REPORT = "keep this program in eager, and report its compiler's fault to PyTorch"
+_NARROW = "; --inner aot_eager tells whether it is Inductor's own or that of an operator's decomposition"
 _MEASURE_MORE = "run it again when the machine is idle, or raise extra_process_pairs in the policy (--policy)"
 
 
 def suggest_next(document: TrialDocument) -> str:
     """Return advice in one line; empty if the reason for the verdict has it already, or there is nothing to do."""
     if document.departure:
-        return _REPORT
+        return _REPORT + (_NARROW if document.arms[0].inner == "inductor" else "")
     if document.verdict == "promote":
         return _APPLY
     if document.verdict == "inconclusive":

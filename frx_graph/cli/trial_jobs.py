@@ -62,12 +62,9 @@ def build_jobs(
     )
 
 
-def _describe_result(job: TrialJob, document: TrialDocument) -> str:
-    """Return the end of one trial in a line, for those who wait for the others."""
-    verdict = f"{document.verdict}, " if document.environment is not None else ""
+def _describe_untried(document: TrialDocument) -> str:
     advice = suggest_next(document)
-    following = f". Next: {advice}" if advice and document.environment is None else ""
-    return clean_line(f"{job.label}: {verdict}{document.reason}{following}", 1000)
+    return f"{document.reason}. Next: {advice}" if advice else document.reason
 
 
 class TrialResults:
@@ -81,7 +78,7 @@ class TrialResults:
         self._documents: dict[int, TrialDocument] = {}
         self._promoted: list[PromotedTrial] = []
         self.good: list[bool] = []
-        """One entry per finished job: True if it was promoted or had nothing to try."""
+        """One entry per finished job: True if it was promoted, or had nothing to try and computes the same as eager."""
         self.untried: set[int] = set()
         """Jobs with nothing to try."""
 
@@ -99,18 +96,26 @@ class TrialResults:
         """Record the result of one job in the ledger."""
         if isinstance(one.result, FrxError):
             self._failed[one.number] = one.result
+            if len(self._jobs) > 1:
+                self._print_end(one.number, f"error, {one.result}")
             return
         record = record_trial(one.result, self._jobs[one.number], self._place, one.placed)
         self._documents[one.number] = record.document
-        untried = isinstance(one.result, UntriedTarget)
-        self.good.append(isinstance(one.result, UntriedTarget) or one.result.promotes)
-        if untried:
+        if isinstance(one.result, UntriedTarget):
             self.untried.add(one.number)
-        if untried or len(self._jobs) > 1:
-            print_notice(_describe_result(self._jobs[one.number], record.document))
+            self.good.append(not one.result.compared.departure)
+            self._print_end(one.number, _describe_untried(record.document))
+        else:
+            self.good.append(one.result.promotes)
+            if len(self._jobs) > 1:
+                self._print_end(one.number, f"{record.document.verdict}, {record.document.reason}")
         self._promoted += [PromotedTrial(one.number, made, ratio) for made, ratio in record.promoted]
         if record.error is not None:
             self._errors.append(record.error)
+
+    def _print_end(self, number: int, text: str) -> None:
+        """Print how a job ended, for those who wait for the others."""
+        print_notice(clean_line(f"{self._jobs[number].label}: {text}", 1000))
 
     def _promote_fastest(self) -> None:
         """Promote the fastest plan again, for each graph that several plans were promoted for."""

@@ -19,8 +19,8 @@ ALL_REWRITES = (
     *dict.fromkeys(rewrite.name for rewrite in (*REWRITES, *BEFORE_FREEZING)),
     FROZEN_PRODUCTS,
 )
-"""All rewrites, in the order in which they are applied: attention to Dynamo's graphs, the others to the inner
-compiler's, and the last one to graphs that Inductor has frozen."""
+"""All rewrites. The first is applied to Dynamo's graphs, the last to graphs that Inductor has frozen, and the others in
+this order to the inner compiler's graphs. Those of `BEFORE_FREEZING` come before Inductor freezes a graph."""
 
 
 def make_current_plan(policy: str, only: Collection[str] | None = None) -> Plan:

@@ -61,7 +61,7 @@ def rewrite_or_leave(
 def rewrite_dynamo_graph(dynamo: fx.GraphModule, *, inner: str, plan: Plan) -> RewrittenGraph | None:
     """Replace attentions that `dynamo` writes out by fused calls, in place; return None if there are none.
 
-    If the plan goes by measured times, replace only those for which they show a gain under the compiler `inner`.
+    If the plan measures times, replace only those for which they show a gain under the compiler `inner`.
     """
     if (
         not plan.can_make(NAME)

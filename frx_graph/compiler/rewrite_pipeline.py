@@ -37,6 +37,9 @@ from frx_graph.plan import RECORDED, Plan
 from frx_graph.records import Candidate, Refusal
 from frx_graph.support.allocator import read_allocation
 
+_LEAST_LOSS = 0.005
+"""Share of a run from which a predicted loss counts: less is an error of the times that it rests on."""
+
 
 @dataclass(frozen=True)
 class RewrittenGraph:
@@ -95,28 +98,32 @@ def rewrite_graph(
     those. `frozen` names inputs that are constants, `uncertain_inputs` those whose strides may differ from their
     fakes'.
 
-    A plan that goes by measured times makes no inference graph slower: if the rewrites together are predicted to lose
-    time, the graph is given back, and rewritten without the one that loses most.
+    With the policy "solved", an inference graph whose rewrites together are predicted to lose time is given back, and
+    rewritten without the one that loses most. One with frozen weights is not: its caller holds the graph's nodes.
     """
     given_back: list[Refusal] = []
     while True:
-        before = copy.deepcopy(module.graph)
+        may_lose = train or bool(frozen) or plan.policy != "solved"
+        before = None if may_lose else copy.deepcopy(module.graph)
         done = _rewrite_once(module, phase, train, inner, plan, original_inputs, frozen, uncertain_inputs)
-        loser = None if train or plan.policy != "solved" else _find_loser(done)
-        if loser is None:
+        loser = None if before is None else _find_loser(done)
+        if before is None or loser is None:
             return replace(done, refused=(*done.refused, *given_back))
         module.graph = before
-        nodes = tuple(node for one in done.applied if one.rewrite == loser for node in one.nodes)
+        lost = {node for one in done.applied if one.rewrite == loser for node in one.nodes}
+        nodes = tuple(node.name for node in before.nodes if node.name in lost)
         given_back.append(Refusal(loser, "the graph with it is predicted to be slower than without", nodes))
         plan = replace(plan, rewrites=tuple(name for name in plan.rewrites if name != loser))
 
 
 def _find_loser(done: RewrittenGraph) -> str | None:
-    """Return the rewrite that loses most time, if all together lose some; None if not, or if times were disturbed."""
+    """Return the rewrite that loses most time, if all together lose some; None if not, or if that is not known."""
     gains: dict[str, float] = {}
     for candidate in done.applied:
-        gains[candidate.rewrite] = gains.get(candidate.rewrite, 0.0) + (candidate.predicted_seconds or 0.0)
-    if done.disturbed or sum(gains.values()) >= 0:
+        if candidate.predicted_seconds is None:
+            return None
+        gains[candidate.rewrite] = gains.get(candidate.rewrite, 0.0) + candidate.predicted_seconds
+    if done.disturbed or done.run_seconds is None or sum(gains.values()) >= -_LEAST_LOSS * done.run_seconds:
         return None
     return min(gains, key=lambda name: gains[name])
 

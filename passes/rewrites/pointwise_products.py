@@ -23,17 +23,19 @@ from frx_graph.facts.graph_facts import OpFacts
 from frx_graph.facts.operator_overload import get_argument
 from frx_graph.facts.zero_padding import repeat_number
 from frx_graph.passes.rewrites.meta_strides.fake_values import (
-    call_op,
     find_fake_mode,
+    has_fixed_sizes,
     run_fakes_unguarded,
     run_on_fakes,
 )
 from frx_graph.passes.rewrites.rewrite import Rewrite, RewriteSubject
 from frx_graph.records import Candidate, Refusal
-from frx_graph.support.torch_internals import pytree
+from frx_graph.support.torch_internals import OpOverload, pytree
 
 NAME = "pointwise_products"
 _ATEN = torch.ops.aten
+_REDUCED = ("bf16", "tf32")
+"""Settings under which Inductor packs products for oneDNN, in fewer bits (`fx_passes/mkldnn_fusion.py`, torch 2.15)."""
 _MOST_ELEMENTS = 200_000
 """Elements that a convolution reads and writes, besides its weight. With more, the pass over the result for its
 activation, which oneDNN fuses, takes longer than what a product saves: measured from 1x1 to 112x112 pixels, with one
@@ -72,6 +74,9 @@ def _find_obstacle(op: OpFacts, subject: RewriteSubject) -> str:
     image, result = facts.values[op.inputs[0]], facts.values[op.outputs[0]]
     if image.dtype is not torch.float32 or image.device.type != "cpu":
         return "MKL packs weights in single precision, on processors"
+    backends: Any = torch.backends
+    if backends.mkldnn.matmul.fp32_precision in _REDUCED:
+        return "products are allowed to round more than convolutions"
     if not subject.constants.issuperset(op.inputs[1:]):
         return "its weight or bias is not a constant"
     if facts.has_dynamic_sizes(op):
@@ -82,9 +87,9 @@ def _find_obstacle(op: OpFacts, subject: RewriteSubject) -> str:
     return "its result is returned" if result.name in facts.outputs else ""
 
 
-def apply(_subject: RewriteSubject, module: fx.GraphModule, candidate: Candidate) -> tuple[str, ...]:
-    """Put a product in the place of the convolution. Raises `RewriteError` if a value that depends on it, or a result
-    of the graph, would change more than its strides allow."""
+def apply(subject: RewriteSubject, module: fx.GraphModule, candidate: Candidate) -> tuple[str, ...]:
+    """Put a product in the place of the convolution. Raises `RewriteError` if something that depends on it needs its
+    strides."""
     graph = module.graph
     (convolution,) = (node for node in graph.nodes if node.name == candidate.nodes[0])
     made: list[fx.Node] = []
@@ -93,13 +98,12 @@ def apply(_subject: RewriteSubject, module: fx.GraphModule, candidate: Candidate
         try:
             product = _add_product(graph, convolution, made)
             convolution.replace_all_uses_with(product)
-            _trace_again(convolution, product, before)
-        except (RuntimeError, ValueError, RewriteError) as error:
+            _trace_again(convolution, product, subject, before)
+        except Exception as error:  # operators of others may raise anything on fakes
             for node, value in before.items():
                 node.meta["val"] = value
-            if made:
-                made[-1].replace_all_uses_with(convolution)
             for node in reversed(made):
+                node.replace_all_uses_with(convolution)
                 graph.erase_node(node)
             raise RewriteError(f"what reads its result needs its strides: {summarize_error(error)}") from error
     graph.erase_node(convolution)
@@ -114,14 +118,14 @@ def _add_product(graph: fx.Graph, convolution: fx.Node, made: list[fx.Node]) -> 
     outputs = convolution.meta["val"].shape[1]
 
     def add(target: Any, *args: Any, **kwargs: Any) -> fx.Node:
-        node = call_op(graph, target, *args, **kwargs)
-        node.meta["stack_trace"] = convolution.meta.get("stack_trace")
+        node = graph.call_function(target, args, kwargs)
         made.append(node)
+        node.meta |= {"val": run_on_fakes(node), "stack_trace": convolution.meta.get("stack_trace")}
         return node
 
     with graph.inserting_before(convolution):
         last = add(_ATEN.permute.default, image, [0, 2, 3, 1])
-        # Of an image in channels-last this is no copy, and Inductor leaves it out.
+        # Inductor leaves this copy out if the image is in channels-last.
         last = add(_ATEN.clone.default, last, memory_format=torch.contiguous_format)
         rows = add(_ATEN.view.default, last, [count * height * width, channels])
         matrix = add(_ATEN.permute.default, add(_ATEN.view.default, weight, [outputs, channels]), [1, 0])
@@ -132,9 +136,10 @@ def _add_product(graph: fx.Graph, convolution: fx.Node, made: list[fx.Node]) -> 
         )
 
 
-def _trace_again(convolution: fx.Node, product: fx.Node, before: dict[fx.Node, Any]) -> None:
+def _trace_again(convolution: fx.Node, product: fx.Node, subject: RewriteSubject, before: dict[fx.Node, Any]) -> None:
     """Give values that depend on the convolution the strides that they have now, with the former ones in `before`.
-    Raises `RewriteError` if one is returned or differs in more, and torch's error for one that cannot be made."""
+    Raises `RewriteError` if one is returned, differs in more, or is made by an operator that must be given its strides;
+    and torch's error for one that cannot be made."""
     changed = {product} if product.meta["val"].stride() != convolution.meta["val"].stride() else set()
     node = convolution
     while (node := node.next).op != "root":
@@ -142,6 +147,10 @@ def _trace_again(convolution: fx.Node, product: fx.Node, before: dict[fx.Node, A
             continue
         if node.op != "call_function":
             raise RewriteError("a result of the graph would have other strides")
+        op = subject.facts.op_by_node.get(node.name)
+        # Only what this rewrite has inserted before has no facts.
+        if not isinstance(node.target, OpOverload) or (op is not None and subject.keeps_its_strides(op)):
+            raise RewriteError(f"{node.target} must be given the strides that it was traced with")
         value = run_on_fakes(node)
         former = node.meta["val"]
         if _describe(value, strides=False) != _describe(former, strides=False):
@@ -152,12 +161,14 @@ def _trace_again(convolution: fx.Node, product: fx.Node, before: dict[fx.Node, A
             changed.add(node)
 
 
-def _describe(value: Any, *, strides: bool) -> object:
-    leaves = pytree.tree_leaves(value)
-    return [
-        (leaf.shape, leaf.dtype, leaf.device, leaf.stride() if strides else ()) if isinstance(leaf, Tensor) else leaf
-        for leaf in leaves
-    ]
+def _describe(value: Any, *, strides: bool) -> list[object]:
+    return [_describe_leaf(leaf, strides) if isinstance(leaf, Tensor) else leaf for leaf in pytree.tree_leaves(value)]
+
+
+def _describe_leaf(tensor: Tensor, strides: bool) -> object:
+    if not has_fixed_sizes(tensor):
+        raise RewriteError("a value of no fixed size depends on it")
+    return tensor.shape, tensor.dtype, tensor.device, tensor.stride() if strides else ()
 
 
 REWRITE = Rewrite(NAME, propose, apply)

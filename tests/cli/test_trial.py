@@ -158,7 +158,7 @@ def test_program_without_a_candidate_is_compared_with_eager(
     workplace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     # Eager's copysign keeps the layout of its first operand, its decomposition does not.
-    assert run(["trial", "model.py:reinterpreted", "--policy", "policy.yaml", "--json"]) == 0
+    assert run(["trial", "model.py:reinterpreted", "--policy", "policy.yaml", "--json"]) == 1
     found = TrialDocument.model_validate_json(capsys.readouterr().out)
     assert found.departure.startswith("Inductor alone computes something else than eager (output 0")
     assert run(["trial", "model.py:build", "--inner", "aot_eager", "--policy", "policy.yaml", "--json"]) in (0, 1)
@@ -211,13 +211,16 @@ def test_wrong_compiler_is_reported_although_nothing_was_tried(
 ) -> None:
     departure = "Inductor alone computes something else than eager (output 0)"
     monkeypatch.setattr(target_trial, "try_target", lambda *_: UntriedTarget(EagerComparison(departure)))
-    assert run(["trial", "model.py:build", "--format", "json"]) == 0
+    assert run(["trial", "model.py:build", "--format", "json"]) == 1
     captured = capsys.readouterr()
     found = TrialDocument.model_validate_json(captured.out)
     assert found.departure == departure
     assert found.reason.startswith(f"{departure}; ")
     assert departure in captured.err
     assert "Next: keep this program in eager" in captured.err
+    assert "--inner aot_eager tells" in captured.err
+    assert run(["trial", "model.py:build", "--inner", "aot_eager"]) == 1
+    assert "--inner aot_eager" not in capsys.readouterr().err
 
 
 def test_unknown_comparison_with_eager_is_reported(

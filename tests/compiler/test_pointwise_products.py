@@ -128,12 +128,81 @@ def test_half_precision_stays() -> None:
     assert "single precision" in reasons[0]
 
 
-@pytest.mark.parametrize("read", [nn.Identity(), nn.Flatten(), nn.Unflatten(1, (2, 4))])
+class Strided(nn.Module):
+    """Reads memory by its strides."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x * 2).as_strided((2, 4), (4, 1)).sum(1)
+
+
+class Reinterpreted(nn.Module):
+    """Reads pairs of elements as one."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.view(torch.int32).flatten(1).sum(1)
+
+
+class Conditional(nn.Module):
+    """A branch gets the result."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = x * 2
+        return torch.cond(y.sum() > 0, lambda y: y.mean((2, 3)), lambda y: y.sum((2, 3)), (y,))
+
+
+@torch.library.custom_op("frx_tests::read_memory", mutates_args=())
+def read_memory(x: Tensor) -> Tensor:
+    return torch.tensor([float(stride) for stride in x.stride()])
+
+
+@read_memory.register_fake
+def _(x: Tensor) -> Tensor:
+    return torch.empty(4)
+
+
+class Custom(nn.Module):
+    """An operator that torch knows nothing about."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return read_memory(x)
+
+
+READERS = (nn.Identity(), nn.Flatten(), nn.Unflatten(1, (2, 4)), Strided(), Reinterpreted(), Conditional(), Custom())
+
+
+@pytest.mark.parametrize("read", READERS, ids=lambda read: type(read).__name__)
 def test_strides_that_are_returned_or_read_stay(read: nn.Module) -> None:
     count, reasons = run(Then(read), image())
     assert count == 0
     assert len(reasons) == 1
     assert "strides" in reasons[0] or "returned" in reasons[0]
+
+
+@pytest.mark.parametrize("number", range(2))
+def test_refused_convolution_leaves_the_others(number: int) -> None:
+    class Both(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.two = nn.Conv2d(16, 8, 1), nn.Conv2d(16, 8, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            parts = self.one(x), self.two(x)
+            return (parts[number] * 2).as_strided((2, 8), (8, 1)) + parts[1 - number].mean((2, 3))
+
+    count, reasons = run(Both(), image())
+    assert count == 1
+    assert len(reasons) == 1
+
+
+def test_products_that_round_more_stay_convolutions() -> None:
+    switch = torch.backends.mkldnn.matmul
+    before, switch.fp32_precision = switch.fp32_precision, "bf16"
+    try:
+        count, reasons = run(Then(Mean()), image())
+    finally:
+        switch.fp32_precision = before
+    assert count == 0
+    assert "round more" in reasons[0]
 
 
 def test_weights_that_change_are_packed_again() -> None:
