@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from frx_graph.trials.arm_messages import Compile, Compiled, Examine, Examined, Judge, Judged, Load, Loaded
@@ -27,12 +27,10 @@ def describe_departure(departed: Sequence[Difference], inner: str) -> str:
     return f"{'Inductor' if inner == 'inductor' else inner} alone computes something else than eager ({found})"
 
 
-def compare_with_eager(
-    program: Load, policy: TrialPolicy, start: StartArm, *, clock: Callable[[], float] = time.monotonic
-) -> EagerComparison:
+def compare_with_eager(program: Load, policy: TrialPolicy, start: StartArm) -> EagerComparison:
     """Compare `program`, compiled without a candidate, with eager. Takes at most the policy's time budget. Raises
     `TrialError` if it does not run."""
-    client = WorkerClient(policy, clock() + policy.time_budget_seconds, clock)
+    client = WorkerClient(policy, time.monotonic() + policy.time_budget_seconds, time.monotonic)
     while True:
         try:
             return _compare_once(program, policy, start, client)

@@ -57,6 +57,7 @@ from frx_graph.trials.worker_client import StartArm
 _SAMPLE_SECONDS = 0.5
 """Time in which other programs are watched before the first trial."""
 _WHEN_BUSY = "wait: an open candidate is tried again after a day"
+"""Advice for a trial that a busy machine leaves open."""
 Record = Callable[[Sequence[Decision]], object]
 """Keeps decisions, all or none."""
 

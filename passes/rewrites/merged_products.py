@@ -76,7 +76,6 @@ def _identify_input(name: str, subject: RewriteSubject) -> object:
     """Return what is equal for equal views and copies of one value: each `nn.Linear` makes its own."""
     maker = subject.facts.get_producer(name)
     # Symbolic numbers may differ in the next call.
-    # Symbolic numbers may differ in the next call.
     if maker is None or maker.symbolic or len(maker.inputs) != 1:
         return name
     if not (maker.operator == "aten.clone" or _is_view(maker)):

@@ -82,7 +82,7 @@ def _find_obstacle(op: OpFacts, subject: RewriteSubject) -> str:
     if facts.has_dynamic_sizes(op):
         return "the image has no fixed size"
     elements = math.prod(image.shape) + math.prod(result.shape)
-    if not 0 < elements <= _MOST_ELEMENTS or 0 in image.shape:
+    if 0 in image.shape or elements > _MOST_ELEMENTS:
         return "oneDNN is faster for an image of this size"
     return "its result is returned" if result.name in facts.outputs else ""
 
@@ -99,7 +99,8 @@ def apply(subject: RewriteSubject, module: fx.GraphModule, candidate: Candidate)
             product = _add_product(graph, convolution, made)
             convolution.replace_all_uses_with(product)
             _trace_again(convolution, product, subject, before)
-        except Exception as error:  # operators of others may raise anything on fakes
+        except Exception as error:
+            # Operators of others may raise anything on fakes.
             for node, value in before.items():
                 node.meta["val"] = value
             for node in reversed(made):

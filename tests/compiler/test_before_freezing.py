@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,10 +10,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, fx, nn
-from torch._inductor.utils import fresh_cache
 
 import frx_graph
-from frx_graph import backend
 from frx_graph.compiler import inductor
 from frx_graph.compiler.inner_compiler import make_planned_backend
 from frx_graph.compiler.plans import make_proposing_plan, make_recorded_plan
@@ -24,7 +22,11 @@ from frx_graph.options import BackendOptions
 from frx_graph.plan import Plan
 from frx_graph.records import Candidate
 
-pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore:frx applies rewrites")]
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.usefixtures("nothing_compiled"),
+    pytest.mark.filterwarnings("ignore:frx applies rewrites"),
+]
 
 
 class Padded(nn.Module):
@@ -41,15 +43,6 @@ class Padded(nn.Module):
         x = self.second(F.pad(x, (1, 1, 1, 1))).flatten(2).transpose(1, 2).contiguous()
         q, k, v = (one(x).unflatten(-1, (2, 8)).transpose(1, 2) for one in (self.q, self.k, self.v))
         return F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
-
-
-@pytest.fixture(autouse=True)
-def _fresh() -> Iterator[None]:
-    torch._dynamo.reset()
-    backend.clear()
-    with fresh_cache():
-        yield
-    backend.clear()
 
 
 @pytest.fixture

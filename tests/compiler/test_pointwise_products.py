@@ -3,32 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 
 import pytest
 import torch
 from torch import Tensor, nn
-from torch._inductor.utils import fresh_cache
 
 import frx_graph
-from frx_graph import backend
 from frx_graph.compiler.rewrite_log import LOG
 
 pytestmark = [
     pytest.mark.integration,
+    pytest.mark.usefixtures("nothing_compiled"),
     pytest.mark.filterwarnings("ignore:frx applies rewrites"),
     pytest.mark.skipif(not torch.backends.mkl.is_available(), reason="this torch has no MKL"),
 ]
 NAME = "pointwise_products"
-
-
-@pytest.fixture(autouse=True)
-def _fresh() -> Iterator[None]:
-    torch._dynamo.reset()
-    backend.clear()
-    with fresh_cache():
-        yield
-    backend.clear()
 
 
 def run(model: nn.Module, x: Tensor, tolerance: float = 1e-5) -> tuple[int, tuple[str, ...]]:
