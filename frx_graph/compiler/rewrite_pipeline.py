@@ -112,6 +112,7 @@ def rewrite_graph(
         module.graph = before
         lost = {node for one in done.applied if one.rewrite == loser for node in one.nodes}
         nodes = tuple(node.name for node in before.nodes if node.name in lost)
+        given_back.extend(refusal for refusal in done.refused if refusal.subject == loser)
         given_back.append(Refusal(loser, "the graph with it is predicted to be slower than without", nodes))
         plan = replace(plan, rewrites=tuple(name for name in plan.rewrites if name != loser))
 

@@ -19,7 +19,7 @@ from frx_graph.passes.rewrites.layout.anchor_calls import list_anchor_orders
 from frx_graph.passes.rewrites.layout.costs import AnchorSeconds
 from frx_graph.passes.rewrites.rewrite import RewriteSubject
 
-pytestmark = [pytest.mark.usefixtures("nothing_compiled"), pytest.mark.filterwarnings("ignore:frx applies rewrites")]
+pytestmark = [pytest.mark.usefixtures("nothing_compiled", "no_graph_loses"), pytest.mark.filterwarnings("ignore:frx applies rewrites")]
 
 BETWEEN = {
     "maximum": lambda x: functional.max_pool2d(torch.relu(x), 3, 2, 1),
@@ -170,6 +170,7 @@ def test_a_program_whose_loops_cannot_be_timed_runs(monkeypatch: pytest.MonkeyPa
     assert any("its loop" in reason for reason in reasons)
 
 
+@pytest.mark.integration
 def test_a_program_without_such_loops_starts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[object] = []
     monkeypatch.setattr(generated_timing, "_run_worker", lambda *_: started.append(None) or b"")
