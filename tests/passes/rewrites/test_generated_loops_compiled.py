@@ -19,7 +19,10 @@ from frx_graph.passes.rewrites.layout.anchor_calls import list_anchor_orders
 from frx_graph.passes.rewrites.layout.costs import AnchorSeconds
 from frx_graph.passes.rewrites.rewrite import RewriteSubject
 
-pytestmark = [pytest.mark.usefixtures("nothing_compiled", "no_graph_loses"), pytest.mark.filterwarnings("ignore:frx applies rewrites")]
+pytestmark = [
+    pytest.mark.usefixtures("nothing_compiled", "no_graph_loses"),
+    pytest.mark.filterwarnings("ignore:frx applies rewrites"),
+]
 
 BETWEEN = {
     "maximum": lambda x: functional.max_pool2d(torch.relu(x), 3, 2, 1),
