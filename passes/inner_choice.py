@@ -25,6 +25,8 @@ POOLED = "pooled_allocation"
 CPP = "freezing_cpp_wrapper"
 """The choice that freezes weights, and calls the kernels from C++, which is less work for each operator. First calls of
 six networks took 4 to 13 s more."""
+FROZEN_INDUCTOR = ("freezing", CPP)
+"""Inductor's choices with constant weights."""
 EVERY_GRAPH = ""
 """The `graph_id` of these candidates: they are about all graphs that a plan is for, forward and backward alike."""
 
@@ -45,7 +47,7 @@ CHOICES: tuple[InnerChoice, ...] = (
         {"inner_options": {"layout_optimization": True, "force_layout_optimization": True}},
         lays_out=True,
     ),
-    InnerChoice("freezing", {"freeze": True}),
+    InnerChoice(FROZEN_INDUCTOR[0], {"freeze": True}),
     InnerChoice(CPP, {"freeze": True, "inner_options": {"cpp_wrapper": True}}),
     InnerChoice("eager", {"inner": "eager"}),
     InnerChoice("eager_freezing", {"inner": "eager", "freeze": True}),

@@ -36,6 +36,7 @@ from frx_graph.errors import OptionError
 from frx_graph.ledger.database.opening import check_writable
 from frx_graph.ledger.location import choose_location
 from frx_graph.measure.machine.busy_programs import MachineLoad, describe_load, sample_machine_load
+from frx_graph.passes.inner_choice import FROZEN_INDUCTOR
 from frx_graph.reports.trials.trial_document import TrialMatrixDocument
 from frx_graph.reports.trials.trial_report import render_matrix, render_trial
 from frx_graph.support.plain_text import clean_line
@@ -66,6 +67,14 @@ def trial(
             "gets a separate trial."
         ),
     ] = None,
+    frozen: Annotated[
+        bool,
+        typer.Option(
+            "--frozen",
+            help="Also try Inductor with constant weights, called from Python and from C++, each in a separate trial; "
+            "inference only.",
+        ),
+    ] = False,
     aa: Annotated[bool, typer.Option("--aa", help="Try the baseline against itself, to check the method.")] = False,
     policy: Annotated[
         Path | None, typer.Option(help="Policy as a YAML file; default: [tool.frx.policy], or the built-in policy.")
@@ -103,8 +112,13 @@ def trial(
     config = read_advise_config(Path.cwd())
     rules = read_policy(policy) if policy is not None else read_policy_table(config)
     check_engine(engine, address, working_dir)
-    if aa and candidate:
-        raise OptionError("--aa tries the baseline against itself, without a --candidate", "leave one of them out")
+    if aa and (candidate or frozen):
+        other = "--candidate" if candidate else "--frozen"
+        raise OptionError(f"--aa tries the baseline against itself, without {other}", "leave one of them out")
+    if frozen and (train or inner != "inductor"):
+        reason = "trains them" if train else "does not use Inductor"
+        other = "--train" if train else f"--inner {inner}"
+        raise OptionError(f"--frozen makes weights constants for Inductor, but {other} {reason}", "leave one out")
     place = choose_location(ledger, config.ledger)
     if not aa:
         check_writable(place)
@@ -121,7 +135,7 @@ def trial(
             targets,
             shape or (),
             dtype or (),
-            candidate or (),
+            (*(candidate or (None,)), *(FROZEN_INDUCTOR if frozen else ())),
             device=device,
             train=train,
             inner=inner,

@@ -25,7 +25,7 @@ def build_jobs(
     targets: Sequence[str],
     shapes: Sequence[str],
     dtypes: Sequence[str],
-    candidates: Sequence[str],
+    candidates: Sequence[str | None],
     *,
     device: str | None,
     train: bool,

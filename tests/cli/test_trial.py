@@ -124,6 +124,9 @@ def test_trials_are_recorded(workplace: Path, capsys: pytest.CaptureFixture[str]
         (["model.py:build", "--dtype", "f32"], "unknown --dtype 'f32' (did you mean float32?)"),
         (["model.py:build", "--device", "nope"], "unknown --device 'nope'"),
         (["model.py:build", "--aa", "--candidate", "hoist_copy"], "--aa tries the baseline against itself"),
+        (["model.py:build", "--aa", "--frozen"], "--aa tries the baseline against itself, without --frozen"),
+        (["model.py:build", "--train", "--frozen"], "--frozen makes weights constants for Inductor, but --train trains"),
+        (["model.py:build", "--inner", "eager", "--frozen"], "but --inner eager does not use Inductor"),
         (["\x1b[31m\u202e.py:build", "--aa"], "no such file: [31m.py"),
     ],
 )
@@ -269,6 +272,7 @@ def make_stats(outcome: Outcome, quads: int) -> Verdict:
 
 
 TWO = (Candidate("hoist_copy", "a" * 16, ("clone",)), Candidate("propagate_layout", "a" * 16, ("conv",)))
+FROZEN = (Candidate("inner_choice", "", (), ("freezing",)),)
 
 
 @pytest.mark.parametrize(
@@ -277,10 +281,12 @@ TWO = (Candidate("hoist_copy", "a" * 16, ("clone",)), Candidate("propagate_layou
         (make_stats(Outcome.REJECT, 36), TWO, "Next: try each change by itself, by adding --candidate hoist_copy "),
         (make_stats(Outcome.EQUIVALENT, 36), TWO, "Next: try each change by itself"),
         (make_stats(Outcome.INCONCLUSIVE, 72), TWO, "Next: run it again when the machine is idle, or raise extra_"),
-        # What there is to do is in the reason, or nothing is.
+        # What there is to do is in the reason.
         (make_stats(Outcome.INCONCLUSIVE, 20), TWO, ""),
-        (make_stats(Outcome.REJECT, 36), TWO[:1], ""),
+        (make_stats(Outcome.REJECT, 36), TWO[:1], "Next: --frozen also tries weights as constants"),
+        (make_stats(Outcome.REJECT, 36), FROZEN, ""),
         (make_stats(Outcome.PROMOTE, 36), TWO, 'torch.compile(model, backend="frx") applies it'),
+        (make_stats(Outcome.PROMOTE, 36), TWO, "; --frozen also tries weights as constants"),
     ],
 )
 def test_screen_says_what_to_do_next(

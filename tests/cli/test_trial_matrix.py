@@ -293,6 +293,16 @@ def test_alpha_is_divided_among_the_candidates_of_one_program() -> None:
     assert jobs[0].label == "a.py:build batch=8 float32 hoist_copy"
 
 
+def test_frozen_weights_are_tried_beside_what_is_asked_for(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for asked, names in (((), [None]), (("--candidate", "hoist_copy"), ["hoist_copy"])):
+        use(monkeypatch, Scripted([tried(Outcome.PROMOTE, "1")] * 3, placed=False))
+        assert run(["trial", "a.py:build", "--frozen", *asked, "--json"]) == 0
+        found = TrialMatrixDocument.model_validate_json(capsys.readouterr().out)
+        assert [one.candidate for one in found.trials] == [*names, "freezing", "freezing_cpp_wrapper"]
+
+
 def test_each_shape_is_a_separate_trial(
     workplace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -171,6 +171,7 @@ complete -c frx -n '__fish_seen_subcommand_from fleet' -s q
 complete -c frx -n '__fish_seen_subcommand_from fleet' -l help
 complete -c frx -n '__fish_seen_subcommand_from trial' -l train
 complete -c frx -n '__fish_seen_subcommand_from trial' -l candidate -r
+complete -c frx -n '__fish_seen_subcommand_from trial' -l frozen
 complete -c frx -n '__fish_seen_subcommand_from trial' -l aa
 complete -c frx -n '__fish_seen_subcommand_from trial' -l policy -r
 complete -c frx -n '__fish_seen_subcommand_from trial' -l ignore-load
@@ -442,6 +443,7 @@ complete -c frx-graph -n '__fish_seen_subcommand_from fleet' -s q
 complete -c frx-graph -n '__fish_seen_subcommand_from fleet' -l help
 complete -c frx-graph -n '__fish_seen_subcommand_from trial' -l train
 complete -c frx-graph -n '__fish_seen_subcommand_from trial' -l candidate -r
+complete -c frx-graph -n '__fish_seen_subcommand_from trial' -l frozen
 complete -c frx-graph -n '__fish_seen_subcommand_from trial' -l aa
 complete -c frx-graph -n '__fish_seen_subcommand_from trial' -l policy -r
 complete -c frx-graph -n '__fish_seen_subcommand_from trial' -l ignore-load

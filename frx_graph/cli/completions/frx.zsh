@@ -39,7 +39,7 @@ _frx() {
         frx\ compare) words='--with-ptx --with-ncu --ncu-a --ncu-b --build-flags --gpu-model --json --quiet -q --help' ;;
         frx\ bench) words='--runs --warmup --build-flags --arch --gpu-model --with-ncu --time-limit --json --quiet -q --help' ;;
         frx\ fleet) words='--parquet --workers --engine --address --top --json --output -o --quiet -q --help' ;;
-        frx\ trial) words='--train --candidate --aa --policy --ignore-load --inner --device --dtype --shape --engine --address --working-dir --ledger --format --json --quiet -q --help' ;;
+        frx\ trial) words='--train --candidate --frozen --aa --policy --ignore-load --inner --device --dtype --shape --engine --address --working-dir --ledger --format --json --quiet -q --help' ;;
         frx\ ledger) words='list show rollback export verify upgrade --help' ;;
         frx\ ledger\ list) words='--signature --environment --kind --limit --all --format --json --ledger --help' ;;
         frx\ ledger\ show) words='--format --json --ledger --help' ;;
