@@ -125,7 +125,7 @@ def test_trials_are_recorded(workplace: Path, capsys: pytest.CaptureFixture[str]
         (["model.py:build", "--device", "nope"], "unknown --device 'nope'"),
         (["model.py:build", "--aa", "--candidate", "hoist_copy"], "--aa tries the baseline against itself"),
         (["model.py:build", "--aa", "--frozen"], "--aa tries the baseline against itself, without --frozen"),
-        (["model.py:build", "--train", "--frozen"], "--frozen makes weights constants for Inductor, but --train trains"),
+        (["model.py:build", "--train", "--frozen"], "constants for Inductor, but --train trains them"),
         (["model.py:build", "--inner", "eager", "--frozen"], "but --inner eager does not use Inductor"),
         (["\x1b[31m\u202e.py:build", "--aa"], "no such file: [31m.py"),
     ],
