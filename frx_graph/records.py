@@ -123,6 +123,41 @@ class Evidence:
     """The numbers that it rests on, as far as they were read from files of a run."""
 
 
+class Fixability(enum.StrEnum):
+    """What `frx fix` can do about a finding."""
+
+    FIXABLE = "fixable"
+    UNSAFE = "unsafe"
+    """Fixable with `--unsafe-fixes`: strides of outputs, or the precision of arithmetic, change on purpose."""
+    NOT_FIXABLE = "not_fixable"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceEdit:
+    """The bytes of a file from `start` up to `end`, replaced by `text`. Lines and columns count from 1, columns in code
+    points."""
+
+    file: str
+    start: Count
+    end: Count
+    text: str
+    start_line: Count
+    start_column: Count
+    end_line: Count
+    end_column: Count
+
+
+@dataclass(frozen=True, slots=True)
+class FixOffer:
+    """The change of the source that would fix a finding, or the reason why there is none."""
+
+    fixability: Fixability
+    reason: str = ""
+    """Why it is not fixable; empty if it is."""
+    edits: tuple[SourceEdit, ...] = ()
+    fixer: Annotated[str, NullFor("")] = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One layout problem at one call site, with its fix."""
@@ -149,6 +184,8 @@ class Finding:
     graph_id: Annotated[str, NullFor("")] = ""
     modules: tuple[str, ...] = ()
     """All module paths of the call site."""
+    offer: FixOffer | None = None
+    """What `frx fix` can do; null in advice that was not made from source, or by an older version."""
 
     @property
     def rests_on_times(self) -> bool:

@@ -27,12 +27,14 @@ from frx_graph.trials.samples import Disturbance
 @dataclass(frozen=True, slots=True)
 class TargetWorkload:
     """The return value of a callable: `module:callable` or `file.py:callable`, imported in the arm's process, whose
-    folder is that of the process that starts it. It is called with the sizes of `shape` by their names."""
+    folder is that of the process that starts it. It is called with the sizes of `shape` by their names. `overlay` pairs
+    files with those that are imported in their place."""
 
     target: str
     device: str | None = None
     dtype: str | None = None
     shape: tuple[tuple[str, int], ...] = ()
+    overlay: tuple[tuple[str, str], ...] = ()
     kind: Literal["target"] = "target"
 
 

@@ -31,6 +31,7 @@ from frx_graph.errors import NOT_THE_MODELS, FrxError, suggest_remedy, summarize
 from frx_graph.facts.build import build_graph_facts
 from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.facts.operator_signature import OperatorSignature
+from frx_graph.fix.offers import offer_fixes
 from frx_graph.measure.machine.device_calibration import read_last_level_cache
 from frx_graph.measure.machine.device_profile import DeviceProfile, raise_peaks
 from frx_graph.measure.machine.device_profile_cache import get_device_profile
@@ -222,7 +223,7 @@ def advise_capture(
                 device, profile, inner=inners, contract=contract.name if contract else None
             ),
             graphs=summaries,
-            findings=rank_findings(findings),
+            findings=offer_fixes(rank_findings(findings), {one.facts.graph_id: one for one in analyses}),
             refusals=tuple(dict.fromkeys(refusals)),
             copies=tuple(copy for analysis in analyses for copy in analysis.copies),
             totals=sum_copies(analyses, findings),

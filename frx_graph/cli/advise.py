@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import torch
 import typer
 
 from frx_graph.advice import Advice
-from frx_graph.advisor.target import DTYPES, load_target, place
+from frx_graph.advisor.target import DTYPES
 from frx_graph.advisor.target_search import find_targets
-from frx_graph.cli.interrupt import exit_on_interrupt
+from frx_graph.cli.advised_target import AdviseSettings, advise_target
 from frx_graph.cli.options.placement import check_device, check_dtype
-from frx_graph.cli.printing.output import JsonOption, QuietOption, is_json, print_notice, show_stages
+from frx_graph.cli.printing.output import JsonOption, QuietOption, is_json, print_notice
 from frx_graph.cli.printing.report_output import ReportOptions, check_several, emit_report, emit_reports
 from frx_graph.config import read_advise_config
-from frx_graph.errors import FrxError, TargetError
-from frx_graph.measure.console_capture import STDERR, STDOUT, redirect_output
+from frx_graph.errors import FrxError
 from frx_graph.reports.advice.terminal import DEFAULT_TOP, Format
 from frx_graph.support.plain_text import clean_line
 
@@ -87,7 +81,7 @@ def advise(
         exit_zero=config.exit_zero if exit_zero is None else exit_zero,
     )
     options.check()
-    settings = _Settings(
+    settings = AdviseSettings(
         train=config.train if train is None else train,
         observe=config.observe if observe is None else observe,
         measure=config.measure if measure is None else measure,
@@ -99,77 +93,22 @@ def advise(
     )
     names = find_targets(targets or config.targets)
     if len(names) == 1:
-        raise typer.Exit(emit_report(_advise_target(names[0], settings), options))
+        raise typer.Exit(emit_report(advise_target(names[0], settings), options))
     check_several(options)
     raise typer.Exit(_advise_all(names, settings, options))
 
 
-@dataclass(frozen=True, slots=True)
-class _Settings:
-    """The advice that the command line and `[tool.frx]` ask for."""
-
-    train: bool
-    observe: bool
-    measure: bool
-    inner: str
-    dtype: torch.dtype | None
-    dtype_name: str | None
-    device: str | None
-    evidence: tuple[Path, ...]
-
-
-def _advise_all(names: Sequence[str], settings: _Settings, options: ReportOptions) -> int:
+def _advise_all(names: Sequence[str], settings: AdviseSettings, options: ReportOptions) -> int:
     """Advise on several targets, and return the exit code. A target that fails is named, and the others go on."""
     made: list[Advice] = []
     failed = 0
     for number, name in enumerate(names, start=1):
         print_notice(f"frx: {number} of {len(names)}: {clean_line(name, 200)}")
         try:
-            made.append(_advise_target(name, settings))
+            made.append(advise_target(name, settings))
         except FrxError as error:
             failed += 1
             # Like every error, also with --quiet.
             typer.echo(f"frx: {clean_line(str(error), 1000)}", err=True)
     code = emit_reports(made, options) if made else 2
     return 2 if failed else code
-
-
-def _advise_target(target: str, settings: _Settings) -> Advice:
-    # What the model prints, its native code and its child processes too, must not end up in the report.
-    with show_stages() as progress, redirect_output(STDOUT, STDERR), contextlib.redirect_stdout(sys.stderr):
-        progress("importing torch's compiler")
-        with exit_on_interrupt():
-            from frx_graph.advisor.advisor import advise as advise_model
-            from frx_graph.advisor.allocation_cost import measure_allocation_cost
-            from frx_graph.trial_worker.launch import start_arm
-            from frx_graph.trials.arm_messages import TargetWorkload
-
-        progress(f"loading {target}")
-        workload = place(load_target(target), settings.device, settings.dtype)
-        cost_allocations = functools.partial(
-            measure_allocation_cost,
-            TargetWorkload(target, settings.device, settings.dtype_name),
-            lambda environment: start_arm(environment=environment),
-            train=settings.train,
-            inner=settings.inner,
-            compare_times=settings.measure,
-        )
-        try:
-            report = advise_model(
-                workload.model,
-                workload.args,
-                workload.kwargs,
-                train=settings.train,
-                observe=settings.observe,
-                inner=settings.inner,
-                measure=settings.measure,
-                target=target,
-                evidence=settings.evidence,
-                progress=progress,
-                # Eager frees and allocates around every operator: only what Inductor compiles is worth the wait.
-                cost_allocations=cost_allocations if settings.observe and settings.inner == "inductor" else None,
-            )
-        except SystemExit as error:
-            message = f"the model ended the program with exit code {error.code!r}"
-            raise TargetError(message, "guard its sys.exit") from error
-    return report.advice

@@ -34,6 +34,7 @@ COMMANDS: Mapping[str, Home] = {
     "collect": Home("collect:collect", "Run a program, and record it in a bundle."),
     "tune": Home("tune:tune", "Try settings of a program and recommend the fastest."),
     "advise": Home("advise:advise", "Rank layout fixes for a model."),
+    "fix": Home("fix:fix", "Write the fixes of findings into the source, proved."),
     "analyze": Home("analyze:analyze", "Report on a run, trace, ncu export, PTX or CUDA file."),
     "profile": Home("profile:profile", "Measure a program's kernels with Nsight Compute."),
     "explain": Home("explain:explain", "Brief a developer or language model on a run or report."),
@@ -54,7 +55,7 @@ COMMANDS: Mapping[str, Home] = {
 """The commands, in the order of `frx --help`."""
 
 
-_NEED_TORCH = frozenset(["advise", "trial", "probe"])
+_NEED_TORCH = frozenset(["advise", "fix", "trial", "probe"])
 
 
 class CommandGroup(TyperGroup):

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from frx_graph.advisor.source_overlay import overlay_sources
 from frx_graph.advisor.target import DTYPES, load_target, place
 from frx_graph.support.torch_internals import pytree
 from frx_graph.trial_worker.graph_file import read_graph
@@ -49,6 +50,8 @@ def load_workload(workload: TargetWorkload | GraphWorkload) -> LoadedWorkload:
     if isinstance(workload, GraphWorkload):
         graph = read_graph(Path(workload.folder))
         return LoadedWorkload(graph.model, graph.args, {}, graph.surroundings.step, graph.surroundings.process)
+    if workload.overlay:
+        overlay_sources(dict(workload.overlay))
     made = load_target(workload.target, dict(workload.shape))
     found = place(made, workload.device, DTYPES[workload.dtype] if workload.dtype else None)
     return LoadedWorkload(found.model, tuple(found.args), found.kwargs, optimizer=found.optimizer)

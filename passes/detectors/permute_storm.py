@@ -46,6 +46,9 @@ class _StormKind(enum.StrEnum):
     PROJECTION = "Projections stored in an order that is copied"
 
 
+PROJECTION_TITLE = str(_StormKind.PROJECTION)
+
+
 @dataclass(frozen=True)
 class _ChainGroup:
     """Chains of one finding, and the copies that go with them."""

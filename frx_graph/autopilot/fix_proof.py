@@ -1,0 +1,59 @@
+"""Prove fixes of the source: all together, and one by one if that fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from frx_graph.autopilot.source_trial import SourceTrial, Speed
+from frx_graph.fix.source_change import ProposedFix
+from frx_graph.trials.verdict import Outcome
+
+TryFixes = Callable[[Sequence[ProposedFix], int], SourceTrial]
+"""Tries fixes together, in one of so many trials."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProvedFixes:
+    """The fixes that are kept, with the trial of all of them, and what was said of each one.
+
+    `trials` pairs each fix that was tried alone with its trial. `together` is the last trial of several; None if no fix
+    is kept.
+    """
+
+    kept: tuple[ProposedFix, ...]
+    together: SourceTrial
+    alone: tuple[tuple[ProposedFix, SourceTrial], ...] = ()
+
+    @property
+    def proved(self) -> bool:
+        """True if all that is kept was proved together."""
+        return bool(self.kept) and self.together.proves
+
+    def find_trial(self, fix: ProposedFix) -> SourceTrial:
+        """Return the trial that decided about a fix."""
+        return next((trial for one, trial in self.alone if one is fix), self.together)
+
+
+def prove_fixes(fixes: Sequence[ProposedFix], try_fixes: TryFixes) -> ProvedFixes:
+    """Return the fixes that a trial proves. `fixes` is not empty."""
+    everything = tuple(fixes)
+    together = try_fixes(everything, 1)
+    if together.proves:
+        return ProvedFixes(everything, together)
+    if len(everything) == 1 or _was_too_short(together):
+        return ProvedFixes((), together)
+    alone = tuple((fix, try_fixes((fix,), len(everything))) for fix in everything)
+    kept = tuple(fix for fix, trial in alone if trial.proves)
+    if not kept:
+        return ProvedFixes((), together, alone)
+    if len(kept) == 1:
+        (trial,) = (trial for fix, trial in alone if fix is kept[0])
+        return ProvedFixes(kept, trial, alone)
+    last = try_fixes(kept, 1)
+    return ProvedFixes(kept if last.proves else (), last, alone)
+
+
+def _was_too_short(trial: SourceTrial) -> bool:
+    """Return True if the machine was too busy, or the time too short: trials of parts would fare no better."""
+    return trial.speed is Speed.UNKNOWN and trial.run.verdict.outcome is Outcome.INCONCLUSIVE

@@ -1,0 +1,61 @@
+"""A fixer, and what it may read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from frx_graph.errors import ScriptError
+from frx_graph.fix.source_file import CannotFixError, SourceFile, read_source
+from frx_graph.passes.analysis import Analysis
+from frx_graph.records import Finding, SourceEdit
+
+
+@dataclass(slots=True)
+class SourceFiles:
+    """The files that were read so far, each once."""
+
+    _read: dict[str, SourceFile | CannotFixError] = field(default_factory=dict)
+
+    def get(self, file: str) -> SourceFile:
+        """Return the parsed file. Raises `CannotFixError` if it cannot be read."""
+        if file not in self._read:
+            try:
+                self._read[file] = read_source(Path(file))
+            except ScriptError as error:
+                self._read[file] = CannotFixError(str(error))
+        found = self._read[file]
+        if isinstance(found, CannotFixError):
+            raise found
+        return found
+
+
+@dataclass(frozen=True)
+class FixSubject:
+    """A finding, the analysis of its graph, and the user's files."""
+
+    finding: Finding
+    analysis: Analysis
+    files: SourceFiles
+
+    @property
+    def source(self) -> SourceFile:
+        """The file that the finding names. Raises `CannotFixError`."""
+        if not self.finding.site.line:
+            raise CannotFixError("its line is not known")
+        return self.files.get(self.finding.site.file)
+
+
+@dataclass(frozen=True, slots=True)
+class Fixer:
+    """Changes the source for findings of one rule.
+
+    `propose` returns the edits, or None for a finding of another kind; it raises `CannotFixError` if the source is not
+    what the edits need. `unsafe` edits change more than speed: strides of outputs, or the precision of arithmetic.
+    """
+
+    rule: str
+    name: str
+    propose: Callable[[FixSubject], Sequence[SourceEdit] | None]
+    unsafe: bool = False

@@ -1,0 +1,18 @@
+"""The fixers, in the order in which they are tried."""
+
+from __future__ import annotations
+
+from frx_graph.fix import (
+    cancel_permutes,
+    convolution_padding,
+    drop_copy,
+    fused_attention,
+)
+from frx_graph.fix.fixer import Fixer
+
+FIXERS: tuple[Fixer, ...] = (
+    drop_copy.FIXER,
+    cancel_permutes.FIXER,
+    fused_attention.FIXER,
+    convolution_padding.FIXER,
+)

@@ -1,0 +1,63 @@
+"""Say for each finding whether its source can be changed, and how."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from frx_graph.fix.fixer import Fixer, FixSubject, SourceFiles
+from frx_graph.fix.fixers import FIXERS
+from frx_graph.fix.source_file import CannotFixError, apply_edits
+from frx_graph.passes.analysis import Analysis
+from frx_graph.records import Finding, Fixability, FixOffer, SourceEdit
+
+_NO_FIXER = "no fixer changes this kind of finding"
+
+
+def offer_fixes(
+    findings: Sequence[Finding], analyses: Mapping[str, Analysis], fixers: Sequence[Fixer] = FIXERS
+) -> tuple[Finding, ...]:
+    """Return the findings with what can be done to their source. `analyses` are by `graph_id`. No file is changed.
+
+    Findings of one rule at one place, in several graphs, are fixable if the same edits fix each of them.
+    """
+    files = SourceFiles()
+    offers = [_offer(FixSubject(one, analyses[one.graph_id], files), fixers) for one in findings]
+    by_place: dict[object, list[FixOffer]] = defaultdict(list)
+    for finding, offer in zip(findings, offers, strict=True):
+        by_place[finding.rule, finding.site.place].append(offer)
+    return tuple(
+        replace(finding, offer=_agree(offer, by_place[finding.rule, finding.site.place]))
+        for finding, offer in zip(findings, offers, strict=True)
+    )
+
+
+def _agree(offer: FixOffer, others: Sequence[FixOffer]) -> FixOffer:
+    if all(other.edits == offer.edits for other in others):
+        return offer
+    reason = next((other.reason for other in others if not other.edits), "another graph needs another change")
+    return FixOffer(Fixability.NOT_FIXABLE, f"in another graph: {reason}")
+
+
+def _offer(subject: FixSubject, fixers: Sequence[Fixer]) -> FixOffer:
+    reason = _NO_FIXER
+    for fixer in fixers:
+        if fixer.rule != subject.finding.rule:
+            continue
+        try:
+            edits = fixer.propose(subject)
+            if edits is not None:
+                return _describe(subject, fixer, tuple(sorted(set(edits), key=lambda edit: (edit.file, edit.start))))
+        except CannotFixError as error:
+            reason = str(error)
+    return FixOffer(Fixability.NOT_FIXABLE, reason)
+
+
+def _describe(subject: FixSubject, fixer: Fixer, edits: tuple[SourceEdit, ...]) -> FixOffer:
+    """Check the edits on the file, and return them."""
+    for file in dict.fromkeys(edit.file for edit in edits):
+        data = subject.files.get(file).script.data
+        if apply_edits(data, [edit for edit in edits if edit.file == file]) == data:
+            raise CannotFixError("the change would change nothing")
+    return FixOffer(Fixability.UNSAFE if fixer.unsafe else Fixability.FIXABLE, "", edits, fixer.name)

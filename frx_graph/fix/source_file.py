@@ -1,0 +1,189 @@
+"""A Python file with the places of its syntax nodes in bytes and lines, and edits of those bytes."""
+
+from __future__ import annotations
+
+import ast
+import io
+import tokenize
+from bisect import bisect_right
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import libcst as cst
+from libcst.metadata import ByteSpanPositionProvider, MetadataWrapper, ParentNodeProvider
+
+from frx_graph.capture.call_site import CallSite
+from frx_graph.instrumentation.script import Script, ignore_warnings, parse_script, read_script
+from frx_graph.records import SourceEdit
+
+
+class CannotFixError(Exception):
+    """The source is not what a fixer needs; the text says how it differs."""
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """A parsed file. Spans and edits count the bytes of the file, with its byte order mark, if any."""
+
+    script: Script
+    module: cst.Module
+    spans: Mapping[cst.CSTNode, tuple[int, int]]
+    parents: Mapping[cst.CSTNode, cst.CSTNode]
+
+    @property
+    def path(self) -> Path:
+        """The file's path."""
+        return self.script.path
+
+    @cached_property
+    def _line_starts(self) -> Sequence[int]:
+        starts = [0]
+        for line in self.script.data.splitlines(keepends=True):
+            starts.append(starts[-1] + len(line))
+        return starts
+
+    def get_line(self, offset: int) -> int:
+        """Return the line, from 1, of a byte."""
+        return min(bisect_right(self._line_starts, offset), len(self._line_starts))
+
+    def get_start_line(self, node: cst.CSTNode) -> int:
+        """Return the line on which a node begins."""
+        return self.get_line(self.spans[node][0])
+
+    def get_text(self, node: cst.CSTNode) -> str:
+        """Return the source of a node, with its parentheses."""
+        start, end = self.get_outer_span(node)
+        return self.script.data[start:end].decode("utf-8")
+
+    def get_outer_span(self, node: cst.CSTNode) -> tuple[int, int]:
+        """Return the span of a node and the parentheses around it."""
+        start, end = self.spans[node]
+        left, right = getattr(node, "lpar", ()), getattr(node, "rpar", ())
+        if left and right:
+            return self.spans[left[0]][0], self.spans[right[-1]][1]
+        return start, end
+
+    def find_function(self, site: CallSite) -> cst.FunctionDef:
+        """Return the function that a call site names. Raises `CannotFixError` if the file has no such function there,
+        as when the file has changed since it was imported."""
+        best: cst.FunctionDef | None = None
+        for node, (start, end) in self.spans.items():
+            if not isinstance(node, cst.FunctionDef) or node.name.value != site.function:
+                continue
+            first = min([start, *(self.spans[decorator][0] for decorator in node.decorators)])
+            inside = self.get_line(first) <= site.line <= self.get_line(end)
+            if inside and (best is None or start > self.spans[best][0]):
+                best = node
+        if best is None:
+            raise CannotFixError(f"line {site.line} is in no function that is called {site.function}")
+        return best
+
+    def list_calls(self, function: cst.FunctionDef, line: int) -> Iterator[cst.Call]:
+        """Yield the calls of a function that Python reports on `line`: those whose method is named there, or that begin
+        there."""
+        for node in self._walk_function(function):
+            if isinstance(node, cst.Call) and line in self.list_lines(node):
+                yield node
+
+    def list_lines(self, call: cst.Call) -> Collection[int]:
+        """Return the lines that Python may report for a call."""
+        lines = {self.get_start_line(call)}
+        if isinstance(call.func, cst.Attribute):
+            lines.add(self.get_start_line(call.func.attr))
+        return lines
+
+    def list_nodes(self, function: cst.FunctionDef) -> Iterator[cst.CSTNode]:
+        """Yield the nodes of a function's body, without those of functions and classes within."""
+        return self._walk_function(function)
+
+    def _walk_function(self, function: cst.FunctionDef) -> Iterator[cst.CSTNode]:
+        pending: list[cst.CSTNode] = [function.body]
+        while pending:
+            node = pending.pop()
+            yield node
+            if not isinstance(node, (cst.FunctionDef, cst.ClassDef, cst.Lambda)):
+                pending.extend(reversed(node.children))
+
+    def get_statement(self, node: cst.CSTNode) -> cst.SimpleStatementLine:
+        """Return the simple statement that a node belongs to. Raises `CannotFixError` in the head of a compound one."""
+        while not isinstance(node, cst.SimpleStatementLine):
+            if isinstance(node, (cst.BaseCompoundStatement, cst.Module)) or node not in self.parents:
+                raise CannotFixError(f"line {self.get_start_line(node)} is part of a compound statement")
+            node = self.parents[node]
+        return node
+
+    def get_whole_lines(self, start: int, end: int) -> tuple[int, int]:
+        """Return the span of the lines that a span lies on, with the end of the last."""
+        after = self.get_line(end)
+        last = self._line_starts[after] if after < len(self._line_starts) else len(self.script.data)
+        return self._line_starts[self.get_line(start) - 1], last
+
+    def make_edit(self, start: int, end: int, text: str) -> SourceEdit:
+        """Return the replacement of the bytes from `start` up to `end`."""
+        return SourceEdit(str(self.path), start, end, text, *self._get_position(start), *self._get_position(end))
+
+    def _get_position(self, offset: int) -> tuple[int, int]:
+        """Return line and column, from 1, in code points."""
+        line = self.get_line(offset)
+        return line, len(self.script.data[self._line_starts[line - 1] : offset].decode("utf-8", "ignore")) + 1
+
+    def replace_node(self, node: cst.CSTNode, text: str) -> SourceEdit:
+        """Return the replacement of a node, whose parentheses stay."""
+        return self.make_edit(*self.spans[node], text)
+
+    def replace_outer(self, node: cst.CSTNode, text: str) -> SourceEdit:
+        """Return the replacement of a node with its parentheses."""
+        return self.make_edit(*self.get_outer_span(node), text)
+
+    def remove_method_call(self, call: cst.Call) -> SourceEdit:
+        """Return the removal of `.method(...)` behind its receiver."""
+        assert isinstance(call.func, cst.Attribute)
+        start, end = self.spans[call.func.dot][0], self.spans[call][1]
+        receiver_end = self.get_outer_span(call.func.value)[1]
+        # Line breaks between them go, too, unless a comment stands there.
+        if not self.script.data[receiver_end:start].replace(b"\\", b"").strip():
+            start = receiver_end
+        return self.make_edit(start, end, "")
+
+
+def read_source(path: Path) -> SourceFile:
+    """Read and parse a file. Raises `ScriptError`."""
+    script = read_script(path)
+    module = parse_script(script)
+    with ignore_warnings():
+        wrapper = MetadataWrapper(module, unsafe_skip_copy=True)
+        spans, parents = wrapper.resolve(ByteSpanPositionProvider), wrapper.resolve(ParentNodeProvider)
+    mark = len(script.data) - len(script.text.encode("utf-8"))
+    found = {node: (span.start + mark, span.start + span.length + mark) for node, span in spans.items()}
+    return SourceFile(script, module, found, parents)
+
+
+def apply_edits(data: bytes, edits: Collection[SourceEdit]) -> bytes:
+    """Return a file's bytes with the edits, which do not overlap. Raises `CannotFixError` if the result is not Python,
+    or has lost or changed a comment."""
+    changed = data
+    for edit in sorted(edits, key=lambda one: one.start, reverse=True):
+        changed = changed[: edit.start] + edit.text.encode("utf-8") + changed[edit.end :]
+    removed = b"".join(data[edit.start : edit.end] for edit in edits)
+    try:
+        with ignore_warnings():
+            ast.parse(changed)
+        if b"#" in removed and _list_comments(changed) != _list_comments(data):
+            raise CannotFixError("a comment stands in what would be removed")
+    except (SyntaxError, ValueError, tokenize.TokenError) as error:
+        raise CannotFixError(f"the changed file would not be Python: {error}") from error
+    return changed
+
+
+def overlap(first: SourceEdit, second: SourceEdit) -> bool:
+    """Return True if two edits change the same bytes, or insert at the same place."""
+    if first.file != second.file:
+        return False
+    return (first.start < second.end and second.start < first.end) or first.start == second.start
+
+
+def _list_comments(data: bytes) -> list[str]:
+    tokens = tokenize.tokenize(io.BytesIO(data).readline)
+    return [token.string for token in tokens if token.type == tokenize.COMMENT]

@@ -1,0 +1,17 @@
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+class Chain(nn.Module):
+    def forward(self, x):
+        y = (
+            x
+            .permute(2, 0, 3, 1)
+        )
+        return torch.relu(y)
+
+
+def build():
+    torch.manual_seed(0)
+    return Chain().eval(), (torch.randn(2, 3, 4, 5),)

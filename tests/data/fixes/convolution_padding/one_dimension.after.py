@@ -1,0 +1,17 @@
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+class Padded(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3, padding=(0, 1))
+
+    def forward(self, x):
+        return self.conv(x)
+
+
+def build():
+    torch.manual_seed(0)
+    return Padded().eval(), (torch.randn(2, 3, 8, 8),)

@@ -1,0 +1,26 @@
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.qkv = nn.Linear(32, 96)
+
+    def forward(self, x):
+        q, k, v = self.qkv(x).view(2, 16, 3, 4, 8).permute(2, 0, 3, 1, 4).unbind(0)
+        mixed = F.scaled_dot_product_attention(
+            q.contiguous(),  # queries
+            k
+            .contiguous(),
+            v.contiguous(
+                memory_format=torch.contiguous_format
+            ),
+        )
+        return mixed.transpose(1, 2).flatten(2)
+
+
+def build():
+    torch.manual_seed(0)
+    return Attention().eval(), (torch.randn(2, 16, 32),)
