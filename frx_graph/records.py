@@ -155,6 +155,8 @@ class FixOffer:
     reason: str = ""
     """Why it is not fixable; empty if it is."""
     edits: tuple[SourceEdit, ...] = ()
+    diff: str = ""
+    """The hunks of the change as a unified diff, without the files' names."""
     fixer: Annotated[str, NullFor("")] = ""
 
 

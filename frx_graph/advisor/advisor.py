@@ -23,6 +23,7 @@ from frx_graph.advisor.summary import (
 )
 from frx_graph.analyzers.observations.corroboration import corroborate_findings
 from frx_graph.analyzers.observations.observation import RunFile, RunSetting
+from frx_graph.capture.call_site import CallSite
 from frx_graph.capture.captured_graph import Capture, CapturedGraph, get_frame_id
 from frx_graph.capture.dynamo_events import count_cudagraph_skips
 from frx_graph.capture.model import capture_model
@@ -31,6 +32,7 @@ from frx_graph.errors import NOT_THE_MODELS, FrxError, suggest_remedy, summarize
 from frx_graph.facts.build import build_graph_facts
 from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.facts.operator_signature import OperatorSignature
+from frx_graph.fix.model_class import find_forward
 from frx_graph.fix.offers import offer_fixes
 from frx_graph.measure.machine.device_calibration import read_last_level_cache
 from frx_graph.measure.machine.device_profile import DeviceProfile, raise_peaks
@@ -122,6 +124,7 @@ def advise(
         evidence=seen,
         cost_allocations=cost_allocations,
         progress=progress,
+        root=find_forward(model),
     )
     advice = replace(report.advice, timings=replace(report.advice.timings, capture_s=captured_s))
     if observe:
@@ -151,11 +154,12 @@ def advise_capture(
     evidence: Sequence[RunFile] = (),
     progress: Progress = lambda _stage: None,
     cost_allocations: CostAllocations | None = None,
+    root: CallSite | None = None,
 ) -> AdviceReport:
     """Return advice on graphs that are already captured and that one step runs, each as often as its `calls` say.
 
     `inner` is the compiler of the graphs that name none themselves; `evidence` is the content of files of runs.
-    `cost_allocations` measures the program's page faults.
+    `cost_allocations` measures the program's page faults. `root` is the `forward` of the model, for fixes of its class.
     """
     started = time.perf_counter()
     # Facts and findings are millions of small objects without cycles: searching them takes a third of the time.
@@ -223,7 +227,7 @@ def advise_capture(
                 device, profile, inner=inners, contract=contract.name if contract else None
             ),
             graphs=summaries,
-            findings=offer_fixes(rank_findings(findings), {one.facts.graph_id: one for one in analyses}),
+            findings=offer_fixes(rank_findings(findings), {one.facts.graph_id: one for one in analyses}, root),
             refusals=tuple(dict.fromkeys(refusals)),
             copies=tuple(copy for analysis in analyses for copy in analysis.copies),
             totals=sum_copies(analyses, findings),

@@ -90,9 +90,7 @@ def try_change(
     base = Load(workload, train, inner, policy.seed, pool=may_pool())
     with _write_overlay(changed) as overlay, open_warm_arms() as arms:
         programs = Programs(base, replace(base, workload=replace(workload, overlay=overlay)))
-        run = run_trial(
-            programs, policy, arms.start, candidates=candidates, ignore_load=ignore_load, progress=progress
-        )
+        run = run_trial(programs, policy, arms.start, candidates=candidates, ignore_load=ignore_load, progress=progress)
         return SourceTrial(run, policy)
 
 

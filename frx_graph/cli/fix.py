@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import os
 import shutil
 from collections.abc import Mapping, Sequence
@@ -19,13 +20,12 @@ from frx_graph.autopilot.source_trial import SourceTrial, Speed, try_change
 from frx_graph.cli.advised_target import AdviseSettings, advise_target
 from frx_graph.cli.options.placement import check_device, check_dtype
 from frx_graph.cli.printing.output import (
-    FormatOption,
     JsonOption,
     QuietOption,
-    TextOrJson,
     check_folder,
     is_json,
     print_notice,
+    print_report,
     print_result,
     show_stages,
 )
@@ -50,6 +50,7 @@ from frx_graph.reports.advice.fix_document import (
     UnfixedPart,
     render_fixes,
 )
+from frx_graph.reports.advice.github import render_fixes_for_github
 from frx_graph.reports.advice.shown_findings import choose_findings, parse_rules
 from frx_graph.reports.advice.wording import Outcome as Found
 from frx_graph.reports.advice.wording import classify_outcome
@@ -63,6 +64,14 @@ from frx_graph.trials.policy import TrialPolicy, read_policy
 from frx_graph.trials.verdict import Outcome
 
 _GIT_SECONDS = 20.0
+
+
+class FixFormat(enum.StrEnum):
+    """Output formats."""
+
+    TEXT = "text"
+    JSON = "json"
+    GITHUB = "github"
 
 
 def fix(
@@ -109,7 +118,7 @@ def fix(
     ignore_load: Annotated[
         bool, typer.Option("--ignore-load", help="Use measurements even if other programs were running.")
     ] = False,
-    format: FormatOption = TextOrJson.TEXT,
+    format: Annotated[FixFormat, typer.Option("--format", help="Output format.")] = FixFormat.TEXT,
     as_document: JsonOption = False,
     _quiet: QuietOption = False,
 ) -> None:
@@ -160,7 +169,10 @@ def fix(
         applied=apply and bool(changes),
         patch=None if patch is None else str(patch),
     )
-    print_result(document, partial(render_fixes, document), as_document=is_json(format, as_document))
+    if is_json(format, as_document) or format is not FixFormat.GITHUB:
+        print_result(document, partial(render_fixes, document), as_document=is_json(format, as_document))
+    else:
+        print_report(render_fixes_for_github(document), color=False)
     fixed = sum(len(one.findings) for one in kept) if document.applied else 0
     raise typer.Exit(0 if fixed == len(advice.findings) else 1)
 
@@ -249,6 +261,7 @@ def _describe_fix(fix: ProposedFix, chosen: _ChosenFixes, result: ProvedFixes | 
         fixer="" if offer is None else offer.fixer,
         unsafe=fix.unsafe,
         edits=fix.edits,
+        diff="" if offer is None else offer.diff,
         state=state,
         reason=reason,
     )

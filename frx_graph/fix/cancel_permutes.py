@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
+from frx_graph.fix.changed_strides import explain_obstacle
 from frx_graph.fix.fixer import Fixer, FixSubject
 from frx_graph.fix.source_file import CannotFixError, SourceFile
 from frx_graph.passes.copies.view_chain import find_readers
@@ -83,26 +84,30 @@ def _rewrite(subject: FixSubject, source: SourceFile, chain: Sequence[cst.Call],
     if copies and not identity:
         raise CannotFixError("copies stand between the calls, and the whole is not the value itself")
     if copies:
-        _check_copies(subject, copies)
+        _check_copies(subject)
     start = source.spans[first.func.dot][0]
     text = "" if identity else f".permute({', '.join(map(str, order))})"
     return source.make_edit(start, source.spans[last][1], text)
 
 
-def _check_copies(subject: FixSubject, copies: Sequence[cst.Call]) -> None:
-    """Raise `CannotFixError` if something behind the chain may change or return the value, which would then be the
-    source's own memory."""
+def _check_copies(subject: FixSubject) -> None:
+    """Raise `CannotFixError` if something behind the chain may change the value, which would then be the source's own
+    memory, or if the caller sees its strides."""
     facts = subject.analysis.facts
     for node in subject.finding.nodes:
         op = facts.op_by_node.get(node)
         if op is None:
             continue
         for name in op.outputs:
-            value = facts.values[name]
-            if value.user_visible or any(name in reader.mutates for reader in find_readers(facts, name)):
-                raise CannotFixError("the copy between the calls is returned, or written to")
-    if not copies:
-        raise CannotFixError("there is no copy")
+            if any(name in reader.mutates for reader in find_readers(facts, name)):
+                raise CannotFixError("the copy between the calls is written to")
+    first, last = (facts.op_by_node[subject.finding.nodes[at]] for at in (0, -1))
+    source = facts.values[first.inputs[0]]
+    for name in last.outputs:
+        if facts.values[name].shape != source.shape:
+            raise CannotFixError("the finding goes on behind the expression")
+        if obstacle := explain_obstacle(facts, name, source.strides):
+            raise CannotFixError(obstacle)
 
 
 def _get_name(call: cst.Call) -> str:

@@ -54,7 +54,7 @@ def propose(subject: FixSubject) -> Sequence[SourceEdit] | None:
         raise CannotFixError(f"the line has {len(calls)} such calls, and not all of them copy")
     for call in calls:
         _check_uses(source, function, call)
-    return [_remove_call(source, call) for call in calls]
+    return [drop_call(source, call) for call in calls]
 
 
 def _is_later(subject: FixSubject, verdict: Verdict) -> bool:
@@ -106,7 +106,8 @@ def _list_methods_behind(source: SourceFile, call: cst.Call) -> Iterator[str]:
             node = outer
 
 
-def _remove_call(source: SourceFile, call: cst.Call) -> SourceEdit:
+def drop_call(source: SourceFile, call: cst.Call) -> SourceEdit:
+    """Return the edit that leaves only what the call copies; `x = x.contiguous()` goes as a whole."""
     if m.matches(call, _FUNCTION_CALL):
         argument = call.args[0].value
         if source.get_start_line(argument) != source.get_start_line(call):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from frx_graph.capture.call_site import CallSite
 from frx_graph.errors import ScriptError
 from frx_graph.fix.source_file import CannotFixError, SourceFile, read_source
 from frx_graph.passes.analysis import Analysis
@@ -33,11 +34,13 @@ class SourceFiles:
 
 @dataclass(frozen=True)
 class FixSubject:
-    """A finding, the analysis of its graph, and the user's files."""
+    """A finding, the analysis of its graph, and the user's files. `root` is the `forward` of the advised model's class;
+    None if torch defines it."""
 
     finding: Finding
     analysis: Analysis
     files: SourceFiles
+    root: CallSite | None = None
 
     @property
     def source(self) -> SourceFile:

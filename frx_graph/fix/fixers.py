@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from frx_graph.fix import (
+    autocast,
     cancel_permutes,
+    channels_last,
     convolution_padding,
     drop_copy,
     fused_attention,
@@ -15,4 +17,6 @@ FIXERS: tuple[Fixer, ...] = (
     cancel_permutes.FIXER,
     fused_attention.FIXER,
     convolution_padding.FIXER,
+    channels_last.FIXER,
+    autocast.FIXER,
 )

@@ -6,24 +6,31 @@ once. The scale and the mask are taken over as they are written.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import libcst as cst
 import libcst.matchers as m
 
+from frx_graph.facts.graph_facts import GraphFacts, ValueFacts
+from frx_graph.facts.layout import make_ordered_strides
+from frx_graph.fix.changed_strides import explain_obstacle
 from frx_graph.fix.drop_copy import remove_statement
 from frx_graph.fix.fixer import Fixer, FixSubject
 from frx_graph.fix.imports import name_functional
-from frx_graph.fix.local_names import list_uses
+from frx_graph.fix.local_names import NameUse, list_uses
 from frx_graph.fix.source_file import CannotFixError, SourceFile
 from frx_graph.passes.attention_pattern import Attention, find_fusion_obstacle
+from frx_graph.passes.detectors.materialised_attention import RESHAPED_INSIDE
 from frx_graph.records import SourceEdit
 
 _MATMUL = m.Call(func=m.Attribute(value=m.Name("torch"), attr=m.Name("matmul") | m.Name("bmm")))
 _MATMUL_METHOD = m.Call(func=m.Attribute(attr=m.Name("matmul") | m.Name("bmm")), args=[m.Arg(keyword=None)])
 _SWAPPED = ({"-2", "-1"}, {"2", "3"})
 _MINUS_INFINITY = ("float('-inf')", 'float("-inf")', "-float('inf')", '-float("inf")', "-math.inf", "-torch.inf")
+_RANK = 4
+"""Dimensions of the operands of a fused kernel: batch, heads, length, width."""
 
 
 @dataclass(slots=True)
@@ -50,6 +57,14 @@ def propose(subject: FixSubject) -> Sequence[SourceEdit] | None:
         raise CannotFixError("the line makes attentions of several forms")
     if first.dropout:
         raise CannotFixError("its dropout would draw other random numbers")
+    facts = subject.analysis.facts
+    for one in found:
+        _check_mask(facts, one)
+        result = _find_result(facts, one)
+        # ATen's `_flash_attention_cpu` stores its result in the order of the queries.
+        strides = make_ordered_strides(result.shape, _find_query(facts, one).order)
+        if obstacle := explain_obstacle(facts, result.name, strides):
+            raise CannotFixError(obstacle)
     source = subject.source
     function = source.find_function(subject.finding.site)
     softmax = _find_softmax(source, function, subject.finding.site.line)
@@ -73,6 +88,38 @@ def _describe_form(attention: Attention) -> tuple[object, ...]:
     return attention.scale, attention.causal, len(attention.masks), len(attention.biases), attention.dropout
 
 
+def _find_result(facts: GraphFacts, attention: Attention) -> ValueFacts:
+    """Return what the second product makes, in the dimensions that the program sees: batch, heads, queries, width."""
+    value = facts.values[attention.second.outputs[0]]
+    while len(value.shape) < _RANK:
+        inside = [user for user in facts.get_users(value.name) if user.operator in RESHAPED_INSIDE]
+        if len(inside) != 1 or inside[0].site.location != attention.second.site.location:
+            raise CannotFixError("it has no dimension of heads, so no fused kernel takes it")
+        value = facts.values[inside[0].outputs[0]]
+    return value
+
+
+def _find_query(facts: GraphFacts, attention: Attention) -> ValueFacts:
+    """Return the queries as the program passes them to the first product, which flattens them."""
+    value = attention.query
+    while len(value.shape) < _RANK:
+        producer = facts.get_producer(value.name)
+        if producer is None or producer.site.location != attention.first.site.location or not producer.inputs:
+            raise CannotFixError("its queries have no dimension of heads, so no fused kernel takes them")
+        value = facts.values[producer.inputs[0]]
+    return value
+
+
+def _check_mask(facts: GraphFacts, attention: Attention) -> None:
+    """Raise `CannotFixError` for a mask that the scores take, and `scaled_dot_product_attention` does not."""
+    for name in (*attention.biases, *(mask.condition for mask in attention.masks)):
+        mask = facts.values.get(name)
+        if mask is None or len(mask.shape) < 2:
+            raise CannotFixError("its mask has fewer than two dimensions")
+        if name in attention.biases and mask.dtype is not attention.query.dtype:
+            raise CannotFixError("its mask is of another dtype than its queries")
+
+
 def _check_form(attention: Attention, written: _Written) -> None:
     """Raise `CannotFixError` if the graph has computed something that was not found in the source, or the reverse."""
     masks = len(attention.masks) + len(attention.biases)
@@ -94,13 +141,24 @@ def _check_unchanged(source: SourceFile, function: cst.FunctionDef, written: _Wr
 
 
 def _find_softmax(source: SourceFile, function: cst.FunctionDef, line: int) -> cst.Call:
-    calls = [call for call in source.list_calls(function, line) if _get_called_name(call) == "softmax"]
+    calls = [call for call in source.list_calls(function, line) if _is_softmax(source, call)]
     if len(calls) != 1:
         raise CannotFixError("the line does not have one call of `softmax`")
     (call,) = calls
     if any(argument.keyword is not None and argument.keyword.value == "dtype" for argument in call.args):
         raise CannotFixError("its softmax computes in another dtype")
     return call
+
+
+def _is_softmax(source: SourceFile, call: cst.Call) -> bool:
+    """Return True for `softmax`, as function or method, and for a module of `self` that is an `nn.Softmax`."""
+    name = _get_called_name(call)
+    if name == "softmax" and not m.matches(call.func, m.Attribute(value=m.Name("self"))):
+        return True
+    made = m.AssignTarget(target=m.Attribute(value=m.Name("self"), attr=m.Name(name)))
+    assigns = (one for one in m.findall(source.module, m.Assign(targets=[made])) if isinstance(one, cst.Assign))
+    kinds = {_get_called_name(one.value) if isinstance(one.value, cst.Call) else "" for one in assigns}
+    return m.matches(call.func, m.Attribute(value=m.Name("self"))) and kinds == {"Softmax"}
 
 
 def _get_called_name(call: cst.Call) -> str:
@@ -114,7 +172,7 @@ def _is_function(call: cst.Call) -> bool:
     if not isinstance(call.func, cst.Attribute):
         return True
     owner = call.func.value
-    names = {"torch", "F", "functional"}
+    names = {"torch", "F", "functional", "self"}
     return (isinstance(owner, cst.Name) and owner.value in names) or (
         isinstance(owner, cst.Attribute) and owner.attr.value == "functional"
     )
@@ -174,14 +232,17 @@ def _find_second_product(
             if m.matches(call, _MATMUL_METHOD):
                 return call, source.get_text(call.args[0].value)
             raise CannotFixError(f"`.{above.attr.value}` follows the softmax")
-        call = source.parents.get(above) if isinstance(above, cst.Arg) else None
-        if not isinstance(call, cst.Call):
+        outer = source.parents.get(above) if isinstance(above, cst.Arg) else None
+        if not isinstance(outer, cst.Call):
             raise CannotFixError("what follows the softmax is not a product with the values")
-        if m.matches(call, _MATMUL) and len(call.args) == 2 and call.args[0] is above:
-            return call, source.get_text(call.args[1].value)
-        if not _is_dropout(call) or call.args[0] is not above:
+        if m.matches(outer, _MATMUL) and len(outer.args) == 2 and outer.args[0] is above:
+            return outer, source.get_text(outer.args[1].value)
+        if _get_called_name(outer) == "einsum" and len(outer.args) == 3 and outer.args[1] is above:
+            _check_second_einsum(*_read_einsum(source, outer))
+            return outer, source.get_text(outer.args[2].value)
+        if not _is_dropout(outer) or outer.args[0] is not above:
             raise CannotFixError("what follows the softmax is not a product with the values")
-        node = call
+        node = outer
 
 
 def _is_dropout(call: cst.Call) -> bool:
@@ -198,7 +259,7 @@ def _follow_name(
         raise CannotFixError("the weights are not assigned to one name")
     end = source.spans[statement][1]
     uses = sorted(list_uses(source, function, target.value), key=lambda use: source.spans[use.node][0])
-    readers = []
+    readers: list[NameUse] = []
     for use in uses:
         at = source.spans[use.node][0]
         if at < end:
@@ -248,9 +309,41 @@ def _read_scores(
             if m.matches(node, _MATMUL_METHOD):
                 assert isinstance(node.func, cst.Attribute)
                 return _take_operands(source, node.func.value, node.args[0].value, written)
+            if _get_called_name(node) == "einsum" and len(node.args) == 3:
+                _check_first_einsum(*_read_einsum(source, node))
+                query, key = node.args[1].value, node.args[2].value
+                written.moved += [query, key]
+                return source.get_text(query), source.get_text(key)
             node = _read_mask(source, node, written)
         else:
             raise CannotFixError("the product of queries and keys was not found in front of the softmax")
+
+
+def _read_einsum(source: SourceFile, call: cst.Call) -> tuple[str, str, str]:
+    """Return the labels of two operands and of the result."""
+    try:
+        equation = ast.literal_eval(source.get_text(call.args[0].value))
+    except (ValueError, SyntaxError) as error:
+        raise CannotFixError("the equation of `einsum` does not stand in the source") from error
+    sides = str(equation).replace(" ", "").split("->")
+    operands = sides[0].split(",")
+    if len(sides) != 2 or len(operands) != 2 or "." in sides[0]:
+        raise CannotFixError("the equation of `einsum` is not one of two operands")
+    return operands[0], operands[1], sides[1]
+
+
+def _check_first_einsum(query: str, key: str, scores: str) -> None:
+    batch = query[:-2]
+    fits = key[:-2] == batch and query[-1:] == key[-1:] and scores == batch + query[-2:-1] + key[-2:-1]
+    if not fits or len(set(query + key)) != len(batch) + 3:
+        raise CannotFixError("the equation of `einsum` is not that of queries and keys")
+
+
+def _check_second_einsum(weights: str, values: str, result: str) -> None:
+    batch = weights[:-2]
+    fits = values[:-2] == batch and weights[-1:] == values[-2:-1] and result == weights[:-1] + values[-1:]
+    if not fits or len(set(weights + values)) != len(batch) + 3:
+        raise CannotFixError("the equation of `einsum` is not that of weights and values")
 
 
 def _take_operands(

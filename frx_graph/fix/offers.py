@@ -6,8 +6,10 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from frx_graph.capture.call_site import CallSite
 from frx_graph.fix.fixer import Fixer, FixSubject, SourceFiles
 from frx_graph.fix.fixers import FIXERS
+from frx_graph.fix.source_change import format_hunks
 from frx_graph.fix.source_file import CannotFixError, apply_edits
 from frx_graph.passes.analysis import Analysis
 from frx_graph.records import Finding, Fixability, FixOffer, SourceEdit
@@ -16,14 +18,18 @@ _NO_FIXER = "no fixer changes this kind of finding"
 
 
 def offer_fixes(
-    findings: Sequence[Finding], analyses: Mapping[str, Analysis], fixers: Sequence[Fixer] = FIXERS
+    findings: Sequence[Finding],
+    analyses: Mapping[str, Analysis],
+    root: CallSite | None = None,
+    fixers: Sequence[Fixer] = FIXERS,
 ) -> tuple[Finding, ...]:
-    """Return the findings with what can be done to their source. `analyses` are by `graph_id`. No file is changed.
+    """Return the findings with what can be done to their source. `analyses` are by `graph_id`, `root` is the `forward`
+    of the model. No file is changed.
 
     Findings of one rule at one place, in several graphs, are fixable if the same edits fix each of them.
     """
     files = SourceFiles()
-    offers = [_offer(FixSubject(one, analyses[one.graph_id], files), fixers) for one in findings]
+    offers = [_offer(FixSubject(one, analyses[one.graph_id], files, root), fixers) for one in findings]
     by_place: dict[object, list[FixOffer]] = defaultdict(list)
     for finding, offer in zip(findings, offers, strict=True):
         by_place[finding.rule, finding.site.place].append(offer)
@@ -56,8 +62,12 @@ def _offer(subject: FixSubject, fixers: Sequence[Fixer]) -> FixOffer:
 
 def _describe(subject: FixSubject, fixer: Fixer, edits: tuple[SourceEdit, ...]) -> FixOffer:
     """Check the edits on the file, and return them."""
+    hunks = []
     for file in dict.fromkeys(edit.file for edit in edits):
         data = subject.files.get(file).script.data
-        if apply_edits(data, [edit for edit in edits if edit.file == file]) == data:
+        changed = apply_edits(data, [edit for edit in edits if edit.file == file])
+        if changed == data:
             raise CannotFixError("the change would change nothing")
-    return FixOffer(Fixability.UNSAFE if fixer.unsafe else Fixability.FIXABLE, "", edits, fixer.name)
+        hunks.append(format_hunks(data, changed))
+    fixability = Fixability.UNSAFE if fixer.unsafe else Fixability.FIXABLE
+    return FixOffer(fixability, edits=edits, diff="".join(hunks), fixer=fixer.name)

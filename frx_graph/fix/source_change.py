@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,14 +84,18 @@ def read_sources(fixes: Sequence[ProposedFix]) -> dict[str, bytes]:
 
 def format_diff(changes: Sequence[FileChange], names: Mapping[Path, str]) -> str:
     """Return a diff that `git apply` and `patch -p1` take; `names` are the paths that it shows."""
-    return "".join(line for change in changes for line in _format_file(change, names[change.path]))
+    return "".join(
+        f"diff --git a/{name} b/{name}\n--- a/{name}\n+++ b/{name}\n{format_hunks(change.before, change.after)}"
+        for change in changes
+        for name in [names[change.path]]
+    )
 
 
-def _format_file(change: FileChange, name: str) -> Iterator[str]:
-    before, after = (_split_lines(data.decode("utf-8")) for data in (change.before, change.after))
-    yield f"diff --git a/{name} b/{name}\n"
-    for line in difflib.unified_diff(before, after, f"a/{name}", f"b/{name}"):
-        yield line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
+def format_hunks(before: bytes, after: bytes) -> str:
+    """Return the hunks of a unified diff of two UTF-8 files, without a header."""
+    old, new = (_split_lines(data.decode("utf-8")) for data in (before, after))
+    lines = list(difflib.unified_diff(old, new))[2:]
+    return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
 
 
 def _split_lines(text: str) -> list[str]:

@@ -137,6 +137,33 @@ class SourceFile:
         """Return the replacement of a node with its parentheses."""
         return self.make_edit(*self.get_outer_span(node), text)
 
+    def insert_before(self, statement: cst.CSTNode, lines: Sequence[str]) -> SourceEdit:
+        """Return the insertion of lines in front of a statement, or of a decorated definition, at its indentation."""
+        start = self.spans[statement][0]
+        if isinstance(statement, (cst.FunctionDef, cst.ClassDef)) and statement.decorators:
+            start = min(self.spans[decorator][0] for decorator in statement.decorators)
+        line_start, _ = self.get_whole_lines(start, start)
+        indent = self.script.data[line_start:start].decode("utf-8")
+        if indent.strip():
+            raise CannotFixError("a statement stands behind another on its line")
+        return self.make_edit(line_start, line_start, "".join(f"{indent}{line}{self._line_end}" for line in lines))
+
+    def insert_behind(self, function: cst.FunctionDef, line: str) -> SourceEdit:
+        """Return the insertion of a line behind the last statement of a function's body."""
+        if not isinstance(function.body, cst.IndentedBlock):
+            raise CannotFixError("its body stands on the line of its head")
+        first, last = function.body.body[0], function.body.body[-1]
+        start, end = self.spans[first][0], self.spans[last][1]
+        indent = self.script.data[self.get_whole_lines(start, start)[0] : start].decode("utf-8")
+        _, after = self.get_whole_lines(end, end)
+        if not self.script.data[:after].endswith(b"\n"):
+            return self.make_edit(after, after, f"{self._line_end}{indent}{line}")
+        return self.make_edit(after, after, f"{indent}{line}{self._line_end}")
+
+    @property
+    def _line_end(self) -> str:
+        return self.module.default_newline
+
     def remove_method_call(self, call: cst.Call) -> SourceEdit:
         """Return the removal of `.method(...)` behind its receiver."""
         assert isinstance(call.func, cst.Attribute)

@@ -18,6 +18,8 @@ from frx_graph.records import Finding, Fixability
 PROGRAMS = Path(__file__).parent.parent / "data" / "fixes"
 RULES = {fixer.name: fixer.rule for fixer in FIXERS}
 CHANGED = sorted(str(path.relative_to(PROGRAMS)) for path in PROGRAMS.rglob("*.before.py"))
+OF_THE_CLASS = {"autocast", "channels_last"}
+"""Fixers that need measured times: test_model_class_fixes.py has theirs."""
 NEAR_MISSES = sorted(str(path.relative_to(PROGRAMS)) for path in PROGRAMS.rglob("*.near_miss.py"))
 pytestmark = pytest.mark.usefixtures("nothing_compiled")
 
@@ -42,34 +44,23 @@ def run(workload: Workload) -> tuple[Any, list[Tensor | None]]:
     outputs = outputs if isinstance(outputs, tuple) else (outputs,)
     assert isinstance(workload.model, nn.Module)
     parameters = list(workload.model.parameters())
-    if parameters:
+    if any(one.requires_grad for one in outputs):
         sum(one.square().sum() for one in outputs).backward()
     return outputs, [parameter.grad for parameter in parameters]
 
 
 @pytest.mark.parametrize("name", CHANGED)
-def test_the_source_is_changed_as_expected(name: str) -> None:
+def test_the_finding_is_fixed_and_the_program_computes_the_same(name: str) -> None:
     before = PROGRAMS / name
     after = before.with_name(before.name.replace(".before.", ".after."))
-    assert change(find(before)) == {str(before): after.read_bytes()}
-
-
-@pytest.mark.parametrize("name", CHANGED)
-def test_the_changed_program_has_the_finding_no_longer(name: str) -> None:
-    before = PROGRAMS / name
-    after = before.with_name(before.name.replace(".before.", ".after."))
-    found = find(after)
-    assert not collect_fixes(found)
-    assert len(found) < len(find(before))
-
-
-@pytest.mark.parametrize("name", CHANGED)
-def test_the_changed_program_computes_the_same(name: str) -> None:
-    before = PROGRAMS / name
-    after = before.with_name(before.name.replace(".before.", ".after."))
+    found, left = find(before), find(after)
+    assert change(found) == {str(before): after.read_bytes()}
+    assert len(left) < len(found)
+    # A second run changes nothing.
+    assert not collect_fixes(left)
     (expected, gradients), (result, own) = (run(load_target(f"{path}:build")) for path in (before, after))
-    torch.testing.assert_close(result, expected)
-    torch.testing.assert_close(own, gradients)
+    torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(own, gradients, rtol=1e-4, atol=1e-3)
     assert [one.stride() for one in result] == [one.stride() for one in expected]
 
 
@@ -83,7 +74,7 @@ def test_near_misses_are_left_alone_with_a_reason(name: str) -> None:
     assert expected in {offer.reason for offer in offers if offer}
 
 
-@pytest.mark.parametrize("fixer", RULES)
+@pytest.mark.parametrize("fixer", sorted(RULES.keys() - OF_THE_CLASS))
 def test_every_fixer_has_programs_that_it_changes_and_near_misses(fixer: str) -> None:
     assert sum(name.startswith(f"{fixer}/") for name in CHANGED) >= 3
     assert sum(name.startswith(f"{fixer}/") for name in NEAR_MISSES) >= 2

@@ -23,6 +23,7 @@ from pydantic.json_schema import GenerateJsonSchema
 import frx_graph
 from frx_graph.advice import Advice, AdviceSet
 from frx_graph.ledger.schema import LedgerDocument
+from frx_graph.reports.advice.fix_document import FixDocument
 from frx_graph.reports.doctor_document import DoctorDocument, SmokeDocument
 from frx_graph.reports.init_document import InitDocument
 from frx_graph.reports.kernels.bench_document import BenchDocument
@@ -53,6 +54,7 @@ DOCUMENTS: dict[str, type[Any]] = {
     "frx_cuda_v1": CudaDocument,
     "frx_doctor_v1": DoctorDocument,
     "frx_explain_v0": ExplainDocument,
+    "frx_fix_v1": FixDocument,
     "frx_fleet_v1": FleetDocument,
     "frx_init_v1": InitDocument,
     "frx_ledger_v1": LedgerDocument,
@@ -73,7 +75,7 @@ _OF_TRIALS = frozenset(
     | {"load", "departure"}
 )
 _OF_TRACES = frozenset({"idle_host_work_ms", "small_kernels_by_part", "small_kernels_by_operator", "host_operators"})
-_OF_ADVICE = frozenset({"autopilot", "measurements", "kernel", "calibrated_under_load"})
+_OF_ADVICE = frozenset({"autopilot", "offer", "measurements", "kernel", "calibrated_under_load"})
 _OF_RUNS = _OF_TRACES | {"uses_device", "host", "command"}
 _OF_RUN_CHANGES = frozenset(
     {"regressions", "before_mean_ms", "after_mean_ms", "before_ms", "after_ms", "bytes_per_step", "ms_per_step"}

@@ -4,12 +4,13 @@ _frx() {
     for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
         [ "$word" = -- ] && { COMPREPLY=(); return; }
         case "$command $word" in
-            frx\ init|frx\ collect|frx\ tune|frx\ advise|frx\ analyze|frx\ profile|frx\ explain|frx\ reconcile|frx\ compare|frx\ bench|frx\ fleet|frx\ trial|frx\ ledger|frx\ ledger\ list|frx\ ledger\ show|frx\ ledger\ rollback|frx\ ledger\ export|frx\ ledger\ verify|frx\ ledger\ upgrade|frx\ serve|frx\ rules|frx\ probe|frx\ doctor|frx\ smoke-test|frx\ ncu-command|frx\ completion) command="$command $word" ;;
+            frx\ init|frx\ collect|frx\ tune|frx\ advise|frx\ fix|frx\ analyze|frx\ profile|frx\ explain|frx\ reconcile|frx\ compare|frx\ bench|frx\ fleet|frx\ trial|frx\ ledger|frx\ ledger\ list|frx\ ledger\ show|frx\ ledger\ rollback|frx\ ledger\ export|frx\ ledger\ verify|frx\ ledger\ upgrade|frx\ serve|frx\ rules|frx\ probe|frx\ doctor|frx\ smoke-test|frx\ ncu-command|frx\ completion) command="$command $word" ;;
         esac
     done
     case "$command ${COMP_WORDS[COMP_CWORD-1]}" in
         frx\ tune\ --engine) words='local ray' ;;
         frx\ advise\ --format) words='text json html md sarif github' ;;
+        frx\ fix\ --format) words='text json github' ;;
         frx\ analyze\ --format) words='text json html md sarif github' ;;
         frx\ analyze\ --scope) words='run steady_state auto' ;;
         frx\ explain\ --scope) words='run steady_state auto' ;;
@@ -25,11 +26,12 @@ _frx() {
     esac
     if [ -z "$words" ]; then
         case "$command" in
-        frx) words='init collect tune advise analyze profile explain reconcile compare bench fleet trial ledger serve rules probe doctor smoke-test ncu-command completion --version --help' ;;
+        frx) words='init collect tune advise fix analyze profile explain reconcile compare bench fleet trial ledger serve rules probe doctor smoke-test ncu-command completion --version --help' ;;
         frx\ init) words='--patch --unpatch --yes -y --json --quiet -q --help' ;;
         frx\ collect) words='--name --out --run-id --artifact-dir --no-profiler-import --sample-interval-ms --config --explain --no-zip --json --quiet -q --help' ;;
         frx\ tune) words='--name --out --max-trials --safe --no-safe --allow-risky-actions --time-budget-s --warmup-steps --measure-steps --repeat-count --race --no-race --race-promote-count --race-warmup-steps --race-measure-steps --bottleneck --family --candidate --min-speedup --quality-checks --no-quality-checks --max-final-loss-regression --max-loss-divergence --output-abs-tolerance --allow-nonfinite-loss --sample-interval-ms --one-at-a-time --ignore-load --engine --address --working-dir --resume --json --quiet -q --help' ;;
         frx\ advise) words='--train --no-train --dtype --device --inner --observe --no-observe --measure --no-measure --evidence --format --json --output -o --select --ignore --baseline --write-baseline --exit-zero --no-exit-zero --top --quiet -q --help' ;;
+        frx\ fix) words='--apply --diff --patch --prove --no-prove --unsafe-fixes --select --ignore --train --no-train --dtype --device --inner --allow-dirty --policy --ignore-load --format --json --quiet -q --help' ;;
         frx\ analyze) words='--trace --model --format --json --output-json --output -o --select --ignore --exit-zero --top --scope --gpu-model --before --after --before-source --before-ptx --before-ncu --after-source --after-ptx --after-ncu --before-label --after-label --quiet -q --help' ;;
         frx\ profile) words='--ncu --ptx --preset --out --kernel-name --launch-skip --launch-count --gpu-model --explain --top --json --exit-zero --quiet -q --help' ;;
         frx\ explain) words='--source --out --scope --force --quiet -q --help' ;;

@@ -1,7 +1,7 @@
 # Completion of frx for fish, printed by `frx completion fish`.
-complete -c frx -n 'not __fish_seen_subcommand_from init collect tune advise analyze profile explain reconcile compare bench fleet trial ledger serve rules probe doctor smoke-test ncu-command completion' -a 'init collect tune advise analyze profile explain reconcile compare bench fleet trial ledger serve rules probe doctor smoke-test ncu-command completion'
-complete -c frx -n 'not __fish_seen_subcommand_from init collect tune advise analyze profile explain reconcile compare bench fleet trial ledger serve rules probe doctor smoke-test ncu-command completion' -l version
-complete -c frx -n 'not __fish_seen_subcommand_from init collect tune advise analyze profile explain reconcile compare bench fleet trial ledger serve rules probe doctor smoke-test ncu-command completion' -l help
+complete -c frx -n 'not __fish_seen_subcommand_from init collect tune advise fix analyze profile explain reconcile compare bench fleet trial ledger serve rules probe doctor smoke-test ncu-command completion' -a 'init collect tune advise fix analyze profile explain reconcile compare bench fleet trial ledger serve rules probe doctor smoke-test ncu-command completion'
+complete -c frx -n 'not __fish_seen_subcommand_from init collect tune advise fix analyze profile explain reconcile compare bench fleet trial ledger serve rules probe doctor smoke-test ncu-command completion' -l version
+complete -c frx -n 'not __fish_seen_subcommand_from init collect tune advise fix analyze profile explain reconcile compare bench fleet trial ledger serve rules probe doctor smoke-test ncu-command completion' -l help
 complete -c frx -n '__fish_seen_subcommand_from init' -l patch -r
 complete -c frx -n '__fish_seen_subcommand_from init' -l unpatch -r
 complete -c frx -n '__fish_seen_subcommand_from init' -l yes
@@ -83,6 +83,27 @@ complete -c frx -n '__fish_seen_subcommand_from advise' -l top -r
 complete -c frx -n '__fish_seen_subcommand_from advise' -l quiet
 complete -c frx -n '__fish_seen_subcommand_from advise' -s q
 complete -c frx -n '__fish_seen_subcommand_from advise' -l help
+complete -c frx -n '__fish_seen_subcommand_from fix' -l apply
+complete -c frx -n '__fish_seen_subcommand_from fix' -l diff
+complete -c frx -n '__fish_seen_subcommand_from fix' -l patch -r
+complete -c frx -n '__fish_seen_subcommand_from fix' -l prove
+complete -c frx -n '__fish_seen_subcommand_from fix' -l no-prove
+complete -c frx -n '__fish_seen_subcommand_from fix' -l unsafe-fixes
+complete -c frx -n '__fish_seen_subcommand_from fix' -l select -r
+complete -c frx -n '__fish_seen_subcommand_from fix' -l ignore -r
+complete -c frx -n '__fish_seen_subcommand_from fix' -l train
+complete -c frx -n '__fish_seen_subcommand_from fix' -l no-train
+complete -c frx -n '__fish_seen_subcommand_from fix' -l dtype -r
+complete -c frx -n '__fish_seen_subcommand_from fix' -l device -r
+complete -c frx -n '__fish_seen_subcommand_from fix' -l inner -r
+complete -c frx -n '__fish_seen_subcommand_from fix' -l allow-dirty
+complete -c frx -n '__fish_seen_subcommand_from fix' -l policy -r
+complete -c frx -n '__fish_seen_subcommand_from fix' -l ignore-load
+complete -c frx -n '__fish_seen_subcommand_from fix' -l format -r -f -a 'text json github'
+complete -c frx -n '__fish_seen_subcommand_from fix' -l json
+complete -c frx -n '__fish_seen_subcommand_from fix' -l quiet
+complete -c frx -n '__fish_seen_subcommand_from fix' -s q
+complete -c frx -n '__fish_seen_subcommand_from fix' -l help
 complete -c frx -n '__fish_seen_subcommand_from analyze' -l trace -r
 complete -c frx -n '__fish_seen_subcommand_from analyze' -l model -r
 complete -c frx -n '__fish_seen_subcommand_from analyze' -l format -r -f -a 'text json html md sarif github'
@@ -271,9 +292,9 @@ complete -c frx -n '__fish_seen_subcommand_from completion; and not __fish_seen_
 complete -c frx -n '__fish_seen_subcommand_from completion; and not __fish_seen_subcommand_from bash zsh fish' -l quiet
 complete -c frx -n '__fish_seen_subcommand_from completion; and not __fish_seen_subcommand_from bash zsh fish' -s q
 complete -c frx -n '__fish_seen_subcommand_from completion; and not __fish_seen_subcommand_from bash zsh fish' -l help
-complete -c frx-graph -n 'not __fish_seen_subcommand_from init collect tune advise analyze profile explain reconcile compare bench fleet trial ledger serve rules probe doctor smoke-test ncu-command completion' -a 'init collect tune advise analyze profile explain reconcile compare bench fleet trial ledger serve rules probe doctor smoke-test ncu-command completion'
-complete -c frx-graph -n 'not __fish_seen_subcommand_from init collect tune advise analyze profile explain reconcile compare bench fleet trial ledger serve rules probe doctor smoke-test ncu-command completion' -l version
-complete -c frx-graph -n 'not __fish_seen_subcommand_from init collect tune advise analyze profile explain reconcile compare bench fleet trial ledger serve rules probe doctor smoke-test ncu-command completion' -l help
+complete -c frx-graph -n 'not __fish_seen_subcommand_from init collect tune advise fix analyze profile explain reconcile compare bench fleet trial ledger serve rules probe doctor smoke-test ncu-command completion' -a 'init collect tune advise fix analyze profile explain reconcile compare bench fleet trial ledger serve rules probe doctor smoke-test ncu-command completion'
+complete -c frx-graph -n 'not __fish_seen_subcommand_from init collect tune advise fix analyze profile explain reconcile compare bench fleet trial ledger serve rules probe doctor smoke-test ncu-command completion' -l version
+complete -c frx-graph -n 'not __fish_seen_subcommand_from init collect tune advise fix analyze profile explain reconcile compare bench fleet trial ledger serve rules probe doctor smoke-test ncu-command completion' -l help
 complete -c frx-graph -n '__fish_seen_subcommand_from init' -l patch -r
 complete -c frx-graph -n '__fish_seen_subcommand_from init' -l unpatch -r
 complete -c frx-graph -n '__fish_seen_subcommand_from init' -l yes
@@ -355,6 +376,27 @@ complete -c frx-graph -n '__fish_seen_subcommand_from advise' -l top -r
 complete -c frx-graph -n '__fish_seen_subcommand_from advise' -l quiet
 complete -c frx-graph -n '__fish_seen_subcommand_from advise' -s q
 complete -c frx-graph -n '__fish_seen_subcommand_from advise' -l help
+complete -c frx-graph -n '__fish_seen_subcommand_from fix' -l apply
+complete -c frx-graph -n '__fish_seen_subcommand_from fix' -l diff
+complete -c frx-graph -n '__fish_seen_subcommand_from fix' -l patch -r
+complete -c frx-graph -n '__fish_seen_subcommand_from fix' -l prove
+complete -c frx-graph -n '__fish_seen_subcommand_from fix' -l no-prove
+complete -c frx-graph -n '__fish_seen_subcommand_from fix' -l unsafe-fixes
+complete -c frx-graph -n '__fish_seen_subcommand_from fix' -l select -r
+complete -c frx-graph -n '__fish_seen_subcommand_from fix' -l ignore -r
+complete -c frx-graph -n '__fish_seen_subcommand_from fix' -l train
+complete -c frx-graph -n '__fish_seen_subcommand_from fix' -l no-train
+complete -c frx-graph -n '__fish_seen_subcommand_from fix' -l dtype -r
+complete -c frx-graph -n '__fish_seen_subcommand_from fix' -l device -r
+complete -c frx-graph -n '__fish_seen_subcommand_from fix' -l inner -r
+complete -c frx-graph -n '__fish_seen_subcommand_from fix' -l allow-dirty
+complete -c frx-graph -n '__fish_seen_subcommand_from fix' -l policy -r
+complete -c frx-graph -n '__fish_seen_subcommand_from fix' -l ignore-load
+complete -c frx-graph -n '__fish_seen_subcommand_from fix' -l format -r -f -a 'text json github'
+complete -c frx-graph -n '__fish_seen_subcommand_from fix' -l json
+complete -c frx-graph -n '__fish_seen_subcommand_from fix' -l quiet
+complete -c frx-graph -n '__fish_seen_subcommand_from fix' -s q
+complete -c frx-graph -n '__fish_seen_subcommand_from fix' -l help
 complete -c frx-graph -n '__fish_seen_subcommand_from analyze' -l trace -r
 complete -c frx-graph -n '__fish_seen_subcommand_from analyze' -l model -r
 complete -c frx-graph -n '__fish_seen_subcommand_from analyze' -l format -r -f -a 'text json html md sarif github'

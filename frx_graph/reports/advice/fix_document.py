@@ -52,6 +52,7 @@ class FixPart(Part):
     fixer: str
     unsafe: bool = Field(description="true: it changes more than speed on purpose, and needs --unsafe-fixes")
     edits: tuple[SourceEdit, ...]
+    diff: str = Field(description="its hunks as a unified diff, without the files' names")
     state: FixState
     reason: str = Field(description="of the trial's verdict, or why the fix was left out; empty: there is none")
 

@@ -12,7 +12,9 @@ from frx_graph.advice import Advice
 from frx_graph.capture.call_site import CallSite
 from frx_graph.records import Finding, Severity
 from frx_graph.reports.advice import wording
+from frx_graph.reports.advice.fix_document import FixDocument, FixPart
 from frx_graph.reports.render.marked_text import split_lines
+from frx_graph.reports.render.quantities import format_count
 from frx_graph.reports.render.source_path import get_project_path
 from frx_graph.support.plain_text import clean_line
 
@@ -24,6 +26,7 @@ _SUMMARY_LEVEL = {
     wording.Outcome.NOTHING_ANALYSED: "error",
 }
 _SUBJECTS_SHOWN = 10
+_REASON_LENGTH = 300
 _DATA = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})
 _PROPERTY = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A", ":": "%3A", ",": "%2C"})
 
@@ -36,6 +39,30 @@ def render_github(advice: Advice, *, root: Path) -> str:
     commands = [_format_annotation(finding, root) for finding in advice.findings]
     commands.append(_format_summary(advice, root))
     return "".join(f"{command}\n" for command in commands)
+
+
+def render_fixes_for_github(document: FixDocument) -> str:
+    """Return one line for each change of the source, at the lines that it changes, then a summary line."""
+    commands = [_format_fix(fix) for fix in document.fixes]
+    count = format_count(len(document.fixes), "change")
+    left = format_count(len(document.not_fixed), "finding")
+    commands.append(
+        _format_command("notice", {"title": "frx fix"}, f"{count} for {document.target}; {left} not fixable")
+    )
+    return "".join(f"{command}\n" for command in commands)
+
+
+def _format_fix(fix: FixPart) -> str:
+    first, last = fix.edits[0], fix.edits[-1]
+    rules = ", ".join(dict.fromkeys(finding.rule for finding in fix.findings))
+    properties = {
+        "file": clean_line(fix.findings[0].file, len(fix.findings[0].file)),
+        "line": str(first.start_line),
+        "endLine": str(last.end_line),
+        "title": f"{rules} {fix.state.value}",
+    }
+    reason = [clean_line(fix.reason, _REASON_LENGTH)] if fix.reason else []
+    return _format_command("notice", properties, "\n".join([*reason, *split_lines(fix.diff)]))
 
 
 def _format_command(level: str, properties: dict[str, str], message: str) -> str:
@@ -53,6 +80,8 @@ def _format_annotation(finding: Finding, root: Path) -> str:
     if finding.site.module_path:
         message.append(f"in {clean_line(finding.site.module_path)}")
     message += ["", *split_lines(finding.fix), ""]
+    if offered := wording.describe_offer(finding):
+        message += [f"frx fix: {offered}", ""]
     message += [wording.format_evidence(fact) for fact in wording.sort_evidence(finding)]
     return _format_command(_LEVEL[finding.severity], properties, "\n".join(message).rstrip())
 

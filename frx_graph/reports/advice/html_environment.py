@@ -59,6 +59,7 @@ def _make_filters(root: Path) -> dict[str, Callable[..., Any]]:
         "frequency": wording.format_frequency,
         "search_words": wording.describe_search,
         "strongest": wording.sort_evidence,
+        "offer": wording.describe_offer,
         "tried_words": wording.format_tried,
         "layout_class": get_layout_class,
         "layout_words": describe_layout,

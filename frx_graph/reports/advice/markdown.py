@@ -12,7 +12,7 @@ from frx_graph.records import Copy, Finding
 from frx_graph.reports.advice import wording
 from frx_graph.reports.advice.comparison import compare, count_agreements
 from frx_graph.reports.advice.grouping import FindingGroup, group_findings
-from frx_graph.reports.render.marked_text import CodeBlock, Run, split_blocks, split_runs
+from frx_graph.reports.render.marked_text import CodeBlock, Run, split_blocks, split_lines, split_runs
 from frx_graph.reports.render.quantities import format_byte_count, format_count
 from frx_graph.support.plain_text import clean_line
 
@@ -93,11 +93,11 @@ def format_code(text: str, *, in_table: bool = False) -> str:
     return span.replace("|", "\\|") if in_table else span
 
 
-def format_code_block(text: Sequence[str]) -> str:
+def format_code_block(text: Sequence[str], language: str = "text") -> str:
     """Return lines as a fenced block that no line can close."""
     longest = max((len(run) for line in text for run in re.findall(r"`+", line)), default=0)
     fence = "`" * max(3, longest + 1)
-    return "\n".join([f"{fence}text", *text, fence])
+    return "\n".join([f"{fence}{language}", *text, fence])
 
 
 def _format_table(groups: Sequence[FindingGroup], root: Path) -> str:
@@ -142,10 +142,15 @@ def _format_details(rank: int, group: FindingGroup, root: Path) -> str:
 
 
 def _format_fix(finding: Finding) -> list[str]:
-    return [
+    parts = [
         format_code_block(block.lines) if isinstance(block, CodeBlock) else render_runs(block.runs)
         for block in split_blocks(finding.fix)
     ]
+    if offered := wording.describe_offer(finding):
+        parts.append(f"`frx fix`: {escape_prose(offered)}")
+    if finding.offer is not None and finding.offer.diff:
+        parts.append(format_code_block(split_lines(finding.offer.diff), "diff"))
+    return parts
 
 
 def _format_worthless(findings: Sequence[Finding], root: Path) -> str:

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from frx_graph.advice import Advice
 from frx_graph.capture.call_site import UNKNOWN_SITE, CallSite
-from frx_graph.records import Finding, Refusal, Severity
+from frx_graph.records import Finding, Fixability, FixOffer, Refusal, Severity, SourceEdit
 from frx_graph.reports.advice import wording
 from frx_graph.reports.advice.fingerprint import compute_fingerprints
 from frx_graph.reports.render.marked_text import split_lines
@@ -54,7 +54,11 @@ def render_sarif(advice: Advice, *, root: Path, cards: wording.Cards) -> str:
                 "columnKind": "unicodeCodePoints",
                 "results": [
                     _build_result(
-                        finding, codes.index(finding.rule), mark, _build_location(finding.site, advice.target, root)
+                        finding,
+                        codes.index(finding.rule),
+                        mark,
+                        _build_location(finding.site, advice.target, root),
+                        root,
                     )
                     for finding, mark in zip(advice.findings, marks, strict=True)
                 ],
@@ -86,7 +90,7 @@ def _build_rule(code: str, card: RuleCard | None) -> Json:
     }
 
 
-def _build_result(finding: Finding, rule_index: int, mark: str, location: Json) -> Json:
+def _build_result(finding: Finding, rule_index: int, mark: str, location: Json, root: Path) -> Json:
     fix = " ".join(line.strip() for line in split_lines(finding.fix) if line)
     impact = f"{wording.describe_impact(finding).sentence}, {wording.format_frequency(finding)}"
     message = f"{wording.format_title(finding)}: {impact}. {fix}"
@@ -95,7 +99,9 @@ def _build_result(finding: Finding, rule_index: int, mark: str, location: Json) 
         (pct for pct in map(drop_non_finite, (expected.predicted_pct_max, expected.measured_pct)) if pct is not None),
         None,
     )
+    fixes = {"fixes": _build_fixes(finding.offer, root)} if finding.offer is not None and finding.offer.edits else {}
     return {
+        **fixes,
         "ruleId": finding.rule,
         "ruleIndex": rule_index,
         "kind": "fail",
@@ -116,10 +122,41 @@ def _build_result(finding: Finding, rule_index: int, mark: str, location: Json) 
             "basis": finding.basis.value,
             "effort": finding.effort.value,
             "risk": finding.risk.value,
+            "fixability": None if finding.offer is None else finding.offer.fixability.value,
             "confidence": finding.confidence,
             "modules": [clean_line(module) for module in finding.modules],
             "evidence": [wording.format_evidence(fact) for fact in wording.sort_evidence(finding)],
         },
+    }
+
+
+def _build_fixes(offer: FixOffer, root: Path) -> Json:
+    """Return the change of the source as one fix. Regions end behind their last character."""
+    files = dict.fromkeys(edit.file for edit in offer.edits)
+    unsafe = " (changes more than speed)" if offer.fixability is Fixability.UNSAFE else ""
+    return [
+        {
+            "description": {"text": f"frx fix: {offer.fixer}{unsafe}"},
+            "artifactChanges": [
+                {
+                    "artifactLocation": _build_artifact(file, root),
+                    "replacements": [_build_replacement(edit) for edit in offer.edits if edit.file == file],
+                }
+                for file in files
+            ],
+        }
+    ]
+
+
+def _build_replacement(edit: SourceEdit) -> Json:
+    return {
+        "deletedRegion": {
+            "startLine": edit.start_line,
+            "startColumn": edit.start_column,
+            "endLine": edit.end_line,
+            "endColumn": edit.end_column,
+        },
+        "insertedContent": {"text": edit.text},
     }
 
 

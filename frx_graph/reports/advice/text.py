@@ -149,6 +149,8 @@ def _print_details(console: Console, rank: int, group: FindingGroup, root: Path)
     grid.add_column(width=6, no_wrap=True)
     grid.add_column(overflow="fold")
     grid.add_row("   Fix", Text("\n".join(split_lines(finding.fix)), overflow="fold"))
+    if offered := wording.describe_offer(finding):
+        grid.add_row("", Text(f"frx fix: {offered}", "green" if finding.offer and finding.offer.edits else "dim"))
     for index, fact in enumerate(wording.sort_evidence(finding)[:EVIDENCE_SHOWN]):
         grid.add_row("" if index else "   Why", Text(wording.format_evidence(fact), "dim", overflow="fold"))
     for index, other in enumerate(group.others):

@@ -10,7 +10,7 @@ from pathlib import Path
 from frx_graph.advice import Advice, AutopilotSearch, Environment, TriedCandidate
 from frx_graph.capture.call_site import UNKNOWN_SITE, CallSite
 from frx_graph.capture.captured_graph import Phase
-from frx_graph.records import Basis, Evidence, Finding, Refusal
+from frx_graph.records import Basis, Evidence, Finding, Fixability, Refusal
 from frx_graph.reports.advice.grouping import group_findings
 from frx_graph.reports.render.marked_text import split_lines
 from frx_graph.reports.render.quantities import (
@@ -126,6 +126,15 @@ def cut_fix(finding: Finding) -> str:
 def join_fix(finding: Finding) -> str:
     """Return a finding's whole fix on one line: any part of it may be an instruction."""
     return " ".join(" ".join(split_lines(finding.fix)).split())
+
+
+def describe_offer(finding: Finding) -> str:
+    """Return what `frx fix` can do about a finding; empty if that is not known."""
+    if finding.offer is None:
+        return ""
+    if finding.offer.fixability is Fixability.NOT_FIXABLE:
+        return f"not fixable: {clean_line(finding.offer.reason, TEXT_LIMIT)}"
+    return "fixable" if finding.offer.fixability is Fixability.FIXABLE else "fixable with --unsafe-fixes"
 
 
 def explain_need(finding: Finding) -> str:

@@ -5,7 +5,7 @@ from torch.nn import functional as F
 
 class Chain(nn.Module):
     def forward(self, x):
-        return torch.relu(x)
+        return (x).sum((2, 3))
 
 
 def build():

@@ -5,7 +5,7 @@ from torch.nn import functional as F
 
 class Chain(nn.Module):
     def forward(self, x):
-        return torch.relu(x.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2))
+        return (x.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)).sum((2, 3))
 
 
 def build():

@@ -16,7 +16,7 @@ class Attention(nn.Module):
         q, k, v = self.qkv(x).view(2, 64, 3, 4, 8).permute(2, 0, 3, 1, 4).unbind(0)
         bias = torch.zeros(64, 64)
         scores = q @ k.transpose(-2, -1) * self.scale + bias
-        return torch.softmax(scores, dim=-1) @ v
+        return (torch.softmax(scores, dim=-1) @ v).transpose(1, 2).flatten(2)
 
 
 def build():

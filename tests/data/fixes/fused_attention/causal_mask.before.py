@@ -17,7 +17,7 @@ class Attention(nn.Module):
         hidden = torch.ones(64, 64, dtype=torch.bool).triu(1)
         scores = q @ k.transpose(-2, -1) * self.scale
         scores = scores.masked_fill(hidden, float('-inf'))
-        return torch.softmax(scores, dim=-1) @ v
+        return (torch.softmax(scores, dim=-1) @ v).transpose(1, 2).flatten(2)
 
 
 def build():

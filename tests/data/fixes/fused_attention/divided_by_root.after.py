@@ -14,7 +14,7 @@ class Attention(nn.Module):
 
     def forward(self, x):
         q, k, v = self.qkv(x).view(2, 64, 3, 4, 8).permute(2, 0, 3, 1, 4).unbind(0)
-        return F.scaled_dot_product_attention(q, k, v, scale=1 / math.sqrt(q.shape[-1]))
+        return F.scaled_dot_product_attention(q, k, v, scale=1 / math.sqrt(q.shape[-1])).transpose(1, 2).flatten(2)
 
 
 def build():

@@ -16,7 +16,7 @@ class Attention(nn.Module):
         q, k, v = self.qkv(x).view(2, 64, 3, 4, 8).permute(2, 0, 3, 1, 4).unbind(0)
         scores = torch.matmul(q, k.transpose(-2, -1)) / math.sqrt(q.shape[-1])
         weights = F.softmax(scores, dim=-1)
-        return torch.matmul(weights, v)
+        return torch.matmul(weights, v).transpose(1, 2).flatten(2)
 
 
 def build():

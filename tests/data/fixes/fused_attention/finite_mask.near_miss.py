@@ -15,9 +15,9 @@ class Attention(nn.Module):
 
     def forward(self, x):
         q, k, v = self.qkv(x).view(2, 64, 3, 4, 8).permute(2, 0, 3, 1, 4).unbind(0)
-        mask = torch.arange(64) < 40
+        mask = (torch.arange(64) < 40)[None]
         scores = (q @ k.transpose(-2, -1) * self.scale).masked_fill(mask == 0, -1e9)
-        return torch.softmax(scores, dim=-1) @ v
+        return (torch.softmax(scores, dim=-1) @ v).transpose(1, 2).flatten(2)
 
 
 def build():

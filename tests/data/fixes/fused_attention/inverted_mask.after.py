@@ -14,8 +14,8 @@ class Attention(nn.Module):
 
     def forward(self, x):
         q, k, v = self.qkv(x).view(2, 64, 3, 4, 8).permute(2, 0, 3, 1, 4).unbind(0)
-        keep = torch.arange(64) < 40
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=keep, scale=self.scale)
+        keep = (torch.arange(64) < 40)[None]
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=keep, scale=self.scale).transpose(1, 2).flatten(2)
 
 
 def build():

@@ -14,11 +14,11 @@ class Attention(nn.Module):
 
     def forward(self, x):
         q, k, v = self.qkv(x).view(2, 64, 3, 4, 8).permute(2, 0, 3, 1, 4).unbind(0)
-        keep = torch.arange(64) < 40
+        keep = (torch.arange(64) < 40)[None]
         scores = (q @ k.transpose(-2, -1)) * self.scale
         scores = scores.masked_fill(~keep, float('-inf'))
         scores = F.softmax(scores, -1)
-        return scores @ v
+        return (scores @ v).transpose(1, 2).flatten(2)
 
 
 def build():

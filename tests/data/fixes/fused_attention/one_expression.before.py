@@ -14,7 +14,7 @@ class Attention(nn.Module):
 
     def forward(self, x):
         q, k, v = self.qkv(x).view(2, 64, 3, 4, 8).permute(2, 0, 3, 1, 4).unbind(0)
-        return torch.softmax(q @ k.transpose(2, 3) * self.scale, -1) @ v
+        return (torch.softmax(q @ k.transpose(2, 3) * self.scale, -1) @ v).transpose(1, 2).flatten(2)
 
 
 def build():

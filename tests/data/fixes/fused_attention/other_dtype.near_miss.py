@@ -16,7 +16,7 @@ class Attention(nn.Module):
     def forward(self, x):
         q, k, v = self.qkv(x).view(2, 64, 3, 4, 8).permute(2, 0, 3, 1, 4).unbind(0)
         scores = q @ k.transpose(-2, -1) * self.scale
-        return torch.softmax(scores, dim=-1, dtype=torch.float32) @ v
+        return (torch.softmax(scores, dim=-1, dtype=torch.float32) @ v).transpose(1, 2).flatten(2)
 
 
 def build():

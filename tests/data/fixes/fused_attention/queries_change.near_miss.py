@@ -17,7 +17,7 @@ class Attention(nn.Module):
         q, k, v = self.qkv(x).view(2, 64, 3, 4, 8).permute(2, 0, 3, 1, 4).unbind(0)
         scores = q @ k.transpose(-2, -1) * self.scale
         q = q + 1
-        return torch.softmax(scores, dim=-1) @ v + q
+        return (torch.softmax(scores, dim=-1) @ v).transpose(1, 2).flatten(2) + q.sum()
 
 
 def build():

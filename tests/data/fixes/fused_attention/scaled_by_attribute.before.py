@@ -16,7 +16,7 @@ class Attention(nn.Module):
         q, k, v = self.qkv(x).view(2, 64, 3, 4, 8).permute(2, 0, 3, 1, 4).unbind(0)
         attn = (q @ k.transpose(-2, -1)) * self.scale
         attn = attn.softmax(dim=-1)
-        return attn @ v
+        return (attn @ v).transpose(1, 2).flatten(2)
 
 
 def build():

@@ -16,7 +16,7 @@ class Attention(nn.Module):
         q, k, v = self.qkv(x).view(2, 64, 3, 4, 8).permute(2, 0, 3, 1, 4).unbind(0)
         q = q * self.scale
         x = F.scaled_dot_product_attention(q, k, v, scale=1.0)
-        return x.transpose(1, 2)
+        return x.transpose(1, 2).reshape(2, 64, 32)
 
 
 def build():

