@@ -1,7 +1,8 @@
 # On a machine with Python 3.11, git and make:
 #
-#   make demo [TARGET=file.py:callable]   install, advise on ResNet-18, try the fixes, apply what was proved; record and
-#                                         analyse a training run; write demo-report.html
+#   make demo [TARGET=file.py:callable]   install, advise on ResNet-18, show a fix of the source, try the changes of the
+#                                         graph, apply what was proved; record and analyse a training run; write
+#                                         demo-report.html
 #   make test                             install, lint, check types and import directions, run unit and component tests
 #   make test-all                         make test, then real processes, compilers, models and servers, then an older torch
 #   make test-nightly                     long fuzzing, random programs, sweeps
@@ -41,11 +42,13 @@ endef
 demo: $(VENV)/.installed-demo
 	$(call say,1. What does the layout of this network cost? frx advise)
 	$(BIN)/frx advise $(TARGET) --exit-zero --top 2
-	$(call say,2. Are the fixes right$(comma) and faster? frx trial: about two minutes)
+	$(call say,2. What would a fix look like in the source? frx fix$(comma) on a small transformer)
+	$(BIN)/frx fix examples/attention.py:build || test $$? -eq 1
+	$(call say,3. Are changes of the graph right$(comma) and faster? frx trial: about two minutes)
 	$(DEMO_LEDGER) $(BIN)/frx trial $(TARGET) || test $$? -eq 1
-	$(call say,3. Does what was promoted keep its promise? torch.compile(model$(comma) backend="frx"): about a minute)
+	$(call say,4. Does what was promoted keep its promise? torch.compile(model$(comma) backend="frx"): about a minute)
 	$(DEMO_LEDGER) $(BIN)/python examples/apply.py $(TARGET)
-	$(call say,4. A training run: frx collect records it$(comma) frx analyze says what holds it back)
+	$(call say,5. A training run: frx collect records it$(comma) frx analyze says what holds it back)
 	rm -rf demo-runs
 	$(BIN)/frx collect --quiet --out demo-runs --run-id run-demo -- $(BIN)/python examples/train.py
 	$(BIN)/frx analyze demo-runs/run-demo.zip --exit-zero

@@ -56,7 +56,9 @@ def test_the_workflow_fails_on_findings_that_the_baseline_does_not_have(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workflow = yaml.safe_load((EXAMPLES / "github_workflow.yml").read_text())
-    commands = [step["run"] for step in workflow["jobs"]["frx"]["steps"] if step.get("run", "").startswith("frx ")]
+    commands = [
+        step["run"] for step in workflow["jobs"]["frx"]["steps"] if step.get("run", "").startswith("frx advise")
+    ]
     (advise,) = (shlex.split(command)[1:] for command in commands)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "examples").symlink_to(EXAMPLES)

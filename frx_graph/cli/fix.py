@@ -286,5 +286,10 @@ def _name_finding(finding: Finding, root: Path) -> FixedFindingPart:
     site = finding.site
     file = get_project_path(site.file, root) or site.file
     return FixedFindingPart(
-        rule=finding.rule, title=finding.title, file=file, line=site.line, module_path=site.module_path
+        rule=finding.rule,
+        title=finding.title,
+        file=file,
+        line=site.line,
+        module_path=site.module_path,
+        effort=finding.effort,
     )

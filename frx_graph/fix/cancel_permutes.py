@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 import libcst as cst
 
 from frx_graph.fix.changed_strides import explain_obstacle
+from frx_graph.fix.drop_copy import check_uses
 from frx_graph.fix.fixer import Fixer, FixSubject
 from frx_graph.fix.source_file import CannotFixError, SourceFile
 from frx_graph.passes.copies.view_chain import find_readers
@@ -38,7 +39,7 @@ def propose(subject: FixSubject) -> Sequence[SourceEdit] | None:
     (chain,) = chains
     if not lines <= {line for call in chain for line in source.list_lines(call)}:
         raise CannotFixError("the chain goes on outside of the expression")
-    return [_rewrite(subject, source, chain, len(facts.values[ops[0].inputs[0]].shape))]
+    return [_rewrite(subject, source, function, chain, len(facts.values[ops[0].inputs[0]].shape))]
 
 
 def _find_end(source: SourceFile, call: cst.Call) -> cst.Call:
@@ -71,7 +72,9 @@ def _unwind(call: cst.Call) -> list[cst.Call]:
     return chain
 
 
-def _rewrite(subject: FixSubject, source: SourceFile, chain: Sequence[cst.Call], rank: int) -> SourceEdit:
+def _rewrite(
+    subject: FixSubject, source: SourceFile, function: cst.FunctionDef, chain: Sequence[cst.Call], rank: int
+) -> SourceEdit:
     first, last = chain[-1], chain[0]
     assert isinstance(first.func, cst.Attribute)
     order = list(range(rank))
@@ -85,6 +88,7 @@ def _rewrite(subject: FixSubject, source: SourceFile, chain: Sequence[cst.Call],
         raise CannotFixError("copies stand between the calls, and the whole is not the value itself")
     if copies:
         _check_copies(subject)
+        check_uses(source, function, last)
     start = source.spans[first.func.dot][0]
     text = "" if identity else f".permute({', '.join(map(str, order))})"
     return source.make_edit(start, source.spans[last][1], text)

@@ -17,10 +17,12 @@ from frx_graph.fix.fixer import Fixer, FixSubject
 from frx_graph.fix.local_names import find_assigned_name, list_uses
 from frx_graph.fix.source_file import CannotFixError, SourceFile
 from frx_graph.passes.copies.copy_necessity import Necessity, Verdict, judge_copies
+from frx_graph.passes.copies.view_chain import is_view
 from frx_graph.records import CopyKind, SourceEdit
 
 _DROPPED = frozenset({Necessity.UNUSED, Necessity.SAME_LAYOUT, Necessity.UNNEEDED, Necessity.UNDONE})
 _METHODS = {"contiguous": "aten.clone", "clone": "aten.clone", "to": "aten._to_copy"}
+_JOINING_VIEWS = frozenset({"aten.view", "aten._unsafe_view", "aten.flatten"})
 READS_STRIDES = frozenset(
     {"view", "view_as", "as_strided", "stride", "is_contiguous", "data_ptr", "storage", "untyped_storage", "numpy"}
 )
@@ -53,7 +55,9 @@ def propose(subject: FixSubject) -> Sequence[SourceEdit] | None:
     if len(calls) > 1 and len(calls) * _count_modules(subject) != len(verdicts):
         raise CannotFixError(f"the line has {len(calls)} such calls, and not all of them copy")
     for call in calls:
-        _check_uses(source, function, call)
+        _check_clone(source, function, call)
+        check_uses(source, function, call)
+    _check_sizes(subject)
     return [drop_call(source, call) for call in calls]
 
 
@@ -79,8 +83,44 @@ def _is_copy(call: cst.Call) -> bool:
     return len(named) == len(call.args) and set(named) <= {"memory_format"}
 
 
-def _check_uses(source: SourceFile, function: cst.FunctionDef, call: cst.Call) -> None:
-    """Raise `CannotFixError` if code around the call may need the copy in a case that was not seen."""
+def _check_clone(source: SourceFile, function: cst.FunctionDef, call: cst.Call) -> None:
+    """Raise `CannotFixError` if a clone may keep a value apart from what is written into its source."""
+    if m.matches(call, _FUNCTION_CALL):
+        copied = call.args[0].value
+    elif m.matches(call.func, m.Attribute(attr=m.Name("clone"))) and isinstance(call.func, cst.Attribute):
+        copied = call.func.value
+    else:
+        return
+    if isinstance(copied, (cst.Attribute, cst.Subscript)):
+        raise CannotFixError("the clone is of a stored value, which other code may write into")
+    if isinstance(copied, cst.Name):
+        for use in list_uses(source, function, copied.value):
+            if use.writes:
+                where = source.get_start_line(use.node)
+                raise CannotFixError(f"line {where} writes into `{copied.value}`, and the clone is apart from it")
+
+
+def _check_sizes(subject: FixSubject) -> None:
+    """Raise `CannotFixError` if a view takes the source only because a size is 1: it may not for other sizes."""
+    facts = subject.analysis.facts
+    for copy in subject.finding.copies:
+        pending = list(facts.op_by_node[copy.node].outputs)
+        while pending:
+            value = facts.values[pending.pop()]
+            for user in facts.get_users(value.name):
+                if user.operator in _JOINING_VIEWS and 1 in value.shape:
+                    raise CannotFixError(f"the view on line {user.site.line} may need the copy for other sizes")
+                if is_view(user) or user.pointwise:
+                    pending.extend(user.outputs)
+
+
+def check_uses(source: SourceFile, function: cst.FunctionDef, call: cst.Call) -> None:
+    """Raise `CannotFixError` if code around the call, which makes a copy, may need it in a case that was not seen."""
+    target = source.parents.get(call)
+    if isinstance(target, cst.Assign) and not all(
+        isinstance(one.target, (cst.Name, cst.Tuple)) for one in target.targets
+    ):
+        raise CannotFixError("the copy is stored, and other code may read it")
     for method in _list_methods_behind(source, call):
         if method in READS_STRIDES or method.endswith("_"):
             raise CannotFixError(f"`.{method}` behind it may need the copy for other sizes")

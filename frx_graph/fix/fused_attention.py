@@ -40,6 +40,8 @@ class _Written:
 
     scale: str | None = None
     mask: str | None = None
+    condition: cst.BaseExpression | None = None
+    dropout: str | None = None
     gone: list[cst.BaseSmallStatement] = field(default_factory=list)
     moved: list[cst.BaseExpression] = field(default_factory=list)
 
@@ -75,10 +77,12 @@ def propose(subject: FixSubject) -> Sequence[SourceEdit] | None:
     _check_form(first, written)
     _check_unchanged(source, function, written, source.spans[second][0])
     arguments = [query, key, values]
-    if written.mask is not None and first.causal and first.query.shape[-2] == first.key.shape[-1]:
+    if written.condition is not None and first.causal and _is_top_left(source, function, written.condition):
         arguments.append("is_causal=True")
     elif written.mask is not None:
         arguments.append(f"attn_mask={written.mask}")
+    if written.dropout is not None:
+        arguments.append(f"dropout_p={written.dropout}")
     arguments.append(f"scale={written.scale or '1.0'}")
     call = f"{name_functional(source)}.scaled_dot_product_attention({', '.join(arguments)})"
     return [source.replace_outer(second, call), *(remove_statement(source, one) for one in written.gone)]
@@ -155,10 +159,8 @@ def _is_softmax(source: SourceFile, call: cst.Call) -> bool:
     name = _get_called_name(call)
     if name == "softmax" and not m.matches(call.func, m.Attribute(value=m.Name("self"))):
         return True
-    made = m.AssignTarget(target=m.Attribute(value=m.Name("self"), attr=m.Name(name)))
-    assigns = (one for one in m.findall(source.module, m.Assign(targets=[made])) if isinstance(one, cst.Assign))
-    kinds = {_get_called_name(one.value) if isinstance(one.value, cst.Call) else "" for one in assigns}
-    return m.matches(call.func, m.Attribute(value=m.Name("self"))) and kinds == {"Softmax"}
+    own = m.matches(call.func, m.Attribute(value=m.Name("self")))
+    return own and list_made_kinds(source, name) == {"Softmax"}
 
 
 def _get_called_name(call: cst.Call) -> str:
@@ -240,14 +242,46 @@ def _find_second_product(
         if _get_called_name(outer) == "einsum" and len(outer.args) == 3 and outer.args[1] is above:
             _check_second_einsum(*_read_einsum(source, outer))
             return outer, source.get_text(outer.args[2].value)
-        if not _is_dropout(outer) or outer.args[0] is not above:
+        if outer.args[0] is not above or written.dropout is not None:
             raise CannotFixError("what follows the softmax is not a product with the values")
+        written.dropout = _read_dropout(source, outer)
         node = outer
 
 
-def _is_dropout(call: cst.Call) -> bool:
-    """Return True for a call that does nothing outside of training, by its name."""
-    return "drop" in _get_called_name(call).lower()
+def _read_dropout(source: SourceFile, call: cst.Call) -> str:
+    """Return the probability with which a call drops weights, as source: training must go on as before."""
+    if m.matches(call.func, m.Attribute(value=m.Name("self"))) and len(call.args) == 1:
+        assert isinstance(call.func, cst.Attribute)
+        if list_made_kinds(source, call.func.attr.value) == {"Dropout"}:
+            module = source.get_text(call.func)
+            return f"{module}.p if {module}.training else 0.0"
+    given = {one.keyword.value: source.get_text(one.value) for one in call.args[1:] if one.keyword is not None}
+    if _get_called_name(call) == "dropout" and _is_function(call) and given.keys() == {"p", "training"}:
+        return f"{given['p']} if {given['training']} else 0.0"
+    raise CannotFixError(f"`{source.get_text(call.func)}` follows the softmax, and is not known to be dropout")
+
+
+def list_made_kinds(source: SourceFile, name: str) -> set[str]:
+    """Return what `self.name` is made by, wherever the file assigns it: `Dropout` for `nn.Dropout(0.1)`."""
+    made = m.AssignTarget(target=m.Attribute(value=m.Name("self"), attr=m.Name(name)))
+    assigns = (one for one in m.findall(source.module, m.Assign(targets=[made])) if isinstance(one, cst.Assign))
+    return {_get_called_name(one.value) if isinstance(one.value, cst.Call) else "" for one in assigns}
+
+
+def _is_top_left(source: SourceFile, function: cst.FunctionDef, condition: cst.BaseExpression) -> bool:
+    """Return True for a mask of `triu(1)`, which hides what `is_causal` hides for queries and keys of any number. One
+    whose diagonal depends on the sizes need not."""
+    if isinstance(condition, cst.Name):
+        assigns = [use.node for use in list_uses(source, function, condition.value) if use.assigns]
+        statement = source.parents.get(source.parents[assigns[0]]) if len(assigns) == 1 else None
+        condition = statement.value if isinstance(statement, cst.Assign) else condition
+    if isinstance(condition, cst.Call) and _get_called_name(condition) == "bool" and not condition.args:
+        assert isinstance(condition.func, cst.Attribute)
+        condition = condition.func.value
+    if not isinstance(condition, cst.Call) or _get_called_name(condition) != "triu":
+        return False
+    diagonal = condition.args[1:] if _is_function(condition) else condition.args
+    return [source.get_text(argument.value) for argument in diagonal] == ["1"]
 
 
 def _follow_name(
@@ -400,6 +434,7 @@ def _read_mask(source: SourceFile, node: cst.Call, written: _Written) -> cst.Bas
     if isinstance(condition, cst.UnaryOperation) and isinstance(condition.operator, cst.BitInvert):
         written.mask = source.get_text(condition.expression)
     else:
+        written.condition = condition
         simple = isinstance(condition, (cst.Name, cst.Attribute, cst.Call, cst.Subscript)) or bool(condition.lpar)
         written.mask = f"~{text}" if simple else f"~({text})"
     return node.func.value

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import subprocess
+import sys
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
@@ -208,6 +209,34 @@ def test_suppressed_findings_are_left_alone(model: Path) -> None:
     model.write_text(suppressed)
     assert run(["fix", "model.py:build", "--apply", "--no-prove"]) == 0
     assert ".contiguous()" in model.read_text()
+
+
+def test_annotations_show_the_change_at_its_lines(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["fix", "model.py:build", "--format", "github"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1] == "::notice title=frx fix::2 changes for model.py:build; 0 findings not fixable"
+    assert any(line.startswith("::notice file=model.py,line=11,endLine=11,title=FRX002 proposed::@@") for line in lines)
+
+
+def test_a_file_that_cannot_be_replaced_stays(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", fail)
+    assert run(["fix", "model.py:build", "--apply", "--no-prove"]) == 2
+    assert model.read_text() == MODEL
+    assert sorted(path.name for path in model.parent.iterdir()) == ["model.py", "pyproject.toml"]
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("seconds", [3.0, 5.0, 6.0, 7.0, 8.0])
+def test_killed_at_any_moment_the_file_is_as_it_was_or_as_fixed(model: Path, seconds: float) -> None:
+    command = [sys.executable, "-m", "frx_graph", "fix", "model.py:build", "--apply", "--no-prove", "--quiet"]
+    with subprocess.Popen(command, cwd=model.parent) as process:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(seconds)
+        process.kill()
+    assert model.read_text() in (MODEL, FIXED)
 
 
 @pytest.mark.integration

@@ -9,7 +9,7 @@ from pydantic import Field
 from rich.console import Console
 from rich.text import Text
 
-from frx_graph.records import Fixability, SourceEdit
+from frx_graph.records import Effort, Fixability, SourceEdit
 from frx_graph.reports.render.document import Part
 from frx_graph.reports.render.marked_text import split_lines
 from frx_graph.reports.render.quantities import format_count
@@ -43,6 +43,7 @@ class FixedFindingPart(Part):
     file: str
     line: int
     module_path: str
+    effort: Effort = Field(description="that the finding's fix takes by hand")
 
 
 class FixPart(Part):

@@ -14,7 +14,7 @@ class Attention(nn.Module):
 
     def forward(self, x):
         q, k, v = self.qkv(x).view(2, 64, 3, 4, 8).permute(2, 0, 3, 1, 4).unbind(0)
-        return F.scaled_dot_product_attention(q, k, v, scale=self.scale).transpose(1, 2).flatten(2)
+        return F.scaled_dot_product_attention(q, k, v, dropout_p=self.drop.p if self.drop.training else 0.0, scale=self.scale).transpose(1, 2).flatten(2)
 
 
 def build():
