@@ -10,9 +10,9 @@ class Gate(nn.Module):
         self.scale = nn.Parameter(torch.randn(16, 1))
 
     def forward(self, x):
-        y = x[:, :1].contiguous()
+        y = x[:, :, :1].contiguous()
         z = y
-        return z.view(4, 16).sum((0, 1))
+        return (z.view(32) * 2).sum(0)
 
 
 def build():
