@@ -27,7 +27,7 @@ def propose(subject: FixSubject) -> Sequence[SourceEdit] | None:
     """Return the edit of the one chain that begins on the finding's line."""
     finding, facts = subject.finding, subject.analysis.facts
     if finding.title == PROJECTION_TITLE:
-        return None
+        raise CannotFixError("weights would have to be stored in another order, also in saved states")
     source = subject.source
     function = source.find_function(finding.site)
     ops = [facts.op_by_node[node] for node in finding.nodes if node in facts.op_by_node]

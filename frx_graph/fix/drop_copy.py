@@ -21,6 +21,11 @@ from frx_graph.passes.copies.view_chain import is_view
 from frx_graph.records import CopyKind, SourceEdit
 
 _DROPPED = frozenset({Necessity.UNUSED, Necessity.SAME_LAYOUT, Necessity.UNNEEDED, Necessity.UNDONE})
+_KEPT = {
+    Necessity.CONSTANT: "what is copied would have to be stored in another order, also in saved states",
+    Necessity.REPEATED: "the copy that is made first would have to be kept under a name",
+    Necessity.LOOP: "the copy would have to move out of the loop",
+}
 _METHODS = {"contiguous": "aten.clone", "clone": "aten.clone", "to": "aten._to_copy"}
 _JOINING_VIEWS = frozenset({"aten.view", "aten._unsafe_view", "aten.flatten"})
 READS_STRIDES = frozenset(
@@ -35,7 +40,7 @@ def propose(subject: FixSubject) -> Sequence[SourceEdit] | None:
     """Return the removal of the copies of a line, if none of them is needed."""
     verdicts = judge_copies(subject.analysis, subject.finding.copies)
     if not any(verdict.necessity in _DROPPED for verdict in verdicts):
-        return None
+        raise CannotFixError(_explain_kept(verdicts))
     for verdict in verdicts:
         if verdict.copy.phase is Phase.BACKWARD:
             raise CannotFixError("autograd makes the copy, not the line")
@@ -59,6 +64,13 @@ def propose(subject: FixSubject) -> Sequence[SourceEdit] | None:
         check_uses(source, function, call)
     _check_sizes(subject)
     return [drop_call(source, call) for call in calls]
+
+
+def _explain_kept(verdicts: Sequence[Verdict]) -> str:
+    if not verdicts:
+        return "it lists no copies"
+    main = max(verdicts, key=lambda verdict: verdict.copy.bytes)
+    return _KEPT.get(main.necessity, "the copy is needed as the program is written")
 
 
 def _is_later(subject: FixSubject, verdict: Verdict) -> bool:

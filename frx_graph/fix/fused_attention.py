@@ -62,9 +62,11 @@ def propose(subject: FixSubject) -> Sequence[SourceEdit] | None:
     facts = subject.analysis.facts
     for one in found:
         _check_mask(facts, one)
-        result = _find_result(facts, one)
+        result, queries = _find_result(facts, one), _find_query(facts, one)
+        if len(result.shape) != _RANK or len(queries.shape) != _RANK:
+            raise CannotFixError("it has other dimensions than batch, heads, length and width")
         # ATen's `_flash_attention_cpu` stores its result in the order of the queries.
-        strides = make_ordered_strides(result.shape, _find_query(facts, one).order)
+        strides = make_ordered_strides(result.shape, queries.order)
         if obstacle := explain_obstacle(facts, result.name, strides):
             raise CannotFixError(obstacle)
     source = subject.source

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from frx_graph.capture.call_site import CallSite
+from frx_graph.errors import summarize_error
 from frx_graph.fix.fixer import Fixer, FixSubject, SourceFiles
 from frx_graph.fix.fixers import FIXERS
 from frx_graph.fix.source_change import format_hunks
@@ -15,6 +16,16 @@ from frx_graph.passes.analysis import Analysis
 from frx_graph.records import Finding, Fixability, FixOffer, SourceEdit
 
 _NO_FIXER = "no fixer changes this kind of finding"
+_ELSEWHERE = {
+    "FRX001": "the operator copies inside: what it reads would have to be made in other strides",
+    "FRX005": "it goes away where the program is compiled, not where it is written",
+    "FRX006": "callers pass other strides: `pin_strides` of frx_graph.compile copies inputs to those of the first call",
+    "FRX007": "weights are packed where the program is compiled: `freeze` of frx_graph.compile does it",
+    "FRX009": "it goes away where the program is compiled, not where it is written",
+    "FRX014": "what differs between calls decides, and one call does not show it",
+    "FRX018": "the allocator is chosen where the program is started: `frx trial --candidate pooled_allocation` tries it",
+}
+"""Why no line of the model's source fixes findings of these rules."""
 
 
 def offer_fixes(
@@ -47,7 +58,7 @@ def _agree(offer: FixOffer, others: Sequence[FixOffer]) -> FixOffer:
 
 
 def _offer(subject: FixSubject, fixers: Sequence[Fixer]) -> FixOffer:
-    reason = _NO_FIXER
+    reason = _ELSEWHERE.get(subject.finding.rule, _NO_FIXER)
     for fixer in fixers:
         if fixer.rule != subject.finding.rule:
             continue
@@ -57,6 +68,8 @@ def _offer(subject: FixSubject, fixers: Sequence[Fixer]) -> FixOffer:
                 return _describe(subject, fixer, tuple(sorted(set(edits), key=lambda edit: (edit.file, edit.start))))
         except CannotFixError as error:
             reason = str(error)
+        except Exception as error:  # noqa: BLE001 - the advice is valid without it
+            reason = f"{fixer.name} failed: {summarize_error(error)}"
     return FixOffer(Fixability.NOT_FIXABLE, reason)
 
 
