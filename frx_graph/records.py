@@ -124,7 +124,7 @@ class Evidence:
 
 
 class Fixability(enum.StrEnum):
-    """What `frx fix` can do about a finding."""
+    """Ability of `frx fix` to change the source for a finding."""
 
     FIXABLE = "fixable"
     UNSAFE = "unsafe"

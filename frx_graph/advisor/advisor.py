@@ -159,7 +159,7 @@ def advise_capture(
     """Return advice on graphs that are already captured and that one step runs, each as often as its `calls` say.
 
     `inner` is the compiler of the graphs that name none themselves; `evidence` is the content of files of runs.
-    `cost_allocations` measures the program's page faults. `root` is the `forward` of the model, for fixes of its class.
+    `cost_allocations` measures the program's page faults. `root` is the model's `forward`, for fixes of that class.
     """
     started = time.perf_counter()
     # Facts and findings are millions of small objects without cycles: searching them takes a third of the time.

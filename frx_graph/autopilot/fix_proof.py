@@ -15,11 +15,8 @@ TryFixes = Callable[[Sequence[ProposedFix], int], SourceTrial]
 
 @dataclass(frozen=True, slots=True)
 class ProvedFixes:
-    """The fixes that are kept, with the trial of all of them, and what was said of each one.
-
-    `trials` pairs each fix that was tried alone with its trial. `together` is the last trial of several; None if no fix
-    is kept.
-    """
+    """The fixes that are kept. `together` is the last trial of all that were tried at once, `alone` pairs each fix that
+    was tried by itself with its trial."""
 
     kept: tuple[ProposedFix, ...]
     together: SourceTrial
@@ -27,7 +24,7 @@ class ProvedFixes:
 
     @property
     def proved(self) -> bool:
-        """True if all that is kept was proved together."""
+        """True if a fix is kept: a trial of all that are has proved them."""
         return bool(self.kept) and self.together.proves
 
     def find_trial(self, fix: ProposedFix) -> SourceTrial:

@@ -45,7 +45,7 @@ class SourceTrial:
 
     @property
     def speed(self) -> Speed:
-        """What was measured. Unknown for a program that failed at a gate."""
+        """The measured speed; unknown for a program that failed at a gate."""
         verdict, found = self.run.verdict, self.run.verdict.statistics
         if found is None or not _passed_gates(self.run):
             return Speed.UNKNOWN
@@ -58,7 +58,7 @@ class SourceTrial:
 
     @property
     def reason(self) -> str:
-        """What decided, in a line for people."""
+        """The finding that decided, in a line for people."""
         found = self.run.verdict.statistics
         if found is None or self.speed is Speed.UNKNOWN:
             return self.run.verdict.reason

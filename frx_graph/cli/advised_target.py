@@ -20,7 +20,7 @@ from frx_graph.measure.console_capture import STDERR, STDOUT, redirect_output
 
 @dataclass(frozen=True, slots=True)
 class AdviseSettings:
-    """How to run and read a target, as the command line and `[tool.frx]` say."""
+    """Settings of the advice, from the command line and `[tool.frx]`."""
 
     train: bool
     observe: bool

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import os
 import shutil
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -138,10 +139,11 @@ def fix(
         dtype_name=dtype or config.dtype,
         device=check_device(device or config.device),
     )
+    started = time.time()
     advice = choose_findings(advise_target(target, settings), chosen, left_out)
     if classify_outcome(advice) is Found.NOTHING_ANALYSED:
         raise OptionError(f"{target}: nothing could be analysed", f"frx advise {target} says why")
-    fixes = _choose_fixes(advice, unsafe=unsafe_fixes, apply=apply)
+    fixes = _choose_fixes(advice, started, unsafe=unsafe_fixes, apply=apply)
     proving = apply if prove is None else prove
     if apply and not allow_dirty:
         _check_clean(fixes.wanted)
@@ -187,13 +189,16 @@ class _ChosenFixes:
     sources: Mapping[str, bytes]
 
 
-def _choose_fixes(advice: Advice, *, unsafe: bool, apply: bool) -> _ChosenFixes:
+def _choose_fixes(advice: Advice, started: float, *, unsafe: bool, apply: bool) -> _ChosenFixes:
+    """Choose from the fixes on offer; `started` is a time before the target was imported."""
     offered = collect_fixes(advice.findings)
     left: dict[int, str] = {}
     wanted = []
     for number, one in enumerate(offered):
         if one.unsafe and not unsafe:
             left[number] = "it changes more than speed: --unsafe-fixes takes it"
+        elif any(Path(file).stat().st_mtime > started for file in one.files):
+            left[number] = "the file has changed since it was imported: run frx fix again"
         elif apply and any(_is_installed(file) for file in one.files):
             left[number] = "the file belongs to an installed package: --patch writes the change for its source"
         else:

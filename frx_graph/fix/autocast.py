@@ -1,7 +1,7 @@
 """Let a model compute in a narrower dtype, by `torch.autocast` around its `forward` (FRX013).
 
-Results change by rounding, so the change needs `--unsafe-fixes`, and a trial judges it by the tolerances of its own
-dtype: those of fp32 refuse most of such changes.
+Results change by rounding, so the change needs `--unsafe-fixes`, and the tolerances of fp32, by which a
+trial judges it, refuse most of such changes.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from frx_graph.fix.fixer import Fixer, FixSubject
+from frx_graph.fix.imports import name_torch
 from frx_graph.fix.source_file import CannotFixError
 from frx_graph.records import SourceEdit
 
@@ -23,7 +24,8 @@ def propose(subject: FixSubject) -> Sequence[SourceEdit] | None:
     forward = source.find_function(subject.root)
     device = next(iter(subject.analysis.facts.values.values())).device.type
     dtype = "bfloat16" if "bf16" in subject.finding.title else "float16"
-    decorator = f'@torch.autocast("{device}", dtype=torch.{dtype})'
+    torch = name_torch(source)
+    decorator = f'@{torch}.autocast("{device}", dtype={torch}.{dtype})'
     if any("autocast" in source.get_text(one) for one in forward.decorators):
         raise CannotFixError("its `forward` is decorated with autocast already")
     return [source.insert_before(forward, [decorator])]

@@ -1,7 +1,7 @@
 """Write a chain of permutes and transposes as one, or leave it out if it changes nothing (FRX003).
 
-The calls must follow each other in one expression: `x.transpose(1, 2).transpose(1, 2)`. Their arguments must be
-numbers, so that the chain is the same in every call.
+The calls must follow each other in one expression: `x.permute(0, 2, 1).transpose(1, 2)`. Their arguments must be
+numbers, and one of the calls a `permute`, which settles the rank: then the chain is the same in every call.
 """
 
 from __future__ import annotations
@@ -11,16 +11,13 @@ from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
-from frx_graph.fix.changed_strides import explain_obstacle
-from frx_graph.fix.drop_copy import check_uses
 from frx_graph.fix.fixer import Fixer, FixSubject
+from frx_graph.fix.local_names import get_called_name
 from frx_graph.fix.source_file import CannotFixError, SourceFile
-from frx_graph.passes.copies.view_chain import find_readers
 from frx_graph.passes.detectors.permute_storm import PROJECTION_TITLE
 from frx_graph.records import SourceEdit
 
-_COPIES = frozenset({"contiguous", "clone"})
-_REORDERING = frozenset({"permute", "transpose", "swapaxes", "swapdims", "t", "movedim", "moveaxis"})
+_REORDERING = frozenset({"permute", "transpose", "swapaxes", "swapdims", "movedim", "moveaxis"})
 
 
 def propose(subject: FixSubject) -> Sequence[SourceEdit] | None:
@@ -31,15 +28,17 @@ def propose(subject: FixSubject) -> Sequence[SourceEdit] | None:
     source = subject.source
     function = source.find_function(finding.site)
     ops = [facts.op_by_node[node] for node in finding.nodes if node in facts.op_by_node]
-    lines = {op.site.line for op in ops}
     ends = dict.fromkeys(_find_end(source, call) for call in source.list_calls(function, finding.site.line))
     chains = [chain for end in ends if len(chain := _unwind(end)) > 1]
     if len(chains) != 1:
         raise CannotFixError("the calls do not follow each other in one expression")
     (chain,) = chains
-    if not lines <= {line for call in chain for line in source.list_lines(call)}:
+    lines = {line for call in chain for line in source.list_lines(call)}
+    if any((op.site.file, op.site.function) != (finding.site.file, finding.site.function) for op in ops):
+        raise CannotFixError("the chain goes on in another function")
+    if not {op.site.line for op in ops} <= lines:
         raise CannotFixError("the chain goes on outside of the expression")
-    return [_rewrite(subject, source, function, chain, len(facts.values[ops[0].inputs[0]].shape))]
+    return [_rewrite(source, chain)]
 
 
 def _find_end(source: SourceFile, call: cst.Call) -> cst.Call:
@@ -53,9 +52,7 @@ def _find_end(source: SourceFile, call: cst.Call) -> cst.Call:
 
 
 def _is_link(call: cst.Call) -> bool:
-    """Return True for reorderings, and for copies between them."""
-    name = _get_name(call) if isinstance(call.func, cst.Attribute) else ""
-    return name in _REORDERING or (name in _COPIES and not call.args)
+    return isinstance(call.func, cst.Attribute) and call.func.attr.value in _REORDERING
 
 
 def _unwind(call: cst.Call) -> list[cst.Call]:
@@ -66,69 +63,35 @@ def _unwind(call: cst.Call) -> list[cst.Call]:
         assert isinstance(node.func, cst.Attribute)
         chain.append(node)
         node = node.func.value
-    while chain and _get_name(chain[0]) in _COPIES:
-        # A copy behind the last reordering is not between two.
-        del chain[0]
     return chain
 
 
-def _rewrite(
-    subject: FixSubject, source: SourceFile, function: cst.FunctionDef, chain: Sequence[cst.Call], rank: int
-) -> SourceEdit:
+def _rewrite(source: SourceFile, chain: Sequence[cst.Call]) -> SourceEdit:
     first, last = chain[-1], chain[0]
-    assert isinstance(first.func, cst.Attribute)
+    ranks = {len(list(_read_numbers(source, call))) for call in chain if get_called_name(call) == "permute"}
+    if len(ranks) != 1:
+        raise CannotFixError("no `permute` settles how many dimensions there are")
+    (rank,) = ranks
     order = list(range(rank))
-    copies = [call for call in chain if _get_name(call) in _COPIES]
     for call in reversed(chain):
-        if call not in copies:
-            moved = _read_order(source, call, rank)
-            order = [order[index] for index in moved]
+        order = [order[index] for index in _read_order(source, call, rank)]
     identity = order == list(range(rank))
-    if copies and not identity:
-        raise CannotFixError("copies stand between the calls, and the whole is not the value itself")
-    if copies:
-        _check_copies(subject)
-        check_uses(source, function, last)
-    start = source.spans[first.func.dot][0]
+    if identity and isinstance(source.parents.get(last), cst.Return):
+        raise CannotFixError("the value itself would be returned, and not a view of it")
     text = "" if identity else f".permute({', '.join(map(str, order))})"
-    return source.make_edit(start, source.spans[last][1], text)
-
-
-def _check_copies(subject: FixSubject) -> None:
-    """Raise `CannotFixError` if something behind the chain may change the value, which would then be the source's own
-    memory, or if the caller sees its strides."""
-    facts = subject.analysis.facts
-    for node in subject.finding.nodes:
-        op = facts.op_by_node.get(node)
-        if op is None:
-            continue
-        for name in op.outputs:
-            if any(name in reader.mutates for reader in find_readers(facts, name)):
-                raise CannotFixError("the copy between the calls is written to")
-    first, last = (facts.op_by_node[subject.finding.nodes[at]] for at in (0, -1))
-    source = facts.values[first.inputs[0]]
-    for name in last.outputs:
-        if facts.values[name].shape != source.shape:
-            raise CannotFixError("the finding goes on behind the expression")
-        if obstacle := explain_obstacle(facts, name, source.strides):
-            raise CannotFixError(obstacle)
-
-
-def _get_name(call: cst.Call) -> str:
-    assert isinstance(call.func, cst.Attribute)
-    return call.func.attr.value
+    return source.replace_methods(first, last, text)
 
 
 def _read_order(source: SourceFile, call: cst.Call, rank: int) -> list[int]:
     """Return the order of dimensions that a call gives: entry `i` is where dimension `i` comes from."""
-    name, order = _get_name(call), list(range(rank))
+    name, order = get_called_name(call), list(range(rank))
     numbers = list(_read_numbers(source, call))
+    if not all(-rank <= number < rank for number in numbers):
+        raise CannotFixError(f"a number of `{name}` names a dimension that is not there")
     if name == "permute":
         if sorted(number % rank for number in numbers) != order:
             raise CannotFixError("the arguments of `permute` are not a number for each dimension")
         return [number % rank for number in numbers]
-    if name == "t":
-        return order[::-1]
     if len(numbers) != 2:
         raise CannotFixError(f"the arguments of `{name}` are not two numbers")
     first, second = (number % rank for number in numbers)

@@ -9,8 +9,8 @@ from frx_graph.passes.copies.view_chain import is_view
 
 
 def explain_obstacle(facts: GraphFacts, value: str, strides: Strides) -> str:
-    """Return why `value` must not have these strides; empty if nothing behind it minds. What is behind an operator that
-    computes anew, such as a product, does not depend on its operands' strides."""
+    """Return why `value` must not have these strides; empty if nothing behind it minds. The strides of a product, or of
+    anything else that computes, do not depend on those of the operands."""
     if facts.values[value].user_visible:
         return "the caller sees the strides of the result, which would be others"
     pending = {value: strides}

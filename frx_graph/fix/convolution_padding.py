@@ -1,7 +1,7 @@
 """Give a convolution the zeros that `F.pad` writes around its image (FRX016).
 
-`self.conv(F.pad(x, (1, 1, 1, 1)))` becomes `self.conv(x)`, and `nn.Conv2d(...)` in `__init__` gets `padding=1`. Only
-numbers that stand in the source are moved.
+`self.conv(F.pad(x, (1, 1, 1, 1)))` becomes `self.conv(x)`, and `nn.Conv2d(...)` gets `padding=1`. The padding may also
+stand in the statement before. Only numbers that stand in the source are moved, and the module must have no other use.
 """
 
 from __future__ import annotations
@@ -13,15 +13,14 @@ from dataclasses import dataclass
 import libcst as cst
 import libcst.matchers as m
 
-from frx_graph.fix.drop_copy import remove_statement
 from frx_graph.fix.fixer import Fixer, FixSubject
-from frx_graph.fix.local_names import find_assigned_name, list_uses
+from frx_graph.fix.local_names import find_assigned_name, is_in_loop, list_made_kinds, list_occurrences
 from frx_graph.fix.source_file import CannotFixError, SourceFile
 from frx_graph.records import SourceEdit
 
 _PAD = m.Call(func=m.Attribute(attr=m.Name("pad")) | m.Name("pad"))
-_MODULE_CALL = m.Call(func=m.Attribute(value=m.Name("self"), attr=m.Name()))
-_CONVOLUTIONS = {"Conv1d": 1, "Conv2d": 2, "Conv3d": 3}
+_MODULE_CALL = m.Call(func=m.Attribute(value=m.Name("self"), attr=m.Name()), args=[m.Arg(keyword=None, star="")])
+_RANKS = {"Conv1d": 1, "Conv2d": 2, "Conv3d": 3}
 _PADDING_POSITION = 4
 
 
@@ -35,24 +34,22 @@ class _Padding:
 
 
 def propose(subject: FixSubject) -> Sequence[SourceEdit] | None:
-    """Return two edits: of the call of `F.pad`, and of the convolution's arguments."""
+    """Return two edits or more: of the call of `F.pad`, and of the convolution's arguments."""
     source = subject.source
     function = source.find_function(subject.finding.site)
     calls = [call for call in source.list_calls(function, subject.finding.site.line) if m.matches(call, _PAD)]
     if len(calls) != 1:
         raise CannotFixError("the line does not have one call of `F.pad`")
     padding = _read_padding(source, calls[0])
-    reader, removal = _find_reader(source, function, padding)
-    made = _find_construction(source, function, reader)
-    return [removal, _add_zeros(source, made, padding.zeros)]
+    reader, edits = _find_reader(source, function, padding)
+    return [*edits, _add_zeros(source, _find_construction(source, function, reader), padding.zeros)]
 
 
 def _read_padding(source: SourceFile, call: cst.Call) -> _Padding:
-    names = ("input", "pad", "mode", "value")
-    given = dict(_name_arguments(call, names))
+    given = dict(_name_arguments(call, ("input", "pad", "mode", "value")))
     image, numbers = given.get("input"), given.get("pad")
     if image is None or numbers is None:
-        raise CannotFixError("the arguments of `F.pad` cannot be told apart")
+        raise CannotFixError("the arguments of `F.pad` are not all there")
     if "mode" in given and _read_literal(source, given["mode"]) != "constant":
         raise CannotFixError("`F.pad` does not pad with a constant")
     if "value" in given and _read_literal(source, given["value"]) not in (0, None):
@@ -79,101 +76,69 @@ def _read_literal(source: SourceFile, node: cst.BaseExpression) -> object:
         raise CannotFixError(f"`{source.get_text(node)}` is not a number that stands in the source") from error
 
 
-def _find_reader(source: SourceFile, function: cst.FunctionDef, padding: _Padding) -> tuple[cst.Call, SourceEdit]:
-    """Return the call of the convolution, and the removal of the padding in front of it."""
+def _find_reader(
+    source: SourceFile, function: cst.FunctionDef, padding: _Padding
+) -> tuple[cst.Call, Sequence[SourceEdit]]:
+    """Return the call of the convolution, and the edits that remove the padding in front of it."""
+    if is_in_loop(source, padding.call, function):
+        raise CannotFixError("it stands in a loop, or in a function within")
     above = source.parents[padding.call]
     if isinstance(above, cst.Arg):
         reader = source.parents[above]
-        if isinstance(reader, cst.Call) and m.matches(reader, _MODULE_CALL) and len(reader.args) == 1:
-            return reader, source.replace_outer(padding.call, source.get_text(padding.image))
+        if isinstance(reader, cst.Call) and m.matches(reader, _MODULE_CALL):
+            return reader, [source.replace_outer(padding.call, source.get_operand(padding.image))]
         raise CannotFixError("what reads the padded image is not a module of `self`")
     name = find_assigned_name(source, padding.call)
     statement = source.parents[padding.call]
     if name is None or not isinstance(statement, cst.Assign):
         raise CannotFixError("the padded image is neither passed to a convolution nor assigned to a name")
-    if not m.matches(padding.image, m.Name()):
-        removal = source.replace_outer(padding.call, source.get_text(padding.image))
-    elif source.get_text(padding.image) == name:
-        removal = remove_statement(source, statement)
-    else:
-        removal = source.replace_outer(padding.call, source.get_text(padding.image))
-    reader = _find_next_reader(source, function, statement, name)
-    return reader, removal
+    reader, read = _find_next_reader(source, function, statement, name)
+    image = source.get_text(padding.image)
+    moved = [] if image == name else [source.replace_node(read, source.get_operand(padding.image))]
+    return reader, [source.remove_statement(statement), *moved]
 
 
-def _find_next_reader(source: SourceFile, function: cst.FunctionDef, statement: cst.Assign, name: str) -> cst.Call:
-    """Return the only call that reads `name` before it gets another value."""
-    end = source.spans[statement][1]
-    line = source.parents[statement]
-    uses = sorted(list_uses(source, function, name), key=lambda use: source.spans[use.node][0])
-    later = [use for use in uses if source.spans[use.node][0] >= end]
-    if source.parents.get(line) is not function.body or not later or (later[0].assigns and len(later) < 2):
-        raise CannotFixError(f"`{name}` is padded in a branch or loop, or not read behind it")
-    # `x = self.conv(x)`: the name that is assigned stands in front of the one that is read.
-    first = later[1] if later[0].assigns else later[0]
-    above = source.parents[first.node]
-    reader = source.parents.get(above)
-    if not isinstance(above, cst.Arg) or not isinstance(reader, cst.Call) or not m.matches(reader, _MODULE_CALL):
-        raise CannotFixError(f"`{name}` is not read by a module of `self` first")
-    if len(reader.args) != 1:
-        raise CannotFixError("the convolution gets several arguments")
-    if source.parents.get(source.get_statement(reader)) is not function.body:
-        raise CannotFixError(f"`{name}` is read in a branch or loop")
-    own = source.get_statement(reader)
-    rest = [use for use in later if source.spans[use.node][0] >= source.spans[own][1]]
-    reassigned = any(use.assigns for use in later if use not in rest)
-    if rest and not reassigned and not _is_assigned_first(source, rest[0].node):
+def _find_next_reader(
+    source: SourceFile, function: cst.FunctionDef, statement: cst.Assign, name: str
+) -> tuple[cst.Call, cst.Name]:
+    """Return the call in the next statement that alone reads `name`, and where it does."""
+    following = source.get_next_statement(statement)
+    start, end = source.spans[following]
+    later = [node for node in list_occurrences(source, function, name) if source.spans[node][0] >= start]
+    reads = [node for node in later if source.spans[node][0] < end and source.is_read(node)]
+    reader = source.parents.get(source.parents[reads[0]]) if len(reads) == 1 else None
+    if not isinstance(reader, cst.Call) or not m.matches(reader, _MODULE_CALL):
+        raise CannotFixError(f"the next statement does not pass `{name}` to a module of `self` alone")
+    small = following.body[0]
+    if not (isinstance(small, cst.Assign) and find_assigned_name(source, small.value) == name) and len(later) > 1:
         raise CannotFixError(f"something else reads the padded `{name}`, too")
-    inside = [use for use in later if use not in rest and not use.assigns]
-    if len(inside) != 1:
-        raise CannotFixError(f"something else reads the padded `{name}`, too")
-    return reader
-
-
-def _is_assigned_first(source: SourceFile, node: cst.Name) -> bool:
-    """Return True if the statement of `node` gives the name another value without reading it."""
-    above = source.parents[node]
-    statement = source.get_statement(node)
-    return isinstance(above, cst.AssignTarget) and len(m.findall(statement, m.Name(node.value))) == 1
+    return reader, reads[0]
 
 
 def _find_construction(source: SourceFile, function: cst.FunctionDef, reader: cst.Call) -> cst.Call:
     """Return the `nn.Conv2d(...)` that makes the module which `reader` calls, and nothing else calls."""
     assert isinstance(reader.func, cst.Attribute)
     name = reader.func.attr.value
-    owner: cst.CSTNode | None = function
-    while owner is not None and not isinstance(owner, cst.ClassDef):
-        owner = source.parents.get(owner)
-    if owner is None:
-        raise CannotFixError("the padding is in no class")
+    owner = source.find_owner(function)
     named = m.findall(source.module, m.Attribute(attr=m.Name(name)))
     stored = [node for node in named if isinstance(source.parents.get(node), cst.AssignTarget)]
-    if len(stored) != 1 or len(named) != 2:
+    texts = m.findall(source.module, m.SimpleString(value=m.MatchIfTrue(lambda text: text.strip("'\"") == name)))
+    if len(stored) != 1 or len(named) != 2 or texts:
         raise CannotFixError(f"`{name}` is used in more places than where it is made and called")
     assign = source.parents[source.parents[stored[0]]]
-    if not isinstance(assign, cst.Assign) or not _is_inside(source, assign, owner):
-        raise CannotFixError(f"`self.{name}` is made outside of the class")
-    value = assign.value
-    kind = value.func.attr.value if isinstance(value, cst.Call) and isinstance(value.func, cst.Attribute) else None
-    kind = value.func.value if isinstance(value, cst.Call) and isinstance(value.func, cst.Name) else kind
-    if not isinstance(value, cst.Call) or kind not in _CONVOLUTIONS:
+    if not isinstance(assign, cst.Assign) or len(assign.targets) != 1 or not source.is_inside(assign, owner):
+        raise CannotFixError(f"`self.{name}` is made outside of the class, or has a second name")
+    if not isinstance(assign.value, cst.Call) or not list_made_kinds(source, name) <= _RANKS.keys():
         raise CannotFixError(f"`self.{name}` is not made by a call of nn.Conv1d, nn.Conv2d or nn.Conv3d")
-    return value
-
-
-def _is_inside(source: SourceFile, node: cst.CSTNode, owner: cst.CSTNode) -> bool:
-    start, end = source.spans[owner]
-    return start <= source.spans[node][0] < end
+    return assign.value
 
 
 def _add_zeros(source: SourceFile, made: cst.Call, zeros: tuple[int, ...]) -> SourceEdit:
-    kind = made.func.attr.value if isinstance(made.func, cst.Attribute) else source.get_text(made.func)
-    rank = _CONVOLUTIONS[kind]
-    if len(zeros) > rank:
-        if any(zeros[:-rank]):
-            raise CannotFixError("`F.pad` also pads channels or the batch")
-        zeros = zeros[-rank:]
-    zeros = (*((0,) * (rank - len(zeros))), *zeros)
+    assert isinstance(made.func, cst.Attribute)
+    rank = _RANKS[made.func.attr.value]
+    if any(zeros[:-rank]):
+        raise CannotFixError("`F.pad` also pads channels or the batch")
+    zeros = (*((0,) * (rank - len(zeros))), *zeros[-rank:])
     own: cst.BaseExpression | None = None
     for position, argument in enumerate(made.args):
         if argument.star:

@@ -10,7 +10,9 @@ from frx_graph.capture.call_site import CallSite
 from frx_graph.errors import ScriptError
 from frx_graph.fix.source_file import CannotFixError, SourceFile, read_source
 from frx_graph.passes.analysis import Analysis
-from frx_graph.records import Finding, SourceEdit
+from frx_graph.passes.copies.copy_findings import group_copies
+from frx_graph.passes.copies.copy_necessity import Verdict, judge_copies
+from frx_graph.records import Copy, Finding, SourceEdit
 
 
 @dataclass(slots=True)
@@ -34,13 +36,22 @@ class SourceFiles:
 
 @dataclass(frozen=True)
 class FixSubject:
-    """A finding, the analysis of its graph, and the user's files. `root` is the `forward` of the advised model's class;
-    None if torch defines it."""
+    """A finding, its graph's analysis, and the user's files. `verdicts` is shared by the findings of a graph. `root` is
+    the `forward` of the advised model's class; None if torch defines it."""
 
     finding: Finding
     analysis: Analysis
     files: SourceFiles
+    verdicts: dict[Copy, Verdict]
     root: CallSite | None = None
+
+    def judge_copies(self) -> tuple[Verdict, ...]:
+        """Return the verdict on each copy of the finding. All copies of the graph are judged together, once."""
+        known = self.verdicts
+        if not known:
+            copies = tuple(one for group in group_copies(self.analysis, self.finding.rule) for one in group.copies)
+            known.update(zip(copies, judge_copies(self.analysis, copies), strict=True))
+        return tuple(known[copy] for copy in self.finding.copies)
 
     @property
     def source(self) -> SourceFile:

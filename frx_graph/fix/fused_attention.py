@@ -1,93 +1,366 @@
 """Replace attention that is written out by `F.scaled_dot_product_attention` (FRX012).
 
-The products, the scale, the mask and the softmax must stand in one function, in one block, and each result must be read
-once. The scale and the mask are taken over as they are written.
+The statements from the product of queries and keys to the product with the values must follow each other, in a block
+that runs once, and nothing else may read what they make. The scale and the mask are taken over as they are written, and
+must not be the caller's to choose. Weights that are dropped in training still are, by other random numbers. Where a
+mask hides a whole row, softmax gives NaN, and a fused kernel zeros.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import libcst as cst
 import libcst.matchers as m
 
+from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import GraphFacts, ValueFacts
 from frx_graph.facts.layout import make_ordered_strides
 from frx_graph.fix.changed_strides import explain_obstacle
-from frx_graph.fix.drop_copy import remove_statement
 from frx_graph.fix.fixer import Fixer, FixSubject
 from frx_graph.fix.imports import name_functional
-from frx_graph.fix.local_names import NameUse, list_uses
+from frx_graph.fix.local_names import (
+    find_assigned_name,
+    get_called_name,
+    is_assigned,
+    is_in_loop,
+    is_torch_function,
+    list_made_kinds,
+    list_occurrences,
+)
 from frx_graph.fix.source_file import CannotFixError, SourceFile
 from frx_graph.passes.attention_pattern import Attention, find_fusion_obstacle
-from frx_graph.passes.detectors.materialised_attention import RESHAPED_INSIDE
+from frx_graph.passes.copies.view_chain import is_view
 from frx_graph.records import SourceEdit
 
-_MATMUL = m.Call(func=m.Attribute(value=m.Name("torch"), attr=m.Name("matmul") | m.Name("bmm")))
-_MATMUL_METHOD = m.Call(func=m.Attribute(attr=m.Name("matmul") | m.Name("bmm")), args=[m.Arg(keyword=None)])
+_PLAIN = m.Arg(keyword=None, star="")
+_MATMUL = m.Call(func=m.Attribute(value=m.Name("torch"), attr=m.Name("matmul") | m.Name("bmm")), args=[_PLAIN, _PLAIN])
+_MATMUL_METHOD = m.Call(func=m.Attribute(attr=m.Name("matmul") | m.Name("bmm")), args=[_PLAIN])
+_EINSUM = m.Call(func=m.Attribute(attr=m.Name("einsum")) | m.Name("einsum"), args=[_PLAIN, _PLAIN, _PLAIN])
 _SWAPPED = ({"-2", "-1"}, {"2", "3"})
 _MINUS_INFINITY = ("float('-inf')", 'float("-inf")', "-float('inf')", '-float("inf")', "-math.inf", "-torch.inf")
 _RANK = 4
 """Dimensions of the operands of a fused kernel: batch, heads, length, width."""
+_FOLLOWING = frozenset({"transpose", "permute", "reshape", "flatten", "swapaxes", "contiguous"})
+"""Methods of the result that take any strides."""
 
 
 @dataclass(slots=True)
 class _Written:
-    """What was read from the source so far. `gone` are statements whose results only the attention reads, `moved` the
-    expressions that are evaluated later than before."""
+    """The parts that were read from the source. `gone` are statements whose results only the attention reads."""
 
-    scale: str | None = None
-    mask: str | None = None
-    condition: cst.BaseExpression | None = None
-    dropout: str | None = None
+    scale: cst.BaseExpression | None = None
+    scale_text: str = "1.0"
+    mask: cst.BaseExpression | None = None
+    mask_text: str = ""
+    hides: bool = False
+    """The mask is True where a score is hidden."""
+    dropout: str = ""
     gone: list[cst.BaseSmallStatement] = field(default_factory=list)
-    moved: list[cst.BaseExpression] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """Reads the attention of one function of a file."""
+
+    source: SourceFile
+    function: cst.FunctionDef
+
+    def find_softmax(self, line: int) -> cst.Call:
+        """Return the softmax on a line."""
+        calls = [call for call in self.source.list_calls(self.function, line) if self._is_softmax(call)]
+        if len(calls) != 1:
+            raise CannotFixError("the line does not have one call of `softmax`")
+        (call,) = calls
+        if any(argument.keyword is not None and argument.keyword.value == "dtype" for argument in call.args):
+            raise CannotFixError("its softmax computes in another dtype")
+        if is_in_loop(self.source, call, self.function):
+            raise CannotFixError("it stands in a loop, or in a function within")
+        return call
+
+    def _is_softmax(self, call: cst.Call) -> bool:
+        """Return True for `softmax`, as function or method, and for a module of `self` that is an `nn.Softmax`."""
+        name = get_called_name(call)
+        if not _is_own_module(call):
+            return name == "softmax"
+        return list_made_kinds(self.source, name) == {"Softmax"}
+
+    def get_scores(self, softmax: cst.Call) -> cst.BaseExpression:
+        """Return what the softmax is of."""
+        if not is_torch_function(softmax) and not _is_own_module(softmax) and isinstance(softmax.func, cst.Attribute):
+            return softmax.func.value
+        if not softmax.args or softmax.args[0].keyword is not None or softmax.args[0].star:
+            raise CannotFixError("the scores are not the first argument of softmax")
+        return softmax.args[0].value
+
+    def resolve(self, node: cst.BaseExpression, written: _Written) -> cst.BaseExpression:
+        """Return the expression that a name stands for, if the statement before the reading one assigns it."""
+        if not isinstance(node, cst.Name):
+            return node
+        line = self.source.get_statement(node)
+        before = self.source.get_statement_before(line)
+        small = before.body[0] if before is not None and len(before.body) == 1 else None
+        if not isinstance(small, cst.Assign) or find_assigned_name(self.source, small.value) != node.value:
+            return node
+        written.gone.append(small)
+        return small.value
+
+    def find_second_product(self, softmax: cst.Call, written: _Written) -> tuple[cst.BaseExpression, str]:
+        """Return the product with the values, and the values as source."""
+        node: cst.BaseExpression = softmax
+        while True:
+            above = self.source.parents[node]
+            outer = self.source.parents.get(above)
+            if isinstance(above, cst.Assign):
+                node = self._follow_name(above, written)
+            elif isinstance(above, cst.BinaryOperation) and isinstance(above.operator, cst.MatrixMultiply):
+                if above.left is not node:
+                    raise CannotFixError("the weights are the right side of the product")
+                return above, self.source.get_text(above.right)
+            elif isinstance(above, cst.Attribute) and isinstance(outer, cst.Call):
+                if not m.matches(outer, _MATMUL_METHOD):
+                    raise CannotFixError(f"`.{above.attr.value}` follows the softmax")
+                return outer, self.source.get_text(outer.args[0].value)
+            elif not isinstance(above, cst.Arg) or not isinstance(outer, cst.Call):
+                raise CannotFixError("what follows the softmax is not a product with the values")
+            elif m.matches(outer, _MATMUL) and outer.args[0] is above:
+                return outer, self.source.get_text(outer.args[1].value)
+            elif m.matches(outer, _EINSUM) and outer.args[1] is above:
+                _check_second_einsum(*self._read_einsum(outer))
+                return outer, self.source.get_text(outer.args[2].value)
+            elif outer.args[0] is not above or written.dropout:
+                raise CannotFixError("what follows the softmax is not a product with the values")
+            else:
+                written.dropout = self._read_dropout(outer)
+                node = outer
+
+    def _follow_name(self, statement: cst.Assign, written: _Written) -> cst.BaseExpression:
+        """Return where the next statement reads what a statement assigns."""
+        name = find_assigned_name(self.source, statement.value)
+        if name is None:
+            raise CannotFixError("the weights are not assigned to one name")
+        following = self.source.get_next_statement(statement)
+        reads = [
+            node
+            for node in list_occurrences(self.source, self.function, name)
+            if self.source.is_inside(node, following) and self.source.is_read(node)
+        ]
+        if len(reads) != 1:
+            raise CannotFixError(f"the next statement does not read `{name}` once")
+        written.gone.append(statement)
+        return reads[0]
+
+    def _read_dropout(self, call: cst.Call) -> str:
+        """Return the probability with which a call drops weights, as source: training must go on as before."""
+        text = self.source.get_text
+        own = _is_own_module(call) and len(call.args) == 1
+        if own and list_made_kinds(self.source, get_called_name(call)) == {"Dropout"}:
+            return f"{text(call.func)}.p if {text(call.func)}.training else 0.0"
+        given = {one.keyword.value: one.value for one in call.args[1:] if one.keyword is not None}
+        if get_called_name(call) == "dropout" and is_torch_function(call) and given.keys() == {"p", "training"}:
+            return f"{self.source.get_operand(given['p'])} if {self.source.get_operand(given['training'])} else 0.0"
+        raise CannotFixError(f"`{text(call.func)}` follows the softmax, and is not known to be dropout")
+
+    def read_scores(self, node: cst.BaseExpression, written: _Written) -> tuple[str, str]:
+        """Return queries and keys as source, and note the scale and the mask on the way."""
+        text = self.source.get_text
+        while True:
+            node = self.resolve(node, written)
+            if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.MatrixMultiply):
+                return text(node.left), self._transpose(node.right)
+            if isinstance(node, cst.BinaryOperation):
+                node = self._read_scale(node, written)
+            elif m.matches(node, _MATMUL) and isinstance(node, cst.Call):
+                return text(node.args[0].value), self._transpose(node.args[1].value)
+            elif m.matches(node, _MATMUL_METHOD) and isinstance(node, cst.Call):
+                assert isinstance(node.func, cst.Attribute)
+                return text(node.func.value), self._transpose(node.args[0].value)
+            elif m.matches(node, _EINSUM) and isinstance(node, cst.Call):
+                _check_first_einsum(*self._read_einsum(node))
+                return text(node.args[1].value), text(node.args[2].value)
+            elif isinstance(node, cst.Call):
+                node = self._read_mask(node, written)
+            else:
+                raise CannotFixError("the product of queries and keys is not right in front of the softmax")
+
+    def _read_scale(self, node: cst.BinaryOperation, written: _Written) -> cst.BaseExpression:
+        if not isinstance(node.operator, (cst.Multiply, cst.Divide)):
+            raise CannotFixError("the scores are computed in a way that the fused kernel does not know, or is added to")
+        if written.scale is not None:
+            raise CannotFixError("the scores are scaled twice")
+        scores, scale = node.left, node.right
+        own = m.Float() | m.Integer() | m.Attribute(value=m.Name("self"))
+        if isinstance(node.operator, cst.Multiply) and m.matches(scores, own):
+            scores, scale = scale, scores
+        written.scale, written.scale_text = scale, self.source.get_text(scale)
+        if isinstance(node.operator, cst.Divide):
+            written.scale_text = f"1 / {self.source.get_operand(scale)}"
+        return scores
+
+    def _read_mask(self, node: cst.Call, written: _Written) -> cst.BaseExpression:
+        if get_called_name(node) != "masked_fill" or is_torch_function(node) or len(node.args) != 2:
+            raise CannotFixError(f"`{get_called_name(node)}` stands between the product and the softmax")
+        assert isinstance(node.func, cst.Attribute)
+        if written.mask is not None:
+            raise CannotFixError("the scores have several masks")
+        if written.scale is not None:
+            raise CannotFixError("the masked scores are scaled")
+        if self.source.get_text(node.args[1].value) not in _MINUS_INFINITY:
+            raise CannotFixError("the mask does not fill with minus infinity, and hides no score entirely")
+        written.mask = condition = node.args[0].value
+        if isinstance(condition, cst.Comparison) and len(condition.comparisons) == 1 and not condition.lpar:
+            target = condition.comparisons[0]
+            if isinstance(target.operator, cst.Equal) and self.source.get_text(target.comparator) == "0":
+                written.mask, written.mask_text = condition.left, f"{self.source.get_text(condition.left)} != 0"
+                return node.func.value
+        if isinstance(condition, cst.UnaryOperation) and isinstance(condition.operator, cst.BitInvert):
+            written.mask, written.mask_text = condition.expression, self.source.get_text(condition.expression)
+        else:
+            written.mask_text, written.hides = f"~{self.source.get_operand(condition)}", True
+        return node.func.value
+
+    def _transpose(self, node: cst.BaseExpression) -> str:
+        """Return the keys, of which the source has the transpose."""
+        if isinstance(node, cst.Attribute) and node.attr.value == "mT":
+            return self.source.get_text(node.value)
+        if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) and node.func.attr.value == "transpose":
+            swapped = [self.source.get_text(argument.value) for argument in node.args]
+            if set(swapped) in _SWAPPED and len(swapped) == 2:
+                return self.source.get_text(node.func.value)
+        return f"{self.source.get_operand(node)}.transpose(-2, -1)"
+
+    def _read_einsum(self, call: cst.Call) -> tuple[str, str, str]:
+        """Return the labels of two operands and of the result."""
+        try:
+            equation = ast.literal_eval(self.source.get_text(call.args[0].value))
+        except (ValueError, SyntaxError) as error:
+            raise CannotFixError("the equation of `einsum` does not stand in the source") from error
+        sides = str(equation).replace(" ", "").split("->")
+        operands = sides[0].split(",")
+        if len(sides) != 2 or len(operands) != 2 or "." in sides[0]:
+            raise CannotFixError("the equation of `einsum` is not one of two operands")
+        return operands[0], operands[1], sides[1]
+
+    def check_gone(self, second: cst.BaseExpression, written: _Written) -> None:
+        """Raise `CannotFixError` if anything else reads what goes, or stands between it."""
+        last = self.source.get_statement(second)
+        lines = {self.source.parents[one] for one in written.gone}
+        line: cst.CSTNode | None = last
+        while lines and line is not None:
+            line = self.source.get_statement_before(line)
+            if line not in lines:
+                raise CannotFixError("other statements stand between the products")
+            lines.remove(line)
+        for one in written.gone:
+            assert isinstance(one, cst.Assign)
+            name = find_assigned_name(self.source, one.value)
+            inside = [*written.gone, last]
+            for node in list_occurrences(self.source, self.function, name or ""):
+                if not any(self.source.is_inside(node, place) for place in inside):
+                    raise CannotFixError(f"something else reads or assigns `{name}`, too")
+
+    def check_parts(self, written: _Written) -> None:
+        """Raise `CannotFixError` if the caller may pass another scale or mask, of a kind that was not seen."""
+        given = {parameter.name.value for parameter in _list_parameters(self.function)}
+        for what, node in (("scale", written.scale), ("mask", written.mask)):
+            if isinstance(node, cst.Name) and node.value in given:
+                raise CannotFixError(f"its {what} comes from the caller, and other calls may pass another kind")
+
+    def check_result(self, second: cst.BaseExpression) -> None:
+        """Raise `CannotFixError` if what follows may need the strides that the product gives its result."""
+        name = find_assigned_name(self.source, second)
+        places: Sequence[cst.BaseExpression] = [second]
+        if name is not None:
+            end = self.source.spans[self.source.get_statement(second)][1]
+            found = list_occurrences(self.source, self.function, name)
+            places = [
+                node for node in found if self.source.spans[node][0] >= end and not is_assigned(self.source, node)
+            ]
+        for place in places[:1] if name is not None and self._is_reassigned_next(second, name) else places:
+            above = self.source.parents.get(place)
+            if isinstance(above, cst.Return):
+                raise CannotFixError("its result is returned, with other strides")
+            if isinstance(above, cst.Attribute) and above.value is place and above.attr.value not in _FOLLOWING:
+                raise CannotFixError(f"`.{above.attr.value}` of the result may not take the strides of a fused kernel")
+
+    def _is_reassigned_next(self, second: cst.BaseExpression, name: str) -> bool:
+        """Return True for `x = attn @ v` before `x = x.transpose(1, 2)...`: later reads are of something else."""
+        statement = self.source.parents[second]
+        assert isinstance(statement, cst.Assign)
+        following = self.source.get_statement_after(self.source.parents[statement])
+        small = following.body[0] if following is not None and len(following.body) == 1 else None
+        return isinstance(small, cst.Assign) and find_assigned_name(self.source, small.value) == name
+
+    def is_top_left(self, condition: cst.BaseExpression) -> bool:
+        """Return True for a mask of `triu(1)`, which hides what `is_causal` hides, for any number of queries and keys.
+        One whose diagonal depends on the sizes need not."""
+        if isinstance(condition, cst.Name):
+            found = list_occurrences(self.source, self.function, condition.value)
+            assigned = [node for node in found if is_assigned(self.source, node)]
+            target = self.source.parents.get(assigned[0]) if len(assigned) == 1 and len(found) == 2 else None
+            statement = self.source.parents.get(target) if isinstance(target, cst.AssignTarget) else None
+            if not isinstance(statement, cst.Assign):
+                return False
+            if self.source.parents.get(self.source.parents[statement]) is not self.function.body:
+                return False
+            condition = statement.value
+        if isinstance(condition, cst.Call) and get_called_name(condition) == "bool" and not condition.args:
+            assert isinstance(condition.func, cst.Attribute)
+            condition = condition.func.value
+        if not isinstance(condition, cst.Call) or get_called_name(condition) != "triu":
+            return False
+        diagonal = condition.args[1:] if is_torch_function(condition) else condition.args
+        return [self.source.get_text(argument.value) for argument in diagonal] == ["1"]
 
 
 def propose(subject: FixSubject) -> Sequence[SourceEdit] | None:
     """Return the call in place of the second product, and the removal of the statements before it."""
-    nodes = set(subject.finding.nodes)
+    attention = _choose_attention(subject)
+    source = subject.source
+    reader = _Reader(source, source.find_function(subject.finding.site))
+    written = _Written()
+    softmax = reader.find_softmax(subject.finding.site.line)
+    second, values = reader.find_second_product(softmax, written)
+    query, key = reader.read_scores(reader.get_scores(softmax), written)
+    _check_form(attention, written)
+    reader.check_gone(second, written)
+    reader.check_parts(written)
+    reader.check_result(second)
+    arguments = [query, key, values]
+    if written.mask is not None and written.hides and attention.causal and reader.is_top_left(written.mask):
+        arguments.append("is_causal=True")
+    elif written.mask is not None:
+        arguments.append(f"attn_mask={written.mask_text}")
+    if written.dropout:
+        arguments.append(f"dropout_p={written.dropout}")
+    arguments.append(f"scale={written.scale_text}")
+    name = name_functional(source, reader.function)
+    call = f"{name}.scaled_dot_product_attention({', '.join(arguments)})"
+    return [source.replace_outer(second, call), *(source.remove_statement(one) for one in written.gone)]
+
+
+def _choose_attention(subject: FixSubject) -> Attention:
+    """Return one of the finding's attentions, which all are of one form, that a fused kernel takes."""
+    nodes, facts = set(subject.finding.nodes), subject.analysis.facts
     found = [one for one in subject.analysis.replaceable_attentions if one.softmax.node in nodes]
     if not found:
         raise CannotFixError("a fused kernel would not run it here")
-    first = found[0]
-    if obstacle := find_fusion_obstacle(first):
-        raise CannotFixError(obstacle)
-    if any(_describe_form(one) != _describe_form(first) for one in found):
-        raise CannotFixError("the line makes attentions of several forms")
-    if first.dropout:
-        raise CannotFixError("its dropout would draw other random numbers")
-    facts = subject.analysis.facts
     for one in found:
+        if obstacle := find_fusion_obstacle(one):
+            raise CannotFixError(obstacle)
+        if _describe_form(one) != _describe_form(found[0]):
+            raise CannotFixError("the line makes attentions of several forms")
+        if one.dropout:
+            raise CannotFixError("its dropout would draw other random numbers")
         _check_mask(facts, one)
         result, queries = _find_result(facts, one), _find_query(facts, one)
-        if len(result.shape) != _RANK or len(queries.shape) != _RANK:
-            raise CannotFixError("it has other dimensions than batch, heads, length and width")
         # ATen's `_flash_attention_cpu` stores its result in the order of the queries.
         strides = make_ordered_strides(result.shape, queries.order)
         if obstacle := explain_obstacle(facts, result.name, strides):
             raise CannotFixError(obstacle)
-    source = subject.source
-    function = source.find_function(subject.finding.site)
-    softmax = _find_softmax(source, function, subject.finding.site.line)
-    written = _Written()
-    second, values = _find_second_product(source, function, softmax, written)
-    scores = _resolve(source, function, _get_scores(softmax), written)
-    query, key = _read_scores(source, function, scores, written)
-    _check_form(first, written)
-    _check_unchanged(source, function, written, source.spans[second][0])
-    arguments = [query, key, values]
-    if written.condition is not None and first.causal and _is_top_left(source, function, written.condition):
-        arguments.append("is_causal=True")
-    elif written.mask is not None:
-        arguments.append(f"attn_mask={written.mask}")
-    if written.dropout is not None:
-        arguments.append(f"dropout_p={written.dropout}")
-    arguments.append(f"scale={written.scale or '1.0'}")
-    call = f"{name_functional(source)}.scaled_dot_product_attention({', '.join(arguments)})"
-    return [source.replace_outer(second, call), *(remove_statement(source, one) for one in written.gone)]
+    return found[0]
 
 
 def _describe_form(attention: Attention) -> tuple[object, ...]:
@@ -97,10 +370,10 @@ def _describe_form(attention: Attention) -> tuple[object, ...]:
 def _find_result(facts: GraphFacts, attention: Attention) -> ValueFacts:
     """Return what the second product makes, in the dimensions that the program sees: batch, heads, queries, width."""
     value = facts.values[attention.second.outputs[0]]
-    while len(value.shape) < _RANK:
-        inside = [user for user in facts.get_users(value.name) if user.operator in RESHAPED_INSIDE]
+    while len(value.shape) != _RANK:
+        inside = [user for user in facts.get_users(value.name) if is_view(user) and user.phase is Phase.FORWARD]
         if len(inside) != 1 or inside[0].site.location != attention.second.site.location:
-            raise CannotFixError("it has no dimension of heads, so no fused kernel takes it")
+            raise CannotFixError("it has other dimensions than batch, heads, length and width")
         value = facts.values[inside[0].outputs[0]]
     return value
 
@@ -108,28 +381,27 @@ def _find_result(facts: GraphFacts, attention: Attention) -> ValueFacts:
 def _find_query(facts: GraphFacts, attention: Attention) -> ValueFacts:
     """Return the queries as the program passes them to the first product, which flattens them."""
     value = attention.query
-    while len(value.shape) < _RANK:
+    while len(value.shape) != _RANK:
         producer = facts.get_producer(value.name)
         if producer is None or producer.site.location != attention.first.site.location or not producer.inputs:
-            raise CannotFixError("its queries have no dimension of heads, so no fused kernel takes them")
+            raise CannotFixError("its queries have other dimensions than batch, heads, length and width")
         value = facts.values[producer.inputs[0]]
     return value
 
 
 def _check_mask(facts: GraphFacts, attention: Attention) -> None:
     """Raise `CannotFixError` for a mask that the scores take, and `scaled_dot_product_attention` does not."""
-    for name in (*attention.biases, *(mask.condition for mask in attention.masks)):
-        mask = facts.values.get(name)
-        if mask is None or len(mask.shape) < 2:
+    if attention.biases:
+        raise CannotFixError("its mask is added to the scores: for another dtype it would mean something else")
+    for mask in attention.masks:
+        value = facts.values.get(mask.condition)
+        if value is None or len(value.shape) < 2:
             raise CannotFixError("its mask has fewer than two dimensions")
-        if name in attention.biases and mask.dtype is not attention.query.dtype:
-            raise CannotFixError("its mask is of another dtype than its queries")
 
 
 def _check_form(attention: Attention, written: _Written) -> None:
     """Raise `CannotFixError` if the graph has computed something that was not found in the source, or the reverse."""
-    masks = len(attention.masks) + len(attention.biases)
-    if masks > 1 or (masks == 1) is not (written.mask is not None):
+    if len(attention.masks) > 1 or bool(attention.masks) is not (written.mask is not None):
         raise CannotFixError("its masks are not written between the product and the softmax")
     if attention.scale_on_query and written.scale is None:
         return
@@ -137,235 +409,13 @@ def _check_form(attention: Attention, written: _Written) -> None:
         raise CannotFixError("its scale is not written between the product and the softmax")
 
 
-def _check_unchanged(source: SourceFile, function: cst.FunctionDef, written: _Written, end: int) -> None:
-    """Raise `CannotFixError` if a name in a moved expression gets another value before byte `end`, where it is read."""
-    for node in written.moved:
-        for name in {one.value for one in m.findall(node, m.Name()) if isinstance(one, cst.Name)}:
-            for use in list_uses(source, function, name):
-                if (use.assigns or use.writes) and source.spans[node][1] < source.spans[use.node][0] < end:
-                    raise CannotFixError(f"`{name}` changes between the scores and the product with the values")
+def _is_own_module(call: cst.Call) -> bool:
+    return m.matches(call.func, m.Attribute(value=m.Name("self")))
 
 
-def _find_softmax(source: SourceFile, function: cst.FunctionDef, line: int) -> cst.Call:
-    calls = [call for call in source.list_calls(function, line) if _is_softmax(source, call)]
-    if len(calls) != 1:
-        raise CannotFixError("the line does not have one call of `softmax`")
-    (call,) = calls
-    if any(argument.keyword is not None and argument.keyword.value == "dtype" for argument in call.args):
-        raise CannotFixError("its softmax computes in another dtype")
-    return call
-
-
-def _is_softmax(source: SourceFile, call: cst.Call) -> bool:
-    """Return True for `softmax`, as function or method, and for a module of `self` that is an `nn.Softmax`."""
-    name = _get_called_name(call)
-    if name == "softmax" and not m.matches(call.func, m.Attribute(value=m.Name("self"))):
-        return True
-    own = m.matches(call.func, m.Attribute(value=m.Name("self")))
-    return own and list_made_kinds(source, name) == {"Softmax"}
-
-
-def _get_called_name(call: cst.Call) -> str:
-    if isinstance(call.func, cst.Attribute):
-        return call.func.attr.value
-    return call.func.value if isinstance(call.func, cst.Name) else ""
-
-
-def _is_function(call: cst.Call) -> bool:
-    """Return True for `F.softmax(x, ...)`, False for `x.softmax(...)`."""
-    if not isinstance(call.func, cst.Attribute):
-        return True
-    owner = call.func.value
-    names = {"torch", "F", "functional", "self"}
-    return (isinstance(owner, cst.Name) and owner.value in names) or (
-        isinstance(owner, cst.Attribute) and owner.attr.value == "functional"
-    )
-
-
-def _get_scores(softmax: cst.Call) -> cst.BaseExpression:
-    if not _is_function(softmax):
-        assert isinstance(softmax.func, cst.Attribute)
-        return softmax.func.value
-    if not softmax.args or softmax.args[0].keyword is not None:
-        raise CannotFixError("the scores are not the first argument of softmax")
-    return softmax.args[0].value
-
-
-def _resolve(
-    source: SourceFile, function: cst.FunctionDef, node: cst.BaseExpression, written: _Written
-) -> cst.BaseExpression:
-    """Return the expression that a name stands for, if it is assigned in the same block and read once."""
-    if not isinstance(node, cst.Name):
-        return node
-    before = source.spans[source.get_statement(node)][0]
-    uses = sorted(list_uses(source, function, node.value), key=lambda use: source.spans[use.node][0])
-    earlier = [use for use in uses if use.assigns and source.spans[use.node][0] < before]
-    if not earlier:
-        return node
-    target = source.parents[earlier[-1].node]
-    statement = source.parents.get(target)
-    if not isinstance(target, cst.AssignTarget) or not isinstance(statement, cst.Assign):
-        raise CannotFixError(f"`{node.value}` is not assigned by itself")
-    if source.parents[source.parents[statement]] is not source.parents[source.get_statement(node)]:
-        raise CannotFixError(f"`{node.value}` is made in another branch or loop")
-    later = [use for use in uses if source.spans[use.node][0] >= source.spans[statement][1]]
-    until = next((use for use in later if use.assigns), None)
-    end = len(source.script.data) if until is None else source.spans[source.get_statement(until.node)][1]
-    readers = [use for use in later if not use.assigns and source.spans[use.node][0] < end]
-    if len(readers) != 1 or readers[0].node is not node or any(use.writes for use in readers):
-        raise CannotFixError(f"something else reads `{node.value}`, too")
-    written.gone.append(statement)
-    return statement.value
-
-
-def _find_second_product(
-    source: SourceFile, function: cst.FunctionDef, softmax: cst.Call, written: _Written
-) -> tuple[cst.BaseExpression, str]:
-    """Return the product with the values, and the values as source."""
-    node: cst.BaseExpression = softmax
-    while True:
-        above = source.parents[node]
-        if isinstance(above, cst.Assign):
-            node = _follow_name(source, function, above, written)
-            continue
-        if isinstance(above, cst.BinaryOperation) and isinstance(above.operator, cst.MatrixMultiply):
-            if above.left is not node:
-                raise CannotFixError("the weights are the right side of the product")
-            return above, source.get_text(above.right)
-        if isinstance(above, cst.Attribute) and isinstance(call := source.parents[above], cst.Call):
-            if m.matches(call, _MATMUL_METHOD):
-                return call, source.get_text(call.args[0].value)
-            raise CannotFixError(f"`.{above.attr.value}` follows the softmax")
-        outer = source.parents.get(above) if isinstance(above, cst.Arg) else None
-        if not isinstance(outer, cst.Call):
-            raise CannotFixError("what follows the softmax is not a product with the values")
-        if m.matches(outer, _MATMUL) and len(outer.args) == 2 and outer.args[0] is above:
-            return outer, source.get_text(outer.args[1].value)
-        if _get_called_name(outer) == "einsum" and len(outer.args) == 3 and outer.args[1] is above:
-            _check_second_einsum(*_read_einsum(source, outer))
-            return outer, source.get_text(outer.args[2].value)
-        if outer.args[0] is not above or written.dropout is not None:
-            raise CannotFixError("what follows the softmax is not a product with the values")
-        written.dropout = _read_dropout(source, outer)
-        node = outer
-
-
-def _read_dropout(source: SourceFile, call: cst.Call) -> str:
-    """Return the probability with which a call drops weights, as source: training must go on as before."""
-    if m.matches(call.func, m.Attribute(value=m.Name("self"))) and len(call.args) == 1:
-        assert isinstance(call.func, cst.Attribute)
-        if list_made_kinds(source, call.func.attr.value) == {"Dropout"}:
-            module = source.get_text(call.func)
-            return f"{module}.p if {module}.training else 0.0"
-    given = {one.keyword.value: source.get_text(one.value) for one in call.args[1:] if one.keyword is not None}
-    if _get_called_name(call) == "dropout" and _is_function(call) and given.keys() == {"p", "training"}:
-        return f"{given['p']} if {given['training']} else 0.0"
-    raise CannotFixError(f"`{source.get_text(call.func)}` follows the softmax, and is not known to be dropout")
-
-
-def list_made_kinds(source: SourceFile, name: str) -> set[str]:
-    """Return what `self.name` is made by, wherever the file assigns it: `Dropout` for `nn.Dropout(0.1)`."""
-    made = m.AssignTarget(target=m.Attribute(value=m.Name("self"), attr=m.Name(name)))
-    assigns = (one for one in m.findall(source.module, m.Assign(targets=[made])) if isinstance(one, cst.Assign))
-    return {_get_called_name(one.value) if isinstance(one.value, cst.Call) else "" for one in assigns}
-
-
-def _is_top_left(source: SourceFile, function: cst.FunctionDef, condition: cst.BaseExpression) -> bool:
-    """Return True for a mask of `triu(1)`, which hides what `is_causal` hides for queries and keys of any number. One
-    whose diagonal depends on the sizes need not."""
-    if isinstance(condition, cst.Name):
-        assigns = [use.node for use in list_uses(source, function, condition.value) if use.assigns]
-        statement = source.parents.get(source.parents[assigns[0]]) if len(assigns) == 1 else None
-        condition = statement.value if isinstance(statement, cst.Assign) else condition
-    if isinstance(condition, cst.Call) and _get_called_name(condition) == "bool" and not condition.args:
-        assert isinstance(condition.func, cst.Attribute)
-        condition = condition.func.value
-    if not isinstance(condition, cst.Call) or _get_called_name(condition) != "triu":
-        return False
-    diagonal = condition.args[1:] if _is_function(condition) else condition.args
-    return [source.get_text(argument.value) for argument in diagonal] == ["1"]
-
-
-def _follow_name(
-    source: SourceFile, function: cst.FunctionDef, statement: cst.Assign, written: _Written
-) -> cst.BaseExpression:
-    """Return the only place that reads what a statement assigns."""
-    target = statement.targets[0].target
-    if len(statement.targets) != 1 or not isinstance(target, cst.Name):
-        raise CannotFixError("the weights are not assigned to one name")
-    end = source.spans[statement][1]
-    uses = sorted(list_uses(source, function, target.value), key=lambda use: source.spans[use.node][0])
-    readers: list[NameUse] = []
-    for use in uses:
-        at = source.spans[use.node][0]
-        if at < end:
-            continue
-        if use.assigns and source.spans[source.get_statement(use.node)][0] == at and readers:
-            break
-        if not use.assigns:
-            readers.append(use)
-        elif not _reads_itself(source, use.node):
-            break
-    if len(readers) == 0 or readers[0].writes or readers[0].method not in ("", "matmul", "bmm"):
-        raise CannotFixError(f"`{target.value}` is not read by a product")
-    if len(readers) > 1 and not _is_reassigned_by(source, readers[0].node, target.value):
-        raise CannotFixError(f"something else reads `{target.value}`, too")
-    node = readers[0].node
-    if source.parents[source.get_statement(node)] is not source.parents[source.parents[statement]]:
-        raise CannotFixError(f"`{target.value}` is read in another branch or loop")
-    written.gone.append(statement)
-    return node
-
-
-def _reads_itself(source: SourceFile, node: cst.Name) -> bool:
-    return len(m.findall(source.get_statement(node), m.Name(node.value))) > 1
-
-
-def _is_reassigned_by(source: SourceFile, node: cst.Name, name: str) -> bool:
-    """Return True if the statement that reads a name gives it another value."""
-    statement = source.get_statement(node)
-    return any(
-        m.matches(target, m.AssignTarget(target=m.Name(name))) for target in m.findall(statement, m.AssignTarget())
-    )
-
-
-def _read_scores(
-    source: SourceFile, function: cst.FunctionDef, node: cst.BaseExpression, written: _Written
-) -> tuple[str, str]:
-    """Return queries and keys as source, and note the scale and the mask on the way."""
-    while True:
-        node = _resolve(source, function, node, written)
-        if isinstance(node, cst.BinaryOperation):
-            if isinstance(node.operator, cst.MatrixMultiply):
-                return _take_operands(source, node.left, node.right, written)
-            node = _read_operation(source, node, written)
-        elif isinstance(node, cst.Call):
-            if m.matches(node, _MATMUL) and len(node.args) == 2:
-                return _take_operands(source, node.args[0].value, node.args[1].value, written)
-            if m.matches(node, _MATMUL_METHOD):
-                assert isinstance(node.func, cst.Attribute)
-                return _take_operands(source, node.func.value, node.args[0].value, written)
-            if _get_called_name(node) == "einsum" and len(node.args) == 3:
-                _check_first_einsum(*_read_einsum(source, node))
-                query, key = node.args[1].value, node.args[2].value
-                written.moved += [query, key]
-                return source.get_text(query), source.get_text(key)
-            node = _read_mask(source, node, written)
-        else:
-            raise CannotFixError("the product of queries and keys was not found in front of the softmax")
-
-
-def _read_einsum(source: SourceFile, call: cst.Call) -> tuple[str, str, str]:
-    """Return the labels of two operands and of the result."""
-    try:
-        equation = ast.literal_eval(source.get_text(call.args[0].value))
-    except (ValueError, SyntaxError) as error:
-        raise CannotFixError("the equation of `einsum` does not stand in the source") from error
-    sides = str(equation).replace(" ", "").split("->")
-    operands = sides[0].split(",")
-    if len(sides) != 2 or len(operands) != 2 or "." in sides[0]:
-        raise CannotFixError("the equation of `einsum` is not one of two operands")
-    return operands[0], operands[1], sides[1]
+def _list_parameters(function: cst.FunctionDef) -> Iterator[cst.Param]:
+    given = function.params
+    yield from (*given.posonly_params, *given.params, *given.kwonly_params)
 
 
 def _check_first_einsum(query: str, key: str, scores: str) -> None:
@@ -380,79 +430,6 @@ def _check_second_einsum(weights: str, values: str, result: str) -> None:
     fits = values[:-2] == batch and weights[-1:] == values[-2:-1] and result == weights[:-1] + values[-1:]
     if not fits or len(set(weights + values)) != len(batch) + 3:
         raise CannotFixError("the equation of `einsum` is not that of weights and values")
-
-
-def _take_operands(
-    source: SourceFile, query: cst.BaseExpression, key: cst.BaseExpression, written: _Written
-) -> tuple[str, str]:
-    written.moved += [query, key]
-    return source.get_text(query), _transpose(source, key)
-
-
-def _read_operation(source: SourceFile, node: cst.BinaryOperation, written: _Written) -> cst.BaseExpression:
-    text = source.get_text(node.right)
-    if isinstance(node.operator, (cst.Multiply, cst.Divide)):
-        if written.scale is not None:
-            raise CannotFixError("the scores are scaled twice")
-        if isinstance(node.operator, cst.Multiply):
-            left_is_number = isinstance(node.left, (cst.Float, cst.Integer)) or m.matches(
-                node.left, m.Attribute(value=m.Name("self"))
-            )
-            written.moved.append(node.left if left_is_number else node.right)
-            written.scale = source.get_text(node.left) if left_is_number else text
-            return node.right if left_is_number else node.left
-        written.moved.append(node.right)
-        written.scale = (
-            f"1 / {text}" if isinstance(node.right, (cst.Name, cst.Call, cst.Attribute)) else f"1 / ({text})"
-        )
-        return node.left
-    if isinstance(node.operator, cst.Add):
-        if written.mask is not None:
-            raise CannotFixError("the scores have several masks")
-        if written.scale is not None:
-            raise CannotFixError("the mask is scaled, too")
-        written.moved.append(node.right)
-        written.mask = text
-        return node.left
-    raise CannotFixError("the scores are computed in a way that the fused kernel does not know")
-
-
-def _read_mask(source: SourceFile, node: cst.Call, written: _Written) -> cst.BaseExpression:
-    if _get_called_name(node) != "masked_fill" or _is_function(node) or len(node.args) != 2:
-        raise CannotFixError(f"`{_get_called_name(node)}` stands between the product and the softmax")
-    assert isinstance(node.func, cst.Attribute)
-    if written.mask is not None:
-        raise CannotFixError("the scores have several masks")
-    if source.get_text(node.args[1].value) not in _MINUS_INFINITY:
-        raise CannotFixError("the mask does not fill with minus infinity, so rows without a key would differ")
-    condition = node.args[0].value
-    written.moved.append(condition)
-    text = source.get_text(condition)
-    if isinstance(condition, cst.Comparison) and len(condition.comparisons) == 1 and not condition.lpar:
-        target = condition.comparisons[0]
-        if isinstance(target.operator, cst.Equal) and source.get_text(target.comparator) == "0":
-            written.mask = f"{source.get_text(condition.left)} != 0"
-            return node.func.value
-    if isinstance(condition, cst.UnaryOperation) and isinstance(condition.operator, cst.BitInvert):
-        written.mask = source.get_text(condition.expression)
-    else:
-        written.condition = condition
-        simple = isinstance(condition, (cst.Name, cst.Attribute, cst.Call, cst.Subscript)) or bool(condition.lpar)
-        written.mask = f"~{text}" if simple else f"~({text})"
-    return node.func.value
-
-
-def _transpose(source: SourceFile, node: cst.BaseExpression) -> str:
-    """Return the keys, of which the source has the transpose."""
-    if isinstance(node, cst.Attribute) and node.attr.value == "mT":
-        return source.get_text(node.value)
-    if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) and node.func.attr.value == "transpose":
-        swapped = [source.get_text(argument.value) for argument in node.args]
-        if set(swapped) in _SWAPPED and len(swapped) == 2:
-            return source.get_text(node.func.value)
-    text = source.get_text(node)
-    simple = isinstance(node, (cst.Name, cst.Attribute, cst.Call, cst.Subscript)) or bool(node.lpar)
-    return f"{text}.transpose(-2, -1)" if simple else f"({text}).transpose(-2, -1)"
 
 
 FIXER = Fixer("FRX012", "fused_attention", propose)

@@ -2,35 +2,54 @@
 
 from __future__ import annotations
 
-import libcst as cst
-import libcst.matchers as m
+from collections.abc import Iterator
 
+import libcst as cst
+
+from frx_graph.fix.local_names import is_assigned, list_occurrences
 from frx_graph.fix.source_file import CannotFixError, SourceFile
 
 
-def name_functional(source: SourceFile) -> str:
-    """Return the file's name of `torch.nn.functional`. Raises `CannotFixError` if it has none."""
+def name_torch(source: SourceFile) -> str:
+    """Return the file's name of `torch`. Raises `CannotFixError` if it has none."""
+    for module, name, alias in _list_imports(source):
+        if module == "torch" and not name:
+            return alias or "torch"
+    raise CannotFixError("the file does not import torch by itself")
+
+
+def name_functional(source: SourceFile, function: cst.FunctionDef) -> str:
+    """Return the name of `torch.nn.functional` in a function. Raises `CannotFixError` if it has none, or gives the name
+    another value."""
     best = ""
-    for statement in m.findall(source.module, m.Import() | m.ImportFrom()):
-        if isinstance(statement, cst.Import):
-            for alias in statement.names:
-                name = source.get_text(alias.name)
-                known = _get_alias(alias)
-                if name == "torch.nn.functional":
-                    return known or name
-                if name == "torch" or (name.startswith("torch.") and not known):
-                    best = best or f"{known or 'torch'}.nn.functional"
-        elif isinstance(statement, cst.ImportFrom) and not isinstance(statement.names, cst.ImportStar):
-            package = "" if statement.module is None else source.get_text(statement.module)
-            for alias in statement.names:
-                name = source.get_text(alias.name)
-                if (package, name) == ("torch.nn", "functional"):
-                    return _get_alias(alias) or name
-                if (package, name) == ("torch", "nn"):
-                    best = best or f"{_get_alias(alias) or name}.functional"
-    if not best:
-        raise CannotFixError("the file does not import torch")
+    for module, name, alias in _list_imports(source):
+        whole = f"{module}.{name}" if name else module
+        if whole == "torch.nn.functional":
+            best = alias or name or whole
+            break
+        if whole == "torch" or (whole.startswith("torch.") and not name and not alias):
+            best = best or f"{alias or 'torch'}.nn.functional"
+        elif whole == "torch.nn":
+            best = best or f"{alias or name}.functional"
+    first = best.partition(".")[0]
+    every = (*function.params.posonly_params, *function.params.params, *function.params.kwonly_params)
+    hidden = any(is_assigned(source, node) for node in list_occurrences(source, function, first))
+    if not best or hidden or first in {parameter.name.value for parameter in every}:
+        raise CannotFixError("the function has no name of torch.nn.functional")
     return best
+
+
+def _list_imports(source: SourceFile) -> Iterator[tuple[str, str, str]]:
+    """Yield module, name and alias of the imports that the whole file sees; what is missing is empty."""
+    for line in source.module.body:
+        for statement in line.body if isinstance(line, cst.SimpleStatementLine) else ():
+            if isinstance(statement, cst.Import):
+                for alias in statement.names:
+                    yield source.get_text(alias.name), "", _get_alias(alias)
+            elif isinstance(statement, cst.ImportFrom) and not isinstance(statement.names, cst.ImportStar):
+                module = "" if statement.module is None else source.get_text(statement.module)
+                for alias in statement.names:
+                    yield module, source.get_text(alias.name), _get_alias(alias)
 
 
 def _get_alias(alias: cst.ImportAlias) -> str:

@@ -1,69 +1,161 @@
-"""Find what a function does with one of its names."""
+"""Find where a function reads its names, whether a read only computes, and what it writes in place."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import libcst as cst
 import libcst.matchers as m
+from libcst.metadata import ExpressionContext
 
-from frx_graph.fix.source_file import SourceFile
+from frx_graph.fix.source_file import CannotFixError, SourceFile
+
+_METHODS = frozenset(
+    {"abs", "add", "amax", "amin", "argmax", "bmm", "dim", "div", "exp", "matmul", "mean", "mm", "mul", "norm", "numel"}
+    | {"pow", "relu", "sigmoid", "size", "softmax", "sqrt", "square", "std", "sub", "sum", "tanh", "var"}
+)
+_ATTRIBUTES = frozenset({"device", "dtype", "ndim", "shape"})
+_FUNCTIONS = _METHODS | {
+    "baddbmm",
+    "conv1d",
+    "conv2d",
+    "conv3d",
+    "einsum",
+    "gelu",
+    "group_norm",
+    "layer_norm",
+    "linear",
+}
+_FUNCTIONS |= {"scaled_dot_product_attention", "silu", "where", "cat", "stack"}
+_MODULES = frozenset({"Conv1d", "Conv2d", "Conv3d", "GELU", "GroupNorm", "LayerNorm", "Linear", "Softmax"})
+_LOOPS = (cst.For, cst.While, cst.ListComp, cst.SetComp, cst.DictComp, cst.GeneratorExp)
 
 
-@dataclass(frozen=True, slots=True)
-class NameUse:
-    """A place where a name is read or written. `method` is what is called or read of it, `view` of `x.view(...)`;
-    `assigns` is True where the name gets another value, `writes` where its value is changed in place."""
-
-    node: cst.Name
-    method: str = ""
-    assigns: bool = False
-    writes: bool = False
+def list_occurrences(source: SourceFile, function: cst.FunctionDef, name: str) -> list[cst.Name]:
+    """Return the places in a function's body where `name` is read or assigned, in their order; also in functions
+    within."""
+    found = [node for node in m.findall(function.body, m.Name(name)) if isinstance(node, cst.Name)]
+    return sorted((node for node in found if source.is_variable(node)), key=lambda node: source.spans[node][0])
 
 
-def list_uses(source: SourceFile, function: cst.FunctionDef, name: str) -> Iterator[NameUse]:
-    """Yield the uses of `name` in a function's body, also in functions within, in no certain order."""
-    for node in m.findall(function.body, m.Name(name)):
-        assert isinstance(node, cst.Name)
-        use = _describe_use(source, node)
-        if use is not None:
-            yield use
+def is_assigned(source: SourceFile, node: cst.Name) -> bool:
+    """Return True where a name gets or loses its value."""
+    return source.contexts.get(node) is not ExpressionContext.LOAD
 
 
 def find_assigned_name(source: SourceFile, value: cst.CSTNode) -> str | None:
-    """Return the name that an expression is assigned to as it is; None if it is part of another expression."""
+    """Return the one name that a statement assigns an expression to, as it is; None if it does not."""
     parent = source.parents.get(value)
-    if isinstance(parent, cst.Assign) and len(parent.targets) == 1:
-        target: cst.CSTNode = parent.targets[0].target
-    elif isinstance(parent, (cst.AnnAssign, cst.NamedExpr)) and parent.value is value:
-        target = parent.target
-    else:
+    if not isinstance(parent, cst.Assign) or len(parent.targets) != 1 or parent.value is not value:
         return None
+    target = parent.targets[0].target
     return target.value if isinstance(target, cst.Name) else None
 
 
-def _describe_use(source: SourceFile, node: cst.Name) -> NameUse | None:
+def is_computing_read(source: SourceFile, node: cst.BaseExpression) -> bool:
+    """Return True where an expression is an operand of something that computes: it keeps no view of it, writes nothing
+    into it, and takes any strides, whatever the sizes."""
     parent = source.parents.get(node)
-    if isinstance(parent, cst.Attribute):
-        if parent.value is not node:
-            # The attribute of something else.
-            return None
-        method = parent.attr.value
-        stored = isinstance(source.parents.get(parent), cst.AssignTarget)
-        called = isinstance(source.parents.get(parent), cst.Call)
-        return NameUse(node, method, writes=stored or (called and method.endswith("_") and not method.endswith("__")))
-    if isinstance(parent, (cst.Arg, cst.Param)) and getattr(parent, "keyword", getattr(parent, "name", None)) is node:
-        # The keyword of an argument, or a parameter of a function within.
-        out = isinstance(parent, cst.Arg) and node.value == "out"
-        return NameUse(node, writes=True) if out else None
-    if isinstance(parent, cst.Arg) and parent.keyword is not None and parent.keyword.value == "out":
-        return NameUse(node, writes=True)
-    if isinstance(parent, cst.AugAssign) and parent.target is node:
-        return NameUse(node, writes=True)
-    if isinstance(parent, cst.Subscript) and parent.value is node:
-        above = source.parents.get(parent)
-        stored = isinstance(above, cst.AssignTarget) or (isinstance(above, cst.AugAssign) and above.target is parent)
-        return NameUse(node, writes=stored)
-    assigned = isinstance(parent, (cst.AssignTarget, cst.NamedExpr, cst.For, cst.CompFor, cst.AsName, cst.AnnAssign))
-    return NameUse(node, assigns=assigned and getattr(parent, "target", getattr(parent, "name", None)) is node)
+    if isinstance(parent, (cst.BinaryOperation, cst.UnaryOperation, cst.ComparisonTarget)):
+        return True
+    if isinstance(parent, cst.Attribute) and parent.value is node:
+        if parent.attr.value in _ATTRIBUTES:
+            return True
+        call = source.parents.get(parent)
+        return isinstance(call, cst.Call) and call.func is parent and parent.attr.value in _METHODS
+    call = source.parents.get(parent) if isinstance(parent, cst.Arg) else None
+    if isinstance(parent, cst.Arg) and isinstance(call, cst.Call):
+        return not parent.star and _computes(source, call)
+    # In a list of tensors: `torch.cat([x, y])`.
+    if isinstance(parent, cst.Element) and isinstance(outer := source.parents.get(parent), (cst.List, cst.Tuple)):
+        return is_computing_read(source, outer)
+    return False
+
+
+def get_called_name(call: cst.Call) -> str:
+    """Return the last part of what is called: `softmax` of `torch.softmax(x)` and of `x.softmax()`."""
+    if isinstance(call.func, cst.Attribute):
+        return call.func.attr.value
+    return call.func.value if isinstance(call.func, cst.Name) else ""
+
+
+def is_torch_function(call: cst.Call) -> bool:
+    """Return True for `torch.f(x)`, `F.f(x)` and the like, False for the method `x.f()`."""
+    if not isinstance(call.func, cst.Attribute):
+        return False
+    owner = call.func.value
+    return m.matches(owner, m.Name("torch") | m.Name("F") | m.Name("functional")) or m.matches(
+        owner, m.Attribute(attr=m.Name("functional"))
+    )
+
+
+def list_made_kinds(source: SourceFile, name: str) -> set[str]:
+    """Return what `self.name` is made by, wherever the file assigns it: `Dropout` for `nn.Dropout(0.1)`. Other kinds
+    than those of `nn` are named with a question mark."""
+    made = m.AssignTarget(target=m.Attribute(value=m.Name("self"), attr=m.Name(name)))
+    kinds = set()
+    for one in m.findall(source.module, m.Assign(targets=[m.ZeroOrMore(), made, m.ZeroOrMore()])):
+        value = one.value if isinstance(one, cst.Assign) else None
+        own = isinstance(value, cst.Call) and m.matches(value.func, m.Attribute(value=_NN))
+        kinds.add(get_called_name(value) if isinstance(value, cst.Call) and own else "?")
+    return kinds
+
+
+_NN = m.Name("nn") | m.Attribute(value=m.Name("torch"), attr=m.Name("nn"))
+
+
+def _computes(source: SourceFile, call: cst.Call) -> bool:
+    if any(one.keyword is not None and one.keyword.value in ("out", "inplace") for one in call.args):
+        return False
+    if is_torch_function(call):
+        return get_called_name(call) in _FUNCTIONS
+    if isinstance(call.func, cst.Attribute) and m.matches(call.func.value, m.Name("self")):
+        kinds = list_made_kinds(source, call.func.attr.value)
+        return bool(kinds) and kinds <= _MODULES
+    # An operand of a method: `x.matmul(y)`.
+    return isinstance(call.func, cst.Attribute) and call.func.attr.value in _METHODS
+
+
+def check_nothing_is_written(source: SourceFile, function: cst.FunctionDef) -> None:
+    """Raise `CannotFixError` if a function writes into values: into whose memory, the source does not show."""
+    for node in _list_writes(function):
+        raise CannotFixError(f"line {source.get_start_line(node)} writes in place, perhaps into the same memory")
+
+
+def _list_writes(function: cst.FunctionDef) -> Iterator[cst.CSTNode]:
+    yield from m.findall(function.body, m.AugAssign() | m.Del())
+    stored = m.Subscript() | m.Attribute(value=m.Attribute() | m.Subscript() | m.Call())
+    yield from m.findall(function.body, m.AssignTarget(target=stored))
+    yield from m.findall(function.body, m.Arg(keyword=m.Name("out") | m.Name("inplace")))
+    for call in m.findall(function.body, m.Call()):
+        name = get_called_name(call) if isinstance(call, cst.Call) else ""
+        if name.endswith("_") and not name.endswith("__"):
+            yield call
+
+
+def is_in_loop(source: SourceFile, node: cst.CSTNode, function: cst.FunctionDef) -> bool:
+    """Return True for code that runs several times in one call of the function, or in a function within."""
+    while (parent := source.parents.get(node)) is not None and parent is not function:
+        if isinstance(parent, (*_LOOPS, cst.FunctionDef, cst.Lambda, cst.ClassDef)):
+            return True
+        node = parent
+    return False
+
+
+def check_simple_use(source: SourceFile, function: cst.FunctionDef, value: cst.BaseExpression) -> None:
+    """Raise `CannotFixError` unless an expression is read once by something that computes, or assigned to a name that
+    only such reads follow."""
+    if is_in_loop(source, value, function):
+        raise CannotFixError("it stands in a loop, or in a function within")
+    name = find_assigned_name(source, value)
+    if name is None:
+        if not is_computing_read(source, value):
+            raise CannotFixError("what reads it may need its strides, or keep it, for other sizes or in other branches")
+        return
+    end = source.spans[source.get_statement(value)][1]
+    for node in list_occurrences(source, function, name):
+        if source.spans[node][0] < end or (is_assigned(source, node) and not is_in_loop(source, node, function)):
+            continue
+        if is_in_loop(source, node, function) or not is_computing_read(source, node):
+            where = source.get_start_line(node)
+            raise CannotFixError(f"what reads `{name}` on line {where} may need its strides, or keep it")

@@ -10,7 +10,7 @@ import libcst as cst
 import libcst.matchers as m
 
 from frx_graph.capture.call_site import CallSite, is_foreign
-from frx_graph.fix.source_file import CannotFixError, SourceFile
+from frx_graph.fix.source_file import CannotFixError
 
 
 def find_forward(model: Callable[..., Any]) -> CallSite | None:
@@ -20,16 +20,6 @@ def find_forward(model: Callable[..., Any]) -> CallSite | None:
     if code is None or code.co_name != "forward" or is_foreign(code.co_filename):
         return None
     return CallSite(code.co_filename, code.co_firstlineno, code.co_name)
-
-
-def find_class(source: SourceFile, forward: cst.FunctionDef) -> cst.ClassDef:
-    """Return the class that defines a method. Raises `CannotFixError`."""
-    owner: cst.CSTNode | None = forward
-    while owner is not None and not isinstance(owner, cst.ClassDef):
-        owner = source.parents.get(owner)
-    if owner is None:
-        raise CannotFixError("the model's `forward` is in no class")
-    return owner
 
 
 def find_method(owner: cst.ClassDef, name: str) -> cst.FunctionDef | None:
@@ -49,7 +39,7 @@ def list_parameters(function: cst.FunctionDef) -> Iterator[str]:
 def get_first_statement(function: cst.FunctionDef) -> cst.CSTNode:
     """Return the first statement behind the docstring. Raises `CannotFixError` for a body on the line of the head."""
     if not isinstance(function.body, cst.IndentedBlock):
-        raise CannotFixError("its body stands on the line of its head")
+        raise CannotFixError("the body stands on the line of the head")
     statements = list(function.body.body)
     text = m.SimpleStatementLine(body=[m.Expr(value=m.SimpleString() | m.ConcatenatedString())])
     if m.matches(statements[0], text) and len(statements) > 1:

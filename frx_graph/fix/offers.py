@@ -13,7 +13,8 @@ from frx_graph.fix.fixers import FIXERS
 from frx_graph.fix.source_change import format_hunks
 from frx_graph.fix.source_file import CannotFixError, apply_edits
 from frx_graph.passes.analysis import Analysis
-from frx_graph.records import Finding, Fixability, FixOffer, SourceEdit
+from frx_graph.passes.copies.copy_necessity import Verdict
+from frx_graph.records import Copy, Finding, Fixability, FixOffer, SourceEdit
 
 _NO_FIXER = "no fixer changes this kind of finding"
 _ELSEWHERE = {
@@ -23,7 +24,7 @@ _ELSEWHERE = {
     "FRX007": "weights are packed where the program is compiled: `freeze` of frx_graph.compile does it",
     "FRX009": "it goes away where the program is compiled, not where it is written",
     "FRX014": "what differs between calls decides, and one call does not show it",
-    "FRX018": "the allocator is chosen where the program is started: `frx trial --candidate pooled_allocation` tries it",
+    "FRX018": "the allocator is chosen where the program starts: `frx trial --candidate pooled_allocation` tries it",
 }
 """Why no line of the model's source fixes findings of these rules."""
 
@@ -40,7 +41,10 @@ def offer_fixes(
     Findings of one rule at one place, in several graphs, are fixable if the same edits fix each of them.
     """
     files = SourceFiles()
-    offers = [_offer(FixSubject(one, analyses[one.graph_id], files, root), fixers) for one in findings]
+    verdicts: dict[str, dict[Copy, Verdict]] = defaultdict(dict)
+    offers = [
+        _offer(FixSubject(one, analyses[one.graph_id], files, verdicts[one.graph_id], root), fixers) for one in findings
+    ]
     by_place: dict[object, list[FixOffer]] = defaultdict(list)
     for finding, offer in zip(findings, offers, strict=True):
         by_place[finding.rule, finding.site.place].append(offer)

@@ -1,9 +1,10 @@
-"""A Python file with the places of its syntax nodes in bytes and lines, and edits of those bytes."""
+"""A Python file, the places of all syntax nodes in bytes and lines, and edits of those bytes."""
 
 from __future__ import annotations
 
 import ast
 import io
+import itertools
 import tokenize
 from bisect import bisect_right
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -12,7 +13,13 @@ from functools import cached_property
 from pathlib import Path
 
 import libcst as cst
-from libcst.metadata import ByteSpanPositionProvider, MetadataWrapper, ParentNodeProvider
+from libcst.metadata import (
+    ByteSpanPositionProvider,
+    ExpressionContext,
+    ExpressionContextProvider,
+    MetadataWrapper,
+    ParentNodeProvider,
+)
 
 from frx_graph.capture.call_site import CallSite
 from frx_graph.instrumentation.script import Script, ignore_warnings, parse_script, read_script
@@ -31,6 +38,14 @@ class SourceFile:
     module: cst.Module
     spans: Mapping[cst.CSTNode, tuple[int, int]]
     parents: Mapping[cst.CSTNode, cst.CSTNode]
+    contexts: Mapping[cst.CSTNode, ExpressionContext | None]
+    """The use of each name: read, assigned or deleted. Keywords and attributes have none."""
+
+    def is_variable(self, node: cst.Name) -> bool:
+        """Return True for a name that is read or assigned; False for an attribute, a keyword, or a definition's own."""
+        above = self.parents.get(node)
+        attribute = isinstance(above, cst.Attribute) and above.attr is node
+        return not attribute and self.contexts.get(node) is not None
 
     @property
     def path(self) -> Path:
@@ -151,7 +166,7 @@ class SourceFile:
     def insert_behind(self, function: cst.FunctionDef, line: str) -> SourceEdit:
         """Return the insertion of a line behind the last statement of a function's body."""
         if not isinstance(function.body, cst.IndentedBlock):
-            raise CannotFixError("its body stands on the line of its head")
+            raise CannotFixError("the body stands on the line of the head")
         first, last = function.body.body[0], function.body.body[-1]
         start, end = self.spans[first][0], self.spans[last][1]
         indent = self.script.data[self.get_whole_lines(start, start)[0] : start].decode("utf-8")
@@ -166,13 +181,81 @@ class SourceFile:
 
     def remove_method_call(self, call: cst.Call) -> SourceEdit:
         """Return the removal of `.method(...)` behind its receiver."""
-        assert isinstance(call.func, cst.Attribute)
-        start, end = self.spans[call.func.dot][0], self.spans[call][1]
-        receiver_end = self.get_outer_span(call.func.value)[1]
-        # Line breaks between them go, too, unless a comment stands there.
-        if not self.script.data[receiver_end:start].replace(b"\\", b"").strip():
+        return self.replace_methods(call, call, "")
+
+    def replace_methods(self, first: cst.Call, last: cst.Call, text: str) -> SourceEdit:
+        """Return the replacement of the methods from `first` to `last`, which are called on each other."""
+        assert isinstance(first.func, cst.Attribute)
+        start, end = self.spans[first.func.dot][0], self.spans[last][1]
+        receiver_end = self.get_outer_span(first.func.value)[1]
+        # Line breaks in front of what goes do, too, unless a comment stands there.
+        if not text and not self.script.data[receiver_end:start].replace(b"\\", b"").strip():
             start = receiver_end
-        return self.make_edit(start, end, "")
+        return self.make_edit(start, end, text)
+
+    def remove_statement(self, statement: cst.BaseSmallStatement) -> SourceEdit:
+        """Return the removal of a statement's line; `pass` replaces it where a block would be empty."""
+        line = self.parents[statement]
+        if not isinstance(line, cst.SimpleStatementLine) or len(line.body) != 1:
+            raise CannotFixError("the line has several statements")
+        block = self.parents[line]
+        start, end = self.spans[statement]
+        if not isinstance(block, (cst.IndentedBlock, cst.Module)):
+            raise CannotFixError("the line is the body of a compound statement")
+        if len(block.body) == 1:
+            return self.make_edit(start, end, "pass")
+        if line.trailing_whitespace.comment is not None:
+            raise CannotFixError("a comment stands on the line that would go")
+        return self.make_edit(*self.get_whole_lines(start, end), "")
+
+    def get_next_statement(self, statement: cst.BaseSmallStatement) -> cst.SimpleStatementLine:
+        """Return the statement behind another. Raises `CannotFixError` if it is none, or a compound one."""
+        line = self.parents[statement]
+        block = self.parents[line]
+        if not isinstance(line, cst.SimpleStatementLine) or not isinstance(block, cst.IndentedBlock):
+            raise CannotFixError("the statement is on the line of a compound one")
+        following = next((after for this, after in itertools.pairwise(block.body) if this is line), None)
+        if not isinstance(following, cst.SimpleStatementLine) or len(following.body) != 1 or len(line.body) != 1:
+            raise CannotFixError("no simple statement follows it")
+        return following
+
+    def get_statement_before(self, line: cst.CSTNode) -> cst.SimpleStatementLine | None:
+        """Return the simple statement in front of another in the same block; None if there is none."""
+        return self._get_neighbour(line, -1)
+
+    def get_statement_after(self, line: cst.CSTNode) -> cst.SimpleStatementLine | None:
+        """Return the simple statement behind another in the same block; None if there is none."""
+        return self._get_neighbour(line, 1)
+
+    def _get_neighbour(self, line: cst.CSTNode, step: int) -> cst.SimpleStatementLine | None:
+        block = self.parents.get(line)
+        statements = list(block.body) if isinstance(block, cst.IndentedBlock) else []
+        at = next((number for number, one in enumerate(statements) if one is line), -step) + step
+        found = statements[at] if 0 <= at < len(statements) else None
+        return found if isinstance(found, cst.SimpleStatementLine) else None
+
+    def find_owner(self, function: cst.FunctionDef) -> cst.ClassDef:
+        """Return the class of a method. Raises `CannotFixError`."""
+        owner: cst.CSTNode | None = function
+        while owner is not None and not isinstance(owner, cst.ClassDef):
+            owner = self.parents.get(owner)
+        if owner is None:
+            raise CannotFixError("the function is in no class")
+        return owner
+
+    def is_inside(self, node: cst.CSTNode, owner: cst.CSTNode) -> bool:
+        """Return True if `node` stands within `owner`."""
+        return self.spans[owner][0] <= self.spans[node][0] < self.spans[owner][1]
+
+    def is_read(self, node: cst.Name) -> bool:
+        """Return True where a name's value is read."""
+        return self.contexts.get(node) is ExpressionContext.LOAD
+
+    def get_operand(self, node: cst.BaseExpression) -> str:
+        """Return the source of an expression so that it may stand in another, in parentheses if it needs them."""
+        text = self.get_text(node)
+        simple = (cst.Name, cst.Attribute, cst.Call, cst.Subscript, cst.Integer, cst.Float)
+        return text if node.lpar or isinstance(node, simple) else f"({text})"
 
 
 def read_source(path: Path) -> SourceFile:
@@ -182,9 +265,10 @@ def read_source(path: Path) -> SourceFile:
     with ignore_warnings():
         wrapper = MetadataWrapper(module, unsafe_skip_copy=True)
         spans, parents = wrapper.resolve(ByteSpanPositionProvider), wrapper.resolve(ParentNodeProvider)
+        contexts = wrapper.resolve(ExpressionContextProvider)
     mark = len(script.data) - len(script.text.encode("utf-8"))
     found = {node: (span.start + mark, span.start + span.length + mark) for node, span in spans.items()}
-    return SourceFile(script, module, found, parents)
+    return SourceFile(script, module, found, parents, contexts)
 
 
 def apply_edits(data: bytes, edits: Collection[SourceEdit]) -> bytes:

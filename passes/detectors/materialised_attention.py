@@ -31,7 +31,7 @@ from frx_graph.records import Copy, Effort, Evidence, Finding, Refusal, Risk
 from frx_graph.support.plain_text import format_bytes
 
 RULE = "FRX012"
-RESHAPED_INSIDE = frozenset({"aten.view", "aten._unsafe_view", "aten.alias", "aten.detach"})
+_RESHAPED_INSIDE = frozenset({"aten.view", "aten._unsafe_view", "aten.alias", "aten.detach"})
 """Views that `torch.matmul` and autograd make of a product by themselves."""
 
 
@@ -143,7 +143,7 @@ def _goes_on(facts: GraphFacts, product: OpFacts) -> bool:
     while pending:
         for user in facts.get_users(pending.pop()):
             if user.phase is Phase.FORWARD and user.site.location == product.site.location:
-                if user.operator not in RESHAPED_INSIDE:
+                if user.operator not in _RESHAPED_INSIDE:
                     return True
                 pending.extend(user.outputs)
     return False

@@ -101,10 +101,10 @@ NEAR_MISSES = {
     "the model is of a class of torch: call `.to(memory_format=...)` where it is made": MODEL.replace(
         "return Images()", "return nn.Sequential(nn.Conv2d(4, 8, 3), nn.Conv2d(8, 8, 3))"
     ),
-    "what has to be converted is no argument of the model": MODEL.replace(
+    "what has to be converted is not an argument of the model": MODEL.replace(
         "(self.first(x))", "(self.first(x.flatten(2).unflatten(2, (12, 12))))"
     ),
-    "the class has no `__init__` of its own": f"{MODEL}\n\nclass Other(Images):\n    def forward(self, x):\n"
+    "the class does not define `__init__`": f"{MODEL}\n\nclass Other(Images):\n    def forward(self, x):\n"
     "        return self.first(x)\n",
 }
 

@@ -21,7 +21,7 @@ _DIFF_STYLES = (("+++", "bold"), ("---", "bold"), ("@@", "cyan"), ("+", "green")
 
 
 class FixState(enum.StrEnum):
-    """What became of a fix."""
+    """The outcome of a fix."""
 
     PROPOSED = "proposed"
     """It was not tried."""

@@ -7,7 +7,7 @@ from torch.nn import functional as F
 class Chain(nn.Module):
     def forward(self, x):
         first = x.dim() - 2
-        return torch.relu(x.transpose(first, 1).transpose(first, 1))
+        return torch.relu(x.permute(0, first, 1, 3).transpose(1, first))
 
 
 def build():

@@ -7,7 +7,7 @@ class Chain(nn.Module):
     def forward(self, x):
         y = (
             x
-            .transpose(1, 2)
+            .permute(0, 2, 1, 3)
             .transpose(2, 3)
             .transpose(0, 1)
         )

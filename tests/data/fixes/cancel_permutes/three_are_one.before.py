@@ -5,7 +5,7 @@ from torch.nn import functional as F
 
 class Chain(nn.Module):
     def forward(self, x):
-        return torch.relu(x.transpose(1, 2).transpose(2, 3).transpose(0, 1))
+        return torch.relu(x.permute(0, 2, 1, 3).transpose(2, 3).transpose(0, 1))
 
 
 def build():

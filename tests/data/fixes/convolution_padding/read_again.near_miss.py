@@ -1,4 +1,4 @@
-# `y` is read in a branch or loop
+# no simple statement follows it
 import torch
 from torch import nn
 from torch.nn import functional as F

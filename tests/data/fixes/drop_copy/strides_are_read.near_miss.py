@@ -1,4 +1,4 @@
-# `y.is_contiguous` on line 14 may need the copy for other sizes
+# what reads `y` on line 14 may need its strides, or keep it
 import torch
 from torch import nn
 from torch.nn import functional as F

@@ -1,4 +1,4 @@
-# `y.view` on line 15 may need the copy for other sizes
+# what reads `y` on line 15 may need its strides, or keep it
 import torch
 from torch import nn
 from torch.nn import functional as F

@@ -1,4 +1,4 @@
-# line 15 writes into the copy `y`
+# line 15 writes in place, perhaps into the same memory
 import torch
 from torch import nn
 from torch.nn import functional as F

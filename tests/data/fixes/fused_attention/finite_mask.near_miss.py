@@ -1,4 +1,4 @@
-# the mask does not fill with minus infinity, so rows without a key would differ
+# the mask does not fill with minus infinity, and hides no score entirely
 import math
 
 import torch

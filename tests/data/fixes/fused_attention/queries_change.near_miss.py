@@ -1,4 +1,4 @@
-# `q` changes between the scores and the product with the values
+# the product of queries and keys is not right in front of the softmax
 import math
 
 import torch

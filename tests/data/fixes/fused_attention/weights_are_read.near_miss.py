@@ -1,4 +1,4 @@
-# `attn` is not read by a product
+# no simple statement follows it
 import math
 
 import torch

@@ -1,3 +1,4 @@
+# it stands in a loop, or in a function within
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -9,9 +10,11 @@ class Gate(nn.Module):
         self.scale = nn.Parameter(torch.randn(16, 1))
 
     def forward(self, x):
-        if (y := x.transpose(1, 2).contiguous()).shape[0]:
-            return (y * self.scale).sum((0, 1, 2))
-        return y.sum()
+        total = 0
+        for _ in range(1):
+            y = x.transpose(1, 2).contiguous()
+            total = total + (y * self.scale).sum((0, 1, 2))
+        return total
 
 
 def build():

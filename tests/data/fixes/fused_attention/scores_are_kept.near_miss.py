@@ -1,3 +1,4 @@
+# something else reads or assigns `attn`, too
 import math
 
 import torch
@@ -14,8 +15,12 @@ class Attention(nn.Module):
 
     def forward(self, x):
         q, k, v = self.qkv(x).view(2, 64, 3, 4, 8).permute(2, 0, 3, 1, 4).unbind(0)
-        bias = torch.zeros(64, 64)
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=self.scale).transpose(1, 2).flatten(2)
+        attn = (q @ k.transpose(-2, -1)) * self.scale
+        attn = attn.softmax(dim=-1)
+        out = attn @ v
+        if x.shape[0] > 100:
+            self.kept = attn
+        return (out).transpose(1, 2).flatten(2)
 
 
 def build():

@@ -9,9 +9,8 @@ class Gate(nn.Module):
         self.scale = nn.Parameter(torch.randn(16, 1))
 
     def forward(self, x):
-        if (y := x.transpose(1, 2)).shape[0]:
-            return (y * self.scale).sum((0, 1, 2))
-        return y.sum()
+        y = x[0]
+        return (y * 2).sum((0, 1))
 
 
 def build():

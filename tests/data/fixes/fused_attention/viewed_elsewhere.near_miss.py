@@ -1,3 +1,4 @@
+# `.view` of the result may not take the strides of a fused kernel
 import math
 
 import torch
@@ -14,9 +15,12 @@ class Attention(nn.Module):
 
     def forward(self, x):
         q, k, v = self.qkv(x).view(2, 64, 3, 4, 8).permute(2, 0, 3, 1, 4).unbind(0)
-        bias = torch.zeros(64, 64)
-        scores = q @ k.transpose(-2, -1) * self.scale + bias
-        return (torch.softmax(scores, dim=-1) @ v).transpose(1, 2).flatten(2)
+        attn = (q @ k.transpose(-2, -1)) * self.scale
+        attn = attn.softmax(dim=-1)
+        out = attn @ v
+        if x.shape[0] > 100:
+            return out.view(2, 256, 8)
+        return out.transpose(1, 2).flatten(2)
 
 
 def build():

@@ -1,3 +1,4 @@
+# the calls do not follow each other in one expression
 import torch
 from torch import nn
 from torch.nn import functional as F

@@ -1,0 +1,20 @@
+# `self.conv` is made outside of the class, or has a second name
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+class Padded(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = self.plain = nn.Conv2d(3, 4, 3)
+
+    def forward(self, x):
+        x = F.pad(x, (1, 1, 1, 1))
+        x = self.conv(x)
+        return x
+
+
+def build():
+    torch.manual_seed(0)
+    return Padded().eval(), (torch.randn(2, 3, 8, 8),)

@@ -1,0 +1,21 @@
+# what reads `y` on line 15 may need its strides, or keep it
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+class Gate(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.randn(16, 1))
+
+    def forward(self, x):
+        y = x.transpose(1, 2).contiguous()
+        if y.shape[0] > 100:
+            return y
+        return (y * self.scale).sum((0, 1, 2))
+
+
+def build():
+    torch.manual_seed(0)
+    return Gate().eval(), (torch.randn(4, 8, 16),)
