@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from frx_graph.autopilot.source_trial import SourceTrial, Speed
+from frx_graph.autopilot.source_trial import SourceTrial
 from frx_graph.fix.source_change import ProposedFix
-from frx_graph.trials.verdict import Outcome
 
 TryFixes = Callable[[Sequence[ProposedFix], int], SourceTrial]
 """Tries fixes together, in one of so many trials."""
@@ -38,7 +37,8 @@ def prove_fixes(fixes: Sequence[ProposedFix], try_fixes: TryFixes) -> ProvedFixe
     together = try_fixes(everything, 1)
     if together.proves:
         return ProvedFixes(everything, together)
-    if len(everything) == 1 or _was_too_short(together):
+    if len(everything) == 1 or together.is_open:
+        # Trials of parts would fare no better.
         return ProvedFixes((), together)
     alone = tuple((fix, try_fixes((fix,), len(everything))) for fix in everything)
     kept = tuple(fix for fix, trial in alone if trial.proves)
@@ -49,8 +49,3 @@ def prove_fixes(fixes: Sequence[ProposedFix], try_fixes: TryFixes) -> ProvedFixe
         return ProvedFixes(kept, trial, alone)
     last = try_fixes(kept, 1)
     return ProvedFixes(kept if last.proves else (), last, alone)
-
-
-def _was_too_short(trial: SourceTrial) -> bool:
-    """Return True if the machine was too busy, or the time too short: trials of parts would fare no better."""
-    return trial.speed is Speed.UNKNOWN and trial.run.verdict.outcome is Outcome.INCONCLUSIVE

@@ -44,6 +44,11 @@ class SourceTrial:
         return self.speed in (Speed.FASTER, Speed.AS_FAST)
 
     @property
+    def is_open(self) -> bool:
+        """True if the machine was too busy, or the time too short."""
+        return self.speed is Speed.UNKNOWN and self.run.verdict.outcome is Outcome.INCONCLUSIVE
+
+    @property
     def speed(self) -> Speed:
         """The measured speed; unknown for a program that failed at a gate."""
         verdict, found = self.run.verdict, self.run.verdict.statistics

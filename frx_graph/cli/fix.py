@@ -17,7 +17,7 @@ import typer
 from frx_graph.advice import Advice
 from frx_graph.advisor.target import DTYPES
 from frx_graph.autopilot.fix_proof import ProvedFixes, prove_fixes
-from frx_graph.autopilot.source_trial import SourceTrial, Speed, try_change
+from frx_graph.autopilot.source_trial import SourceTrial, try_change
 from frx_graph.cli.advised_target import AdviseSettings, advise_target
 from frx_graph.cli.options.placement import check_device, check_dtype
 from frx_graph.cli.printing.output import (
@@ -62,7 +62,6 @@ from frx_graph.support.supervisor.run import run_program
 from frx_graph.trial_worker.launch import share_warm_arms
 from frx_graph.trials.arm_messages import TargetWorkload
 from frx_graph.trials.policy import TrialPolicy, read_policy
-from frx_graph.trials.verdict import Outcome
 
 _GIT_SECONDS = 20.0
 
@@ -217,10 +216,9 @@ def _is_installed(file: str) -> bool:
 
 def _check_clean(fixes: Sequence[ProposedFix]) -> None:
     """Raise `OptionError` if git knows of uncommitted changes in a file that would be changed."""
-    git = shutil.which("git")
+    if (git := shutil.which("git")) is None:
+        return
     for file in dict.fromkeys(file for one in fixes for file in one.files):
-        if git is None:
-            return
         command = [git, "-C", str(Path(file).parent), "status", "--porcelain", "--", file]
         ran = run_program(command, limit_seconds=_GIT_SECONDS, environment=os.environ)
         if ran.problem is None and ran.output.strip():
@@ -256,8 +254,7 @@ def _describe_fix(fix: ProposedFix, chosen: _ChosenFixes, result: ProvedFixes | 
     elif result is not None:
         trial = result.find_trial(fix)
         reason = trial.reason
-        open_ended = trial.speed is Speed.UNKNOWN and trial.run.verdict.outcome is Outcome.INCONCLUSIVE
-        state = FixState.OPEN if open_ended else FixState.REJECTED
+        state = FixState.OPEN if trial.is_open else FixState.REJECTED
         if fix in result.kept:
             state = FixState.PROVED
     offer = fix.findings[0].offer

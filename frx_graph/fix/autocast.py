@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from frx_graph.fix.fixer import Fixer, FixSubject
 from frx_graph.fix.imports import name_torch
 from frx_graph.fix.source_file import CannotFixError
+from frx_graph.passes.detectors.unused_precision import choose_faster_dtype
 from frx_graph.records import SourceEdit
 
 
-def propose(subject: FixSubject) -> Sequence[SourceEdit] | None:
+def propose(subject: FixSubject) -> Sequence[SourceEdit]:
     """Return the insertion of a decorator."""
     if subject.root is None:
         raise CannotFixError("the model is of a class of torch: call it under `torch.autocast`")
@@ -23,7 +24,9 @@ def propose(subject: FixSubject) -> Sequence[SourceEdit] | None:
     source = subject.files.get(subject.root.file)
     forward = source.find_function(subject.root)
     device = next(iter(subject.analysis.facts.values.values())).device.type
-    dtype = "bfloat16" if "bf16" in subject.finding.title else "float16"
+    if subject.analysis.device is None:
+        raise CannotFixError("the speed of each dtype is not known")
+    dtype = str(choose_faster_dtype(subject.analysis.device.peak_flops)).removeprefix("torch.")
     torch = name_torch(source)
     decorator = f'@{torch}.autocast("{device}", dtype={torch}.{dtype})'
     if any("autocast" in source.get_text(one) for one in forward.decorators):

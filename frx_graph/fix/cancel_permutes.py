@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
+from frx_graph.fix.calls import get_called_name
 from frx_graph.fix.fixer import Fixer, FixSubject
-from frx_graph.fix.local_names import get_called_name
 from frx_graph.fix.source_file import CannotFixError, SourceFile
 from frx_graph.passes.detectors.permute_storm import PROJECTION_TITLE
 from frx_graph.records import SourceEdit
@@ -20,7 +20,7 @@ from frx_graph.records import SourceEdit
 _REORDERING = frozenset({"permute", "transpose", "swapaxes", "swapdims", "movedim", "moveaxis"})
 
 
-def propose(subject: FixSubject) -> Sequence[SourceEdit] | None:
+def propose(subject: FixSubject) -> Sequence[SourceEdit]:
     """Return the edit of the one chain that begins on the finding's line."""
     finding, facts = subject.finding, subject.analysis.facts
     if finding.title == PROJECTION_TITLE:

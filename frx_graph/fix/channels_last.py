@@ -23,7 +23,7 @@ _READS_STRIDES = frozenset({"view", "view_as", "as_strided", "stride", "is_conti
 """Methods whose result, or error, depends on strides."""
 
 
-def propose(subject: FixSubject) -> Sequence[SourceEdit] | None:
+def propose(subject: FixSubject) -> Sequence[SourceEdit]:
     """Return three insertions: one at the end of `__init__`, one for each image at the beginning of `forward`."""
     if subject.finding.effort is not Effort.ONE_LINE:
         raise CannotFixError("only a part of the model gains")
@@ -35,8 +35,8 @@ def propose(subject: FixSubject) -> Sequence[SourceEdit] | None:
     if len(ranks) != 1:
         raise CannotFixError("no change of the whole model was measured to gain")
     rank = ranks.pop()
-    memory_format = name_channels_last(rank)
     source = subject.files.get(subject.root.file)
+    memory_format = name_channels_last(rank).replace("torch", name_torch(source))
     forward = source.find_function(subject.root)
     parameters = set(list_parameters(forward))
     entering = [facts.values[name] for change in changes for name in change.entering]
@@ -50,10 +50,9 @@ def propose(subject: FixSubject) -> Sequence[SourceEdit] | None:
         raise CannotFixError("the model also has weights of more dimensions")
     if any(parameter.default is not None for parameter in forward.params.params):
         raise CannotFixError("an argument of `forward` may be left out, or be none")
-    torch = name_torch(source)
-    edits = [source.insert_behind(made, f"self.to(memory_format={memory_format.replace('torch', torch)})")]
+    edits = [source.insert_behind(made, f"self.to(memory_format={memory_format})")]
     names = dict.fromkeys(value.path for value in entering)
-    lines = [f"{name} = {name}.to(memory_format={memory_format.replace('torch', torch)})" for name in names]
+    lines = [f"{name} = {name}.to(memory_format={memory_format})" for name in names]
     if lines:
         edits.append(source.insert_before(get_first_statement(forward), lines))
     return edits

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import libcst as cst
 import libcst.matchers as m
 
+from frx_graph.fix.calls import list_made_kinds
 from frx_graph.fix.fixer import Fixer, FixSubject
-from frx_graph.fix.local_names import find_assigned_name, is_in_loop, list_made_kinds, list_occurrences
+from frx_graph.fix.local_names import find_assigned_name, is_in_loop, list_occurrences
 from frx_graph.fix.source_file import CannotFixError, SourceFile
 from frx_graph.records import SourceEdit
 
@@ -33,7 +34,7 @@ class _Padding:
     zeros: tuple[int, ...]
 
 
-def propose(subject: FixSubject) -> Sequence[SourceEdit] | None:
+def propose(subject: FixSubject) -> Sequence[SourceEdit]:
     """Return two edits or more: of the call of `F.pad`, and of the convolution's arguments."""
     source = subject.source
     function = source.find_function(subject.finding.site)

@@ -34,7 +34,7 @@ _FUNCTION_CALL = m.Call(
 )
 
 
-def propose(subject: FixSubject) -> Sequence[SourceEdit] | None:
+def propose(subject: FixSubject) -> Sequence[SourceEdit]:
     """Return the removal of the copies of a line, if none of them is needed."""
     verdicts = subject.judge_copies()
     if not any(verdict.necessity in _DROPPED for verdict in verdicts):
@@ -140,7 +140,7 @@ def drop_call(source: SourceFile, call: cst.Call) -> SourceEdit:
         target = statement.targets[0].target
         if isinstance(target, cst.Name) and m.matches(call.func.value, m.Name(target.value)):
             return source.remove_statement(statement)
-    return source.remove_method_call(call)
+    return source.replace_methods(call, call, "")
 
 
 FIXER = Fixer("FRX002", "drop_copy", propose)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,8 +10,7 @@ from frx_graph.capture.call_site import CallSite
 from frx_graph.errors import ScriptError
 from frx_graph.fix.source_file import CannotFixError, SourceFile, read_source
 from frx_graph.passes.analysis import Analysis
-from frx_graph.passes.copies.copy_findings import group_copies
-from frx_graph.passes.copies.copy_necessity import Verdict, judge_copies
+from frx_graph.passes.copies.copy_necessity import Verdict
 from frx_graph.records import Copy, Finding, SourceEdit
 
 
@@ -36,22 +35,19 @@ class SourceFiles:
 
 @dataclass(frozen=True)
 class FixSubject:
-    """A finding, its graph's analysis, and the user's files. `verdicts` is shared by the findings of a graph. `root` is
-    the `forward` of the advised model's class; None if torch defines it."""
+    """A finding, its graph's analysis, and the user's files. `judge_graph` judges the copies that the program asks for.
+    `root` is the `forward` of the advised model's class; None if torch defines it."""
 
     finding: Finding
     analysis: Analysis
     files: SourceFiles
-    verdicts: dict[Copy, Verdict]
+    judge_graph: Callable[[], Mapping[Copy, Verdict]]
     root: CallSite | None = None
 
     def judge_copies(self) -> tuple[Verdict, ...]:
-        """Return the verdict on each copy of the finding. All copies of the graph are judged together, once."""
-        known = self.verdicts
-        if not known:
-            copies = tuple(one for group in group_copies(self.analysis, self.finding.rule) for one in group.copies)
-            known.update(zip(copies, judge_copies(self.analysis, copies), strict=True))
-        return tuple(known[copy] for copy in self.finding.copies)
+        """Return the verdict on each copy of the finding."""
+        verdicts = self.judge_graph()
+        return tuple(verdicts[copy] for copy in self.finding.copies)
 
     @property
     def source(self) -> SourceFile:
@@ -65,11 +61,11 @@ class FixSubject:
 class Fixer:
     """Changes the source for findings of one rule.
 
-    `propose` returns the edits, or None for a finding of another kind; it raises `CannotFixError` if the source is not
-    what the edits need. `unsafe` edits change more than speed: strides of outputs, or the precision of arithmetic.
+    `propose` returns the edits, or raises `CannotFixError` if the source is not what they need. `unsafe` edits change
+    more than speed: strides of outputs, or the precision of arithmetic.
     """
 
     rule: str
     name: str
-    propose: Callable[[FixSubject], Sequence[SourceEdit] | None]
+    propose: Callable[[FixSubject], Sequence[SourceEdit]]
     unsafe: bool = False

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from frx_graph.fix.local_names import is_assigned, list_occurrences
+from frx_graph.fix.local_names import list_occurrences
 from frx_graph.fix.source_file import CannotFixError, SourceFile
 
 
@@ -33,7 +33,7 @@ def name_functional(source: SourceFile, function: cst.FunctionDef) -> str:
             best = best or f"{alias or name}.functional"
     first = best.partition(".")[0]
     every = (*function.params.posonly_params, *function.params.params, *function.params.kwonly_params)
-    hidden = any(is_assigned(source, node) for node in list_occurrences(source, function, first))
+    hidden = any(not source.is_read(node) for node in list_occurrences(source, function, first))
     if not best or hidden or first in {parameter.name.value for parameter in every}:
         raise CannotFixError("the function has no name of torch.nn.functional")
     return best

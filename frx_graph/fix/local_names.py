@@ -6,27 +6,21 @@ from collections.abc import Iterator
 
 import libcst as cst
 import libcst.matchers as m
-from libcst.metadata import ExpressionContext
 
+from frx_graph.fix.calls import get_called_name, is_own_module, is_torch_function, list_made_kinds
 from frx_graph.fix.source_file import CannotFixError, SourceFile
 
 _METHODS = frozenset(
     {"abs", "add", "amax", "amin", "argmax", "bmm", "dim", "div", "exp", "matmul", "mean", "mm", "mul", "norm", "numel"}
     | {"pow", "relu", "sigmoid", "size", "softmax", "sqrt", "square", "std", "sub", "sum", "tanh", "var"}
 )
+"""Methods whose result is new memory, or no tensor, whatever the strides."""
 _ATTRIBUTES = frozenset({"device", "dtype", "ndim", "shape"})
-_FUNCTIONS = _METHODS | {
-    "baddbmm",
-    "conv1d",
-    "conv2d",
-    "conv3d",
-    "einsum",
-    "gelu",
-    "group_norm",
-    "layer_norm",
-    "linear",
-}
-_FUNCTIONS |= {"scaled_dot_product_attention", "silu", "where", "cat", "stack"}
+_FUNCTIONS = (
+    _METHODS
+    | {"baddbmm", "cat", "conv1d", "conv2d", "conv3d", "einsum", "gelu", "group_norm", "layer_norm", "linear"}
+    | {"scaled_dot_product_attention", "silu", "stack", "where"}
+)
 _MODULES = frozenset({"Conv1d", "Conv2d", "Conv3d", "GELU", "GroupNorm", "LayerNorm", "Linear", "Softmax"})
 _LOOPS = (cst.For, cst.While, cst.ListComp, cst.SetComp, cst.DictComp, cst.GeneratorExp)
 
@@ -36,11 +30,6 @@ def list_occurrences(source: SourceFile, function: cst.FunctionDef, name: str) -
     within."""
     found = [node for node in m.findall(function.body, m.Name(name)) if isinstance(node, cst.Name)]
     return sorted((node for node in found if source.is_variable(node)), key=lambda node: source.spans[node][0])
-
-
-def is_assigned(source: SourceFile, node: cst.Name) -> bool:
-    """Return True where a name gets or loses its value."""
-    return source.contexts.get(node) is not ExpressionContext.LOAD
 
 
 def find_assigned_name(source: SourceFile, value: cst.CSTNode) -> str | None:
@@ -72,45 +61,13 @@ def is_computing_read(source: SourceFile, node: cst.BaseExpression) -> bool:
     return False
 
 
-def get_called_name(call: cst.Call) -> str:
-    """Return the last part of what is called: `softmax` of `torch.softmax(x)` and of `x.softmax()`."""
-    if isinstance(call.func, cst.Attribute):
-        return call.func.attr.value
-    return call.func.value if isinstance(call.func, cst.Name) else ""
-
-
-def is_torch_function(call: cst.Call) -> bool:
-    """Return True for `torch.f(x)`, `F.f(x)` and the like, False for the method `x.f()`."""
-    if not isinstance(call.func, cst.Attribute):
-        return False
-    owner = call.func.value
-    return m.matches(owner, m.Name("torch") | m.Name("F") | m.Name("functional")) or m.matches(
-        owner, m.Attribute(attr=m.Name("functional"))
-    )
-
-
-def list_made_kinds(source: SourceFile, name: str) -> set[str]:
-    """Return what `self.name` is made by, wherever the file assigns it: `Dropout` for `nn.Dropout(0.1)`. Other kinds
-    than those of `nn` are named with a question mark."""
-    made = m.AssignTarget(target=m.Attribute(value=m.Name("self"), attr=m.Name(name)))
-    kinds = set()
-    for one in m.findall(source.module, m.Assign(targets=[m.ZeroOrMore(), made, m.ZeroOrMore()])):
-        value = one.value if isinstance(one, cst.Assign) else None
-        own = isinstance(value, cst.Call) and m.matches(value.func, m.Attribute(value=_NN))
-        kinds.add(get_called_name(value) if isinstance(value, cst.Call) and own else "?")
-    return kinds
-
-
-_NN = m.Name("nn") | m.Attribute(value=m.Name("torch"), attr=m.Name("nn"))
-
-
 def _computes(source: SourceFile, call: cst.Call) -> bool:
     if any(one.keyword is not None and one.keyword.value in ("out", "inplace") for one in call.args):
         return False
     if is_torch_function(call):
         return get_called_name(call) in _FUNCTIONS
-    if isinstance(call.func, cst.Attribute) and m.matches(call.func.value, m.Name("self")):
-        kinds = list_made_kinds(source, call.func.attr.value)
+    if is_own_module(call):
+        kinds = list_made_kinds(source, get_called_name(call))
         return bool(kinds) and kinds <= _MODULES
     # An operand of a method: `x.matmul(y)`.
     return isinstance(call.func, cst.Attribute) and call.func.attr.value in _METHODS
@@ -118,7 +75,7 @@ def _computes(source: SourceFile, call: cst.Call) -> bool:
 
 def check_nothing_is_written(source: SourceFile, function: cst.FunctionDef) -> None:
     """Raise `CannotFixError` if a function writes into values: into whose memory, the source does not show."""
-    for node in _list_writes(function):
+    if (node := next(_list_writes(function), None)) is not None:
         raise CannotFixError(f"line {source.get_start_line(node)} writes in place, perhaps into the same memory")
 
 
@@ -154,7 +111,7 @@ def check_simple_use(source: SourceFile, function: cst.FunctionDef, value: cst.B
         return
     end = source.spans[source.get_statement(value)][1]
     for node in list_occurrences(source, function, name):
-        if source.spans[node][0] < end or (is_assigned(source, node) and not is_in_loop(source, node, function)):
+        if source.spans[node][0] < end or (not source.is_read(node) and not is_in_loop(source, node, function)):
             continue
         if is_in_loop(source, node, function) or not is_computing_read(source, node):
             where = source.get_start_line(node)

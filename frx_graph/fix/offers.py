@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache, partial
 
 from frx_graph.capture.call_site import CallSite
 from frx_graph.errors import summarize_error
@@ -13,7 +14,9 @@ from frx_graph.fix.fixers import FIXERS
 from frx_graph.fix.source_change import format_hunks
 from frx_graph.fix.source_file import CannotFixError, apply_edits
 from frx_graph.passes.analysis import Analysis
-from frx_graph.passes.copies.copy_necessity import Verdict
+from frx_graph.passes.copies.copy_findings import group_copies
+from frx_graph.passes.copies.copy_necessity import Verdict, judge_copies
+from frx_graph.passes.detectors.contiguous_churn import RULE as CONTIGUOUS_CHURN
 from frx_graph.records import Copy, Finding, Fixability, FixOffer, SourceEdit
 
 _NO_FIXER = "no fixer changes this kind of finding"
@@ -41,9 +44,10 @@ def offer_fixes(
     Findings of one rule at one place, in several graphs, are fixable if the same edits fix each of them.
     """
     files = SourceFiles()
-    verdicts: dict[str, dict[Copy, Verdict]] = defaultdict(dict)
+    judges = {name: cache(partial(_judge_graph, analysis)) for name, analysis in analyses.items()}
     offers = [
-        _offer(FixSubject(one, analyses[one.graph_id], files, verdicts[one.graph_id], root), fixers) for one in findings
+        _make_offer(FixSubject(one, analyses[one.graph_id], files, judges[one.graph_id], root), fixers)
+        for one in findings
     ]
     by_place: dict[object, list[FixOffer]] = defaultdict(list)
     for finding, offer in zip(findings, offers, strict=True):
@@ -54,6 +58,12 @@ def offer_fixes(
     )
 
 
+def _judge_graph(analysis: Analysis) -> Mapping[Copy, Verdict]:
+    """Judge all copies together, as rule FRX002 does: one may make another needless."""
+    copies = tuple(copy for group in group_copies(analysis, CONTIGUOUS_CHURN) for copy in group.copies)
+    return dict(zip(copies, judge_copies(analysis, copies), strict=True))
+
+
 def _agree(offer: FixOffer, others: Sequence[FixOffer]) -> FixOffer:
     if all(other.edits == offer.edits for other in others):
         return offer
@@ -61,15 +71,14 @@ def _agree(offer: FixOffer, others: Sequence[FixOffer]) -> FixOffer:
     return FixOffer(Fixability.NOT_FIXABLE, f"in another graph: {reason}")
 
 
-def _offer(subject: FixSubject, fixers: Sequence[Fixer]) -> FixOffer:
+def _make_offer(subject: FixSubject, fixers: Sequence[Fixer]) -> FixOffer:
     reason = _ELSEWHERE.get(subject.finding.rule, _NO_FIXER)
     for fixer in fixers:
         if fixer.rule != subject.finding.rule:
             continue
         try:
-            edits = fixer.propose(subject)
-            if edits is not None:
-                return _describe(subject, fixer, tuple(sorted(set(edits), key=lambda edit: (edit.file, edit.start))))
+            edits = sorted(set(fixer.propose(subject)), key=lambda edit: (edit.file, edit.start))
+            return _check_edits(subject, fixer, tuple(edits))
         except CannotFixError as error:
             reason = str(error)
         except Exception as error:  # noqa: BLE001 - the advice is valid without it
@@ -77,8 +86,8 @@ def _offer(subject: FixSubject, fixers: Sequence[Fixer]) -> FixOffer:
     return FixOffer(Fixability.NOT_FIXABLE, reason)
 
 
-def _describe(subject: FixSubject, fixer: Fixer, edits: tuple[SourceEdit, ...]) -> FixOffer:
-    """Check the edits on the file, and return them."""
+def _check_edits(subject: FixSubject, fixer: Fixer, edits: tuple[SourceEdit, ...]) -> FixOffer:
+    """Make the edits in memory, and return them with their diff. Raises `CannotFixError`."""
     hunks = []
     for file in dict.fromkeys(edit.file for edit in edits):
         data = subject.files.get(file).script.data

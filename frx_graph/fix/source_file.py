@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import io
-import itertools
 import tokenize
 from bisect import bisect_right
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -98,7 +97,7 @@ class SourceFile:
     def list_calls(self, function: cst.FunctionDef, line: int) -> Iterator[cst.Call]:
         """Yield the calls of a function that Python reports on `line`: those whose method is named there, or that begin
         there."""
-        for node in self._walk_function(function):
+        for node in _walk_body(function):
             if isinstance(node, cst.Call) and line in self.list_lines(node):
                 yield node
 
@@ -108,18 +107,6 @@ class SourceFile:
         if isinstance(call.func, cst.Attribute):
             lines.add(self.get_start_line(call.func.attr))
         return lines
-
-    def list_nodes(self, function: cst.FunctionDef) -> Iterator[cst.CSTNode]:
-        """Yield the nodes of a function's body, without those of functions and classes within."""
-        return self._walk_function(function)
-
-    def _walk_function(self, function: cst.FunctionDef) -> Iterator[cst.CSTNode]:
-        pending: list[cst.CSTNode] = [function.body]
-        while pending:
-            node = pending.pop()
-            yield node
-            if not isinstance(node, (cst.FunctionDef, cst.ClassDef, cst.Lambda)):
-                pending.extend(reversed(node.children))
 
     def get_statement(self, node: cst.CSTNode) -> cst.SimpleStatementLine:
         """Return the simple statement that a node belongs to. Raises `CannotFixError` in the head of a compound one."""
@@ -179,10 +166,6 @@ class SourceFile:
     def _line_end(self) -> str:
         return self.module.default_newline
 
-    def remove_method_call(self, call: cst.Call) -> SourceEdit:
-        """Return the removal of `.method(...)` behind its receiver."""
-        return self.replace_methods(call, call, "")
-
     def replace_methods(self, first: cst.Call, last: cst.Call, text: str) -> SourceEdit:
         """Return the replacement of the methods from `first` to `last`, which are called on each other."""
         assert isinstance(first.func, cst.Attribute)
@@ -209,13 +192,11 @@ class SourceFile:
         return self.make_edit(*self.get_whole_lines(start, end), "")
 
     def get_next_statement(self, statement: cst.BaseSmallStatement) -> cst.SimpleStatementLine:
-        """Return the statement behind another. Raises `CannotFixError` if it is none, or a compound one."""
+        """Return the line behind that of a statement. Raises `CannotFixError` unless each has one simple statement."""
         line = self.parents[statement]
-        block = self.parents[line]
-        if not isinstance(line, cst.SimpleStatementLine) or not isinstance(block, cst.IndentedBlock):
-            raise CannotFixError("the statement is on the line of a compound one")
-        following = next((after for this, after in itertools.pairwise(block.body) if this is line), None)
-        if not isinstance(following, cst.SimpleStatementLine) or len(following.body) != 1 or len(line.body) != 1:
+        following = self.get_statement_after(line)
+        alone = isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1
+        if following is None or len(following.body) != 1 or not alone:
             raise CannotFixError("no simple statement follows it")
         return following
 
@@ -256,6 +237,16 @@ class SourceFile:
         text = self.get_text(node)
         simple = (cst.Name, cst.Attribute, cst.Call, cst.Subscript, cst.Integer, cst.Float)
         return text if node.lpar or isinstance(node, simple) else f"({text})"
+
+
+def _walk_body(function: cst.FunctionDef) -> Iterator[cst.CSTNode]:
+    """Yield the nodes of a function's body, without those of functions and classes within."""
+    pending: list[cst.CSTNode] = [function.body]
+    while pending:
+        node = pending.pop()
+        yield node
+        if not isinstance(node, (cst.FunctionDef, cst.ClassDef, cst.Lambda)):
+            pending.extend(reversed(node.children))
 
 
 def read_source(path: Path) -> SourceFile:

@@ -5,7 +5,7 @@ Assumes: the roofline. Casts that autocast adds are not counted, so the predicte
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import torch
 
@@ -32,7 +32,7 @@ def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
         yield Refusal(RULE, "needs the device's peak arithmetic by dtype, which was not measured")
         return
     peaks = device.peak_flops
-    faster = max((torch.bfloat16, torch.float16), key=lambda half: peaks.get(half, 0.0))
+    faster = choose_faster_dtype(peaks)
     narrowed = analysis.precision is not None and analysis.precision.autocast
     if narrowed or peaks.get(faster, 0.0) < LEAST_RATIO * peaks[torch.float32]:
         return
@@ -44,6 +44,11 @@ def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
     )
     if ops and saved >= MEDIUM_SHARE * before:
         yield _build_finding(analysis, device, ops, faster, before, saved)
+
+
+def choose_faster_dtype(peaks: Mapping[torch.dtype, float]) -> torch.dtype:
+    """Return the half-precision dtype in which a device computes faster."""
+    return max((torch.bfloat16, torch.float16), key=lambda half: peaks.get(half, 0.0))
 
 
 def _find_fp32_products(analysis: Analysis) -> Iterator[OpFacts]:

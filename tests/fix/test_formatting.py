@@ -11,7 +11,7 @@ from pathlib import Path
 import libcst as cst
 import libcst.matchers as m
 import pytest
-from hypothesis import given, settings
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from frx_graph.fix.drop_copy import drop_call
@@ -139,8 +139,8 @@ def check_dropped(data: bytes) -> None:
         _, edits = drop_all(data)
         changed = apply_edits(data, edits)
     except CannotFixError:
-        # Refused, as where a comment stands in what would go.
-        return
+        # Refused, as where a comment stands in what would go. Hypothesis fails if hardly any is left.
+        reject()
     expected = WithoutCopies().visit(ast.parse(data))
     assert ast.dump(ast.parse(changed)) == ast.dump(expected)
     for edit in edits:
