@@ -83,6 +83,7 @@ def advise(
     evidence: Sequence[str | Path] = (),
     progress: Progress = lambda _stage: None,
     cost_allocations: CostAllocations | None = None,
+    builder: CallSite | None = None,
 ) -> AdviceReport:
     """Return ranked layout fixes for one call of `model(*args, **kwargs)`.
 
@@ -94,7 +95,8 @@ def advise(
     their behaviour. `inner` is the compiler that the program will run under. `evidence` are files of runs of this
     program (profiler traces, Nsight Compute exports, oneDNN logs, code that Inductor has written): their evidence
     raises or lowers the confidence of findings. `cost_allocations` measures the program's page faults in fresh
-    processes, which rule FRX018 needs; it is called for a program on the CPU.
+    processes, which rule FRX018 needs; it is called for a program on the CPU. `builder` is the function that has built
+    the model, for fixes of settings in it.
 
     Raises `EvidenceError` for a file that cannot be read, `TargetError` if the model itself raises or the call cannot
     be made, `CaptureError` if nothing of it can be captured, `OptionError` for an unknown `inner`.
@@ -125,6 +127,7 @@ def advise(
         cost_allocations=cost_allocations,
         progress=progress,
         root=find_forward(model),
+        builder=builder,
     )
     advice = replace(report.advice, timings=replace(report.advice.timings, capture_s=captured_s))
     if observe:
@@ -155,11 +158,13 @@ def advise_capture(
     progress: Progress = lambda _stage: None,
     cost_allocations: CostAllocations | None = None,
     root: CallSite | None = None,
+    builder: CallSite | None = None,
 ) -> AdviceReport:
     """Return advice on graphs that are already captured and that one step runs, each as often as its `calls` say.
 
     `inner` is the compiler of the graphs that name none themselves; `evidence` is the content of files of runs.
-    `cost_allocations` measures the program's page faults. `root` is the model's `forward`, for fixes of that class.
+    `cost_allocations` measures the program's page faults. `root` is the model's `forward`, and `builder` the function
+    that has built the model, for fixes of their source.
     """
     started = time.perf_counter()
     # Facts and findings are millions of small objects without cycles: searching them takes a third of the time.
@@ -227,7 +232,7 @@ def advise_capture(
                 device, profile, inner=inners, contract=contract.name if contract else None
             ),
             graphs=summaries,
-            findings=offer_fixes(rank_findings(findings), {one.facts.graph_id: one for one in analyses}, root),
+            findings=offer_fixes(rank_findings(findings), {one.facts.graph_id: one for one in analyses}, root, builder),
             refusals=tuple(dict.fromkeys(refusals)),
             copies=tuple(copy for analysis in analyses for copy in analysis.copies),
             totals=sum_copies(analyses, findings),

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from frx_graph.capture.call_site import CallSite
 from frx_graph.errors import TargetError, summarize_error
 from frx_graph.support.torch_internals import pytree
 
@@ -42,6 +43,8 @@ class Workload:
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     optimizer: torch.optim.Optimizer | None = None
+    builder: CallSite | None = None
+    """The function that has built the model; None if it is not written in Python."""
 
 
 def load_target(target: str, sizes: Mapping[str, int] | None = None) -> Workload:
@@ -61,7 +64,12 @@ def load_target(target: str, sizes: Mapping[str, int] | None = None) -> Workload
         raise
     except BaseException as error:
         raise TargetError(f"{target} raised {_format_error(error)}", "call it by itself until it works") from error
-    return _validate_workload(target, made)
+    return replace(_validate_workload(target, made), builder=_find_code(factory))
+
+
+def _find_code(factory: Callable[..., Any]) -> CallSite | None:
+    code = getattr(inspect.unwrap(factory), "__code__", None)
+    return None if code is None else CallSite(code.co_filename, code.co_firstlineno, code.co_name)
 
 
 def check_spelling(target: str) -> None:

@@ -65,6 +65,7 @@ def advise_target(target: str, settings: AdviseSettings) -> Advice:
                 target=target,
                 evidence=settings.evidence,
                 progress=progress,
+                builder=workload.builder,
                 # Eager frees and allocates around every operator: only what Inductor compiles is worth the wait.
                 cost_allocations=cost_allocations if settings.observe and settings.inner == "inductor" else None,
             )

@@ -19,6 +19,8 @@ from frx_graph.advisor.target import DTYPES
 from frx_graph.autopilot.fix_proof import ProvedFixes, prove_fixes
 from frx_graph.autopilot.source_trial import SourceTrial, try_change
 from frx_graph.cli.advised_target import AdviseSettings, advise_target
+from frx_graph.cli.fix_record import FixRecorder
+from frx_graph.cli.ledger import LedgerOption
 from frx_graph.cli.options.placement import check_device, check_dtype
 from frx_graph.cli.printing.output import (
     JsonOption,
@@ -42,6 +44,8 @@ from frx_graph.fix.source_change import (
     read_sources,
 )
 from frx_graph.instrumentation.script import read_script, replace_script
+from frx_graph.ledger.database.opening import check_writable
+from frx_graph.ledger.location import choose_location
 from frx_graph.records import Finding
 from frx_graph.reports.advice.fix_document import (
     FixDocument,
@@ -118,12 +122,14 @@ def fix(
     ignore_load: Annotated[
         bool, typer.Option("--ignore-load", help="Use measurements even if other programs were running.")
     ] = False,
+    ledger: LedgerOption = None,
     format: Annotated[FixFormat, typer.Option("--format", help="Output format.")] = FixFormat.TEXT,
     as_document: JsonOption = False,
     _quiet: QuietOption = False,
 ) -> None:
     """Show, prove and write the changes of the source that fix findings. Files are changed with --apply only, and only
-    by what a trial has proved. Exit code 0: no findings are left; 1: there are some; 2: an error."""
+    by what a trial has proved. The ledger keeps its verdict. Exit code 0: no findings are left; 1: there are some; 2:
+    an error."""
     config = read_advise_config(Path.cwd())
     rules = read_policy(policy) if policy is not None else read_policy_table(config)
     chosen, left_out = select or config.select, ignore or config.ignore
@@ -146,11 +152,16 @@ def fix(
     proving = apply if prove is None else prove
     if apply and not allow_dirty:
         _check_clean(fixes.wanted)
-    result = _prove(fixes, target, settings, rules, ignore_load) if proving and fixes.wanted else None
-    kept = fixes.wanted if result is None else result.kept
     root = find_checkout_root(Path.cwd())
+    result, decision = None, ""
+    if proving and fixes.wanted:
+        place = choose_location(ledger, config.ledger)
+        check_writable(place)
+        recorder = FixRecorder(target, settings.train, settings.inner, place)
+        result, decision = _prove(fixes, settings, rules, recorder, root, ignore_load=ignore_load)
+    kept = fixes.wanted if result is None else result.kept
     changes = build_changes(kept, fixes.sources)
-    diff = format_diff(changes, {change.path: _name_file(change.path, root) for change in changes})
+    diff = _format_diff(changes, root)
     if apply:
         _write(changes)
     if patch is not None:
@@ -167,6 +178,7 @@ def fix(
         diff=diff,
         proved=result is not None and result.proved,
         verdict="" if result is None else result.together.reason,
+        decision=decision,
         applied=apply and bool(changes),
         patch=None if patch is None else str(patch),
     )
@@ -226,16 +238,24 @@ def _check_clean(fixes: Sequence[ProposedFix]) -> None:
 
 
 def _prove(
-    fixes: _ChosenFixes, target: str, settings: AdviseSettings, policy: TrialPolicy, ignore_load: bool
-) -> ProvedFixes:
-    workload = TargetWorkload(target, settings.device, settings.dtype_name)
+    fixes: _ChosenFixes,
+    settings: AdviseSettings,
+    policy: TrialPolicy,
+    recorder: FixRecorder,
+    root: Path,
+    *,
+    ignore_load: bool,
+) -> tuple[ProvedFixes, str]:
+    """Run the trials, and record each. Return also what became of the record of all fixes that are kept."""
+    workload = TargetWorkload(recorder.target, settings.device, settings.dtype_name)
+    recorded: list[tuple[SourceTrial, str]] = []
     with unwind_on_termination(), share_warm_arms(), show_stages() as progress:
 
         def try_fixes(some: Sequence[ProposedFix], candidates: int) -> SourceTrial:
-            changed = {change.path: change.after for change in build_changes(some, fixes.sources)}
-            return try_change(
+            changes = build_changes(some, fixes.sources)
+            trial = try_change(
                 workload,
-                changed,
+                {change.path: change.after for change in changes},
                 policy,
                 progress,
                 train=settings.train,
@@ -243,8 +263,15 @@ def _prove(
                 candidates=candidates,
                 ignore_load=ignore_load,
             )
+            recorded.append((trial, recorder.record(trial, _format_diff(changes, root))))
+            return trial
 
-        return prove_fixes(fixes.wanted, try_fixes)
+        result = prove_fixes(fixes.wanted, try_fixes)
+    return result, next(said for trial, said in recorded if trial is result.together)
+
+
+def _format_diff(changes: Sequence[FileChange], root: Path) -> str:
+    return format_diff(changes, {change.path: _name_file(change.path, root) for change in changes})
 
 
 def _describe_fix(fix: ProposedFix, chosen: _ChosenFixes, result: ProvedFixes | None, root: Path) -> FixPart:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _OF_FILES = {"analyze", "analyzers", "cuda", "gpus", "ncu", "ptx", "trace"}
 _OF_RUNS = {"callbacks", "fleet", "run", "runs", "service", "tracking"}
-_OF_WORDS = {"cli", "doctor", "recommendations", "reports"}
+_OF_WORDS = {"cli", "doctor", "fix", "recommendations", "reports"}
 _NOT_COMPILING = _OF_FILES | _OF_RUNS | _OF_WORDS
 """Folders whose code changes no graph. A change there must not undo decisions of trials, and reading them would slow
 every start."""

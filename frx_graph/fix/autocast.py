@@ -27,11 +27,11 @@ def propose(subject: FixSubject) -> Sequence[SourceEdit]:
     if subject.analysis.device is None:
         raise CannotFixError("the speed of each dtype is not known")
     dtype = str(choose_faster_dtype(subject.analysis.device.peak_flops)).removeprefix("torch.")
-    torch = name_torch(source)
+    torch, imported = name_torch(source)
     decorator = f'@{torch}.autocast("{device}", dtype={torch}.{dtype})'
     if any("autocast" in source.get_text(one) for one in forward.decorators):
         raise CannotFixError("its `forward` is decorated with autocast already")
-    return [source.insert_before(forward, [decorator])]
+    return [*imported, source.insert_before(forward, [decorator])]
 
 
 FIXER = Fixer("FRX013", "autocast", propose, unsafe=True)

@@ -7,20 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import libcst as cst
-import libcst.matchers as m
-
 from frx_graph.capture.captured_graph import InputKind
 from frx_graph.facts.layout import Layout, name_channels_last
 from frx_graph.fix.fixer import Fixer, FixSubject
 from frx_graph.fix.imports import name_torch
-from frx_graph.fix.model_class import find_method, get_first_statement, list_parameters
-from frx_graph.fix.source_file import CannotFixError, SourceFile
+from frx_graph.fix.model_class import convert_weights, get_first_statement, list_parameters
+from frx_graph.fix.source_file import CannotFixError
 from frx_graph.passes.layouts.layout_fixes import select_worthwhile_changes
 from frx_graph.records import Effort, SourceEdit
-
-_READS_STRIDES = frozenset({"view", "view_as", "as_strided", "stride", "is_contiguous", "data_ptr", "numpy"})
-"""Methods whose result, or error, depends on strides."""
 
 
 def propose(subject: FixSubject) -> Sequence[SourceEdit]:
@@ -36,38 +30,19 @@ def propose(subject: FixSubject) -> Sequence[SourceEdit]:
         raise CannotFixError("no change of the whole model was measured to gain")
     rank = ranks.pop()
     source = subject.files.get(subject.root.file)
-    memory_format = name_channels_last(rank).replace("torch", name_torch(source))
+    torch, _ = name_torch(source)
+    memory_format = name_channels_last(rank).replace("torch", torch)
     forward = source.find_function(subject.root)
     parameters = set(list_parameters(forward))
     entering = [facts.values[name] for change in changes for name in change.entering]
     if any(value.kind is not InputKind.ARGUMENT or value.path not in parameters for value in entering):
         raise CannotFixError("what has to be converted is not an argument of the model")
-    made = find_method(source.find_owner(forward), "__init__")
-    if made is None:
-        raise CannotFixError("the class does not define `__init__`")
-    _check_class(source, source.find_owner(forward), made)
-    if any(len(value.shape) > rank for value in facts.values.values() if value.is_parameter):
-        raise CannotFixError("the model also has weights of more dimensions")
+    stored = convert_weights(source, forward, facts, rank)
     if any(parameter.default is not None for parameter in forward.params.params):
         raise CannotFixError("an argument of `forward` may be left out, or be none")
-    edits = [source.insert_behind(made, f"self.to(memory_format={memory_format})")]
     names = dict.fromkeys(value.path for value in entering)
     lines = [f"{name} = {name}.to(memory_format={memory_format})" for name in names]
-    if lines:
-        edits.append(source.insert_before(get_first_statement(forward), lines))
-    return edits
-
-
-def _check_class(source: SourceFile, owner: cst.ClassDef, made: cst.FunctionDef) -> None:
-    """Raise `CannotFixError` if the class has code that plain images may be needed for, or ends `__init__` early."""
-    for node in m.findall(owner, m.Call(func=m.Attribute(attr=m.MatchIfTrue(_is_reader)))):
-        raise CannotFixError(f"line {source.get_start_line(node)} may need plain images")
-    if m.findall(made.body, m.Return()):
-        raise CannotFixError("its `__init__` returns early")
-
-
-def _is_reader(name: cst.Name) -> bool:
-    return name.value in _READS_STRIDES
+    return [*stored, source.insert_before(get_first_statement(forward), lines)] if lines else stored
 
 
 FIXER = Fixer("FRX004", "channels_last", propose, unsafe=True)

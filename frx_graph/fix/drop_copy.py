@@ -15,35 +15,33 @@ import libcst.matchers as m
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.facts.operator_families import LAYOUT_COPIES
-from frx_graph.fix.fixer import Fixer, FixSubject
+from frx_graph.fix.copy_calls import is_copy_call, is_function_clone
+from frx_graph.fix.fixer import Fixer, FixSubject, OtherFixerError
 from frx_graph.fix.local_names import check_nothing_is_written, check_simple_use
 from frx_graph.fix.source_file import CannotFixError, SourceFile
 from frx_graph.passes.copies.copy_necessity import Necessity, Verdict
 from frx_graph.passes.copies.view_chain import is_view
 from frx_graph.records import CopyKind, SourceEdit
 
-_DROPPED = frozenset({Necessity.UNUSED, Necessity.SAME_LAYOUT, Necessity.UNNEEDED, Necessity.UNDONE})
+DROPPED = frozenset({Necessity.UNUSED, Necessity.SAME_LAYOUT, Necessity.UNNEEDED, Necessity.UNDONE})
 _KEPT = {
     Necessity.CONSTANT: "what is copied would have to be stored in another order, also in saved states",
-    Necessity.REPEATED: "the copy that is made first would have to be kept under a name",
     Necessity.LOOP: "the copy would have to move out of the loop",
 }
-_METHOD_CALL = m.Call(func=m.Attribute(attr=m.Name("contiguous") | m.Name("clone") | m.Name("to")))
-_FUNCTION_CALL = m.Call(
-    func=m.Attribute(value=m.Name("torch"), attr=m.Name("clone")), args=[m.Arg(keyword=None, star="")]
-)
 
 
 def propose(subject: FixSubject) -> Sequence[SourceEdit]:
     """Return the removal of the copies of a line, if none of them is needed."""
     verdicts = subject.judge_copies()
-    if not any(verdict.necessity in _DROPPED for verdict in verdicts):
+    if not any(verdict.necessity in DROPPED for verdict in verdicts):
+        if any(verdict.necessity is Necessity.REPEATED for verdict in verdicts):
+            raise OtherFixerError
         raise CannotFixError(_explain_kept(verdicts))
     for verdict in verdicts:
         _check_verdict(subject, verdict)
     source, site = subject.source, subject.finding.site
     function = source.find_function(site)
-    calls = [call for call in source.list_calls(function, site.line) if _is_copy(call)]
+    calls = [call for call in source.list_calls(function, site.line) if is_copy_call(call)]
     if not calls:
         raise CannotFixError("the line has no `.contiguous()`, `.clone()` or `.to(memory_format=...)`")
     if len(calls) > 1 and len(calls) * max(1, len(subject.finding.modules)) != len(verdicts):
@@ -68,7 +66,7 @@ def _check_verdict(subject: FixSubject, verdict: Verdict) -> None:
         raise CannotFixError("autograd makes the copy, not the line")
     if copy.kind is CopyKind.RESHAPE:
         raise CannotFixError("a reshape makes the copy, and its result would have to be a view")
-    if verdict.necessity not in _DROPPED:
+    if verdict.necessity not in DROPPED:
         raise CannotFixError("the line also makes a copy that is needed, or that another fix is for")
     if verdict.necessity is Necessity.UNDONE and _is_later(facts, verdict):
         raise CannotFixError("it copies nothing once the copy before it is dropped")
@@ -116,20 +114,9 @@ def _follows_copy(facts: GraphFacts, value: str) -> bool:
     return False
 
 
-def _is_copy(call: cst.Call) -> bool:
-    if m.matches(call, _FUNCTION_CALL):
-        return True
-    if not m.matches(call, _METHOD_CALL) or m.matches(call.func, m.Attribute(value=m.Name("torch"))):
-        return False
-    named = [argument.keyword.value for argument in call.args if argument.keyword is not None]
-    if m.matches(call.func, m.Attribute(attr=m.Name("to"))):
-        return named == ["memory_format"] and len(call.args) == 1
-    return len(named) == len(call.args) and set(named) <= {"memory_format"}
-
-
 def drop_call(source: SourceFile, call: cst.Call) -> SourceEdit:
     """Return the edit that leaves only what the call copies; `x = x.contiguous()` goes as a whole."""
-    if m.matches(call, _FUNCTION_CALL):
+    if is_function_clone(call):
         argument = call.args[0].value
         if source.get_start_line(argument) != source.get_start_line(call):
             raise CannotFixError("the call goes over several lines")

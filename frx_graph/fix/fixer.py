@@ -14,6 +14,10 @@ from frx_graph.passes.copies.copy_necessity import Verdict
 from frx_graph.records import Copy, Finding, SourceEdit
 
 
+class OtherFixerError(Exception):
+    """Another fixer of the same rule is for this finding."""
+
+
 @dataclass(slots=True)
 class SourceFiles:
     """The files that were read so far, each once."""
@@ -36,13 +40,15 @@ class SourceFiles:
 @dataclass(frozen=True)
 class FixSubject:
     """A finding, its graph's analysis, and the user's files. `judge_graph` judges the copies that the program asks for.
-    `root` is the `forward` of the advised model's class; None if torch defines it."""
+    `root` is the `forward` of the advised model's class; None if torch defines it. `builder` is the user's
+    function that builds the model; None if it is not known."""
 
     finding: Finding
     analysis: Analysis
     files: SourceFiles
     judge_graph: Callable[[], Mapping[Copy, Verdict]]
     root: CallSite | None = None
+    builder: CallSite | None = None
 
     def judge_copies(self) -> tuple[Verdict, ...]:
         """Return the verdict on each copy of the finding."""
@@ -61,8 +67,8 @@ class FixSubject:
 class Fixer:
     """Changes the source for findings of one rule.
 
-    `propose` returns the edits, or raises `CannotFixError` if the source is not what they need. `unsafe` edits change
-    more than speed: strides of outputs, or the precision of arithmetic.
+    `propose` returns the edits, or raises `CannotFixError` if the source is not what they need, or `OtherFixerError`.
+    `unsafe` edits change more than speed: strides of outputs, or the precision of arithmetic.
     """
 
     rule: str

@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import GraphFacts, ValueFacts
 from frx_graph.facts.layout import make_ordered_strides
+from frx_graph.fix.attention_setting import is_in_transformers
 from frx_graph.fix.changed_strides import explain_obstacle
-from frx_graph.fix.fixer import Fixer, FixSubject
+from frx_graph.fix.fixer import Fixer, FixSubject, OtherFixerError
 from frx_graph.fix.imports import name_functional
 from frx_graph.fix.source_file import CannotFixError
 from frx_graph.fix.written_attention import AttentionReader, WrittenAttention
@@ -28,6 +29,8 @@ _RANK = 4
 
 def propose(subject: FixSubject) -> Sequence[SourceEdit]:
     """Return the call in place of the second product, and the removal of the statements before it."""
+    if is_in_transformers(subject.finding.site.file):
+        raise OtherFixerError
     attention = _choose_attention(subject)
     source = subject.source
     reader = AttentionReader(source, source.find_function(subject.finding.site))

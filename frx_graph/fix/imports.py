@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import libcst as cst
+import libcst.matchers as m
 
 from frx_graph.fix.local_names import list_occurrences
 from frx_graph.fix.source_file import CannotFixError, SourceFile
+from frx_graph.records import SourceEdit
+
+_PART_OF_TORCH = m.ImportFrom(
+    module=m.Name("torch") | m.Attribute(value=m.Name("torch") | m.Attribute(value=m.Name("torch"))), relative=[]
+)
 
 
-def name_torch(source: SourceFile) -> str:
-    """Return the file's name of `torch`. Raises `CannotFixError` if it has none."""
+def name_torch(source: SourceFile) -> tuple[str, Sequence[SourceEdit]]:
+    """Return the file's name of `torch`; if there is none, `torch` and an edit that imports it, above the imports from
+    torch. Raises `CannotFixError` if the file has another use for that name."""
     for module, name, alias in _list_imports(source):
         if module == "torch" and not name:
-            return alias or "torch"
+            return alias or "torch", ()
+    if any(not _is_in_import(source, node) for node in m.findall(source.module, m.Name("torch"))):
+        raise CannotFixError("the file does not import torch by itself, and has another use for its name")
+    for line in source.module.body:
+        for statement in line.body if isinstance(line, cst.SimpleStatementLine) else ():
+            if m.matches(statement, _PART_OF_TORCH):
+                return "torch", (source.insert_before(line, ["import torch"]),)
     raise CannotFixError("the file does not import torch by itself")
 
 
@@ -37,6 +50,12 @@ def name_functional(source: SourceFile, function: cst.FunctionDef) -> str:
     if not best or hidden or first in {parameter.name.value for parameter in every}:
         raise CannotFixError("the function has no name of torch.nn.functional")
     return best
+
+
+def _is_in_import(source: SourceFile, node: cst.CSTNode | None) -> bool:
+    while node is not None and not isinstance(node, (cst.Import, cst.ImportFrom)):
+        node = source.parents.get(node)
+    return node is not None
 
 
 def _list_imports(source: SourceFile) -> Iterator[tuple[str, str, str]]:

@@ -1,16 +1,23 @@
-"""The class of the advised model: where its `forward` is written."""
+"""The class of the advised model: where `forward` is written, and what `__init__` ends with."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import libcst as cst
 import libcst.matchers as m
 
 from frx_graph.capture.call_site import CallSite, is_foreign
-from frx_graph.fix.source_file import CannotFixError
+from frx_graph.facts.graph_facts import GraphFacts
+from frx_graph.facts.layout import name_channels_last
+from frx_graph.fix.imports import name_torch
+from frx_graph.fix.source_file import CannotFixError, SourceFile
+from frx_graph.records import SourceEdit
+
+_READS_STRIDES = frozenset({"view", "view_as", "as_strided", "stride", "is_contiguous", "data_ptr", "numpy"})
+"""Methods whose result, or error, depends on strides."""
 
 
 def find_forward(model: Callable[..., Any]) -> CallSite | None:
@@ -22,7 +29,31 @@ def find_forward(model: Callable[..., Any]) -> CallSite | None:
     return CallSite(code.co_filename, code.co_firstlineno, code.co_name)
 
 
-def find_method(owner: cst.ClassDef, name: str) -> cst.FunctionDef | None:
+def convert_weights(source: SourceFile, forward: cst.FunctionDef, facts: GraphFacts, rank: int) -> Sequence[SourceEdit]:
+    """Return the edits that end the class's `__init__` with its weights in channels-last, of so many dimensions.
+
+    Raises `CannotFixError` if it would not convert them, or code of the class may need plain images.
+    """
+    owner = source.find_owner(forward)
+    made = _find_method(owner, "__init__")
+    if made is None:
+        raise CannotFixError("the class does not define `__init__`")
+    for node in m.findall(owner, m.Call(func=m.Attribute(attr=m.MatchIfTrue(_is_reader)))):
+        raise CannotFixError(f"line {source.get_start_line(node)} may need plain images")
+    if m.findall(made.body, m.Return()):
+        raise CannotFixError("its `__init__` returns early")
+    if any(len(value.shape) > rank for value in facts.values.values() if value.is_parameter):
+        raise CannotFixError("the model also has weights of more dimensions")
+    torch, imported = name_torch(source)
+    memory_format = name_channels_last(rank).replace("torch", torch)
+    return [*imported, source.insert_behind(made, f"self.to(memory_format={memory_format})")]
+
+
+def _is_reader(name: cst.Name) -> bool:
+    return name.value in _READS_STRIDES
+
+
+def _find_method(owner: cst.ClassDef, name: str) -> cst.FunctionDef | None:
     """Return the class's own method of that name."""
     for statement in owner.body.body:
         if isinstance(statement, cst.FunctionDef) and statement.name.value == name:

@@ -9,7 +9,7 @@ from functools import cache, partial
 
 from frx_graph.capture.call_site import CallSite
 from frx_graph.errors import summarize_error
-from frx_graph.fix.fixer import Fixer, FixSubject, SourceFiles
+from frx_graph.fix.fixer import Fixer, FixSubject, OtherFixerError, SourceFiles
 from frx_graph.fix.fixers import FIXERS
 from frx_graph.fix.source_change import format_hunks
 from frx_graph.fix.source_file import CannotFixError, apply_edits
@@ -36,17 +36,18 @@ def offer_fixes(
     findings: Sequence[Finding],
     analyses: Mapping[str, Analysis],
     root: CallSite | None = None,
+    builder: CallSite | None = None,
     fixers: Sequence[Fixer] = FIXERS,
 ) -> tuple[Finding, ...]:
     """Return the findings with what can be done to their source. `analyses` are by `graph_id`, `root` is the `forward`
-    of the model. No file is changed.
+    of the model, and `builder` the function that builds it. No file is changed.
 
     Findings of one rule at one place, in several graphs, are fixable if the same edits fix each of them.
     """
     files = SourceFiles()
     judges = {name: cache(partial(_judge_graph, analysis)) for name, analysis in analyses.items()}
     offers = [
-        _make_offer(FixSubject(one, analyses[one.graph_id], files, judges[one.graph_id], root), fixers)
+        _make_offer(FixSubject(one, analyses[one.graph_id], files, judges[one.graph_id], root, builder), fixers)
         for one in findings
     ]
     by_place: dict[object, list[FixOffer]] = defaultdict(list)
@@ -79,6 +80,8 @@ def _make_offer(subject: FixSubject, fixers: Sequence[Fixer]) -> FixOffer:
         try:
             edits = sorted(set(fixer.propose(subject)), key=lambda edit: (edit.file, edit.start))
             return _check_edits(subject, fixer, tuple(edits))
+        except OtherFixerError:
+            continue
         except CannotFixError as error:
             reason = str(error)
         except Exception as error:  # noqa: BLE001 - the advice is valid without it

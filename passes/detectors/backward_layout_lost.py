@@ -47,7 +47,7 @@ _READERS = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class _LostLayout:
+class LostLayout:
     """`reader` got the gradient `gradient` in another layout than its saved input; `origin` made it so, or None if the
     gradient came from outside the graph. `first` is the value that `origin` made; `copies` are known ones of it, and
     `calls` the graph's calls per step."""
@@ -71,12 +71,13 @@ def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
     """Yield one finding for each line whose backward lost the layout."""
     if is_channels_last_forced(analysis.facts, Phase.BACKWARD, analysis.inner):
         return
-    for group in group_by_place(_find_losses(analysis), _get_site):
+    for group in group_by_place(find_lost_layouts(analysis), _get_site):
         if sum(loss.bytes for loss in group):
             yield _build_finding(analysis, group)
 
 
-def _find_losses(analysis: Analysis) -> Iterable[_LostLayout]:
+def find_lost_layouts(analysis: Analysis) -> Iterable[LostLayout]:
+    """Yield each operator of the backward whose gradient is not channels-last, as its forward is."""
     facts = analysis.facts
     for op in facts.ops:
         if op.phase is not Phase.BACKWARD or op.operator not in _READERS:
@@ -90,7 +91,7 @@ def _find_losses(analysis: Analysis) -> Iterable[_LostLayout]:
         if origin is None or not _is_layout_preserving(origin, facts, analysis.inner):
             made = analysis.copies_by_node.get(op.node, ())
             known = tuple(c for c in made if (c.value, c.role) == (gradient.name, OperandRole.INPUT))
-            yield _LostLayout(op, gradient, origin, first, known, facts.calls)
+            yield LostLayout(op, gradient, origin, first, known, facts.calls)
 
 
 def _has_lost_layout(value: ValueFacts) -> bool:
@@ -129,12 +130,12 @@ def _is_in_backward(value: ValueFacts, facts: GraphFacts) -> bool:
     return producer is not None and producer.phase is Phase.BACKWARD
 
 
-def _get_site(loss: _LostLayout) -> CallSite:
+def _get_site(loss: LostLayout) -> CallSite:
     """Return the forward line whose backward lost the layout, or the reader's own if the gradient came from outside."""
     return loss.reader.site if loss.origin is None else loss.origin.site
 
 
-def _build_finding(analysis: Analysis, losses: Sequence[_LostLayout]) -> Finding:
+def _build_finding(analysis: Analysis, losses: Sequence[LostLayout]) -> Finding:
     facts = analysis.facts
     moved = sum(loss.bytes for loss in losses)
     at_origin = facts.calls * sum(2 * v.bytes for v in {loss.first.name: loss.first for loss in losses}.values())
@@ -177,21 +178,21 @@ def _describe_cost(readers: int, moved: int, at_origin: int) -> str:
     return f"{inside}; a conversion outside moves as much, and spares only the operators between large strides"
 
 
-def _describe_readers(losses: Sequence[_LostLayout]) -> str:
+def _describe_readers(losses: Sequence[LostLayout]) -> str:
     convolutions = sum(loss.reader.operator == _CONVOLUTION for loss in losses)
     counts = {"convolution": convolutions, "normalisation": len(losses) - convolutions}
     parts = [f"{count} {name}{'s' if count > 1 else ''}" for name, count in counts.items() if count]
     return f"{' and '.join(parts)} {'run' if len(losses) > 1 else 'runs'}"
 
 
-def _describe_cause(loss: _LostLayout) -> str:
+def _describe_cause(loss: LostLayout) -> str:
     if loss.origin is None:
         return "the gradient comes into the graph that way"
     made = loss.origin.operator.removeprefix("aten.")
     return f"the layout is lost in the backward of {format_location(loss.origin.site)}, at `{made}`"
 
 
-def _describe_place(loss: _LostLayout) -> str:
+def _describe_place(loss: LostLayout) -> str:
     if loss.origin is None:
         return "on the tensor y that the graph returns"
     return f"on the tensor y that {format_location(loss.origin.site)} reads"

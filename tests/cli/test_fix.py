@@ -12,10 +12,18 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+import torch
 
+from frx_graph.autopilot.fix_decisions import hash_patch
 from frx_graph.autopilot.source_trial import SourceTrial
 from frx_graph.cli.main import run
+from frx_graph.errors import LedgerError
+from frx_graph.ledger.database.opening import open_ledger
+from frx_graph.ledger.decision import Kind
+from frx_graph.ledger.location import parse_location
 from frx_graph.reports.advice.fix_document import FixDocument
+from frx_graph.trials.environment import read_trial_environment
+from frx_graph.trials.environment_record import TrialEnvironment
 from frx_graph.trials.policy import TrialPolicy
 from frx_graph.trials.trial_run import Gate, GateResult, TrialRun
 from frx_graph.trials.verdict import Outcome, TrialStatistics, Verdict
@@ -51,17 +59,24 @@ pytestmark = pytest.mark.usefixtures("nothing_compiled")
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("frx_graph.cli.fix.share_warm_arms", contextlib.nullcontext)
+    monkeypatch.setenv("FRX_LEDGER", str(tmp_path.with_name(f"{tmp_path.name}.sqlite3")))
     (tmp_path / "pyproject.toml").write_text(LEAN)
     path = tmp_path / "model.py"
     path.write_text(MODEL)
     return path
 
 
-def make_trial(ratio: float, outcome: Outcome = Outcome.PROMOTE, *, failed: Gate | None = None) -> SourceTrial:
+def make_trial(
+    ratio: float,
+    outcome: Outcome = Outcome.PROMOTE,
+    *,
+    failed: Gate | None = None,
+    environment: TrialEnvironment | None = None,
+) -> SourceTrial:
     gates = (GateResult(failed, False, "3 of 4 results differ"),) if failed else ()
     found = None if failed else TrialStatistics(ratio, ratio - 0.02, ratio + 0.02, 36, 6, (ratio,) * 6, 0)
     verdict = Verdict(outcome, "numerics: 3 of 4 results differ" if failed else "as measured", found, early=False)
-    return SourceTrial(TrialRun(gates, verdict, (), None, ()), TrialPolicy())
+    return SourceTrial(TrialRun(gates, verdict, (), environment, ()), TrialPolicy())
 
 
 def play(monkeypatch: pytest.MonkeyPatch, *trials: SourceTrial) -> list[str]:
@@ -144,6 +159,38 @@ def test_nothing_is_written_that_was_not_proved(
     play(monkeypatch, *(trial for _ in range(3)))
     assert run(["fix", "model.py:build", "--apply"]) == 1
     assert model.read_text() == MODEL
+
+
+def test_ledger_keeps_the_verdict_with_the_hash_of_the_patch(
+    model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = read_trial_environment(torch.device("cpu"))
+    play(
+        monkeypatch,
+        make_trial(1.0, Outcome.REJECT, failed=Gate.NUMERICS, environment=here),
+        make_trial(1.2, environment=here),
+        make_trial(0.8, Outcome.REJECT, environment=here),
+    )
+    assert run(["fix", "model.py:build", "--apply", "--ledger", "here.sqlite3", "--patch", "kept.patch"]) == 1
+    patch = hash_patch((model.parent / "kept.patch").read_text())
+    assert f"#6 promoted, patch {patch}" in " ".join(capsys.readouterr().out.split())
+    events = open_ledger(parse_location("here.sqlite3")).read_events()
+    assert [event.decision.kind for event in events[2::3]] == [Kind.REJECTED, Kind.PROMOTED, Kind.REJECTED]
+    assert [event.decision.plan == patch for event in events[2::3]] == [False, True, False]
+
+
+def test_proof_counts_without_a_record(
+    model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    play(monkeypatch, make_trial(1.2, environment=read_trial_environment(torch.device("cpu"))))
+
+    def fail(*_: object) -> None:
+        raise LedgerError("the disk is full", "make room")
+
+    monkeypatch.setattr("frx_graph.cli.fix_record.open_ledger", fail)
+    assert run(["fix", "model.py:build", "--apply"]) == 0
+    assert model.read_text() == FIXED
+    assert "Not recorded: the disk is full" in capsys.readouterr().out
 
 
 def test_busy_machine_ends_the_proof_at_once(

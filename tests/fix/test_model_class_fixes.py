@@ -1,4 +1,4 @@
-"""Fixes of the model's own class: channels-last and autocast, with times and peaks that the tests make up."""
+"""Fixes of the model's own class: memory formats and autocast, with times and peaks that the tests make up."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from frx_graph.advisor.advisor import advise
 from frx_graph.advisor.target import load_target
 from frx_graph.fix.source_change import build_changes, collect_fixes, read_sources
 from frx_graph.measure.machine.device_profile import DeviceProfile
+from frx_graph.measure.measurement_cache import MeasuredOperators
 from frx_graph.measure.operators.operator_measurement import LayoutTimes
 from frx_graph.records import Finding, Fixability
 
@@ -69,6 +70,13 @@ def made_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(advisor, "get_device_profile", lambda *_, **_how: profile)
 
 
+class SlowInChannelsLast(FastInChannelsLast):
+    """Measurements by which every convolution loses."""
+
+    def layout_times(self, _signature: object) -> LayoutTimes:
+        return LayoutTimes(0.1, 1.0)
+
+
 def find(path: Path, rule: str, *, train: bool = False) -> Finding:
     workload = load_target(f"{path}:build")
     advice = advise(workload.model, workload.args, train=train).advice
@@ -121,3 +129,95 @@ def test_training_is_not_put_under_autocast(tmp_path: Path) -> None:
     offer = find(write(tmp_path, MODEL), "FRX013", train=True).offer
     assert offer is not None
     assert offer.reason == "training in a narrower dtype takes more than a decorator"
+
+
+STORED = MODEL.replace("return self.second", "x = x.to(memory_format=torch.channels_last)\n        return self.second")
+PLAIN_WEIGHTS = (
+    STORED.replace("x = x.to", "y = x.to")
+    .replace("(self.first(x))", "(self.first(y))")
+    .replace("Images().eval()", "Images().double().eval()")
+    .replace("12, 12),)", "12, 12).double(),)")
+)
+"""In double precision, which oneDNN has no kernels for: it would pack the weights in any layout."""
+
+
+@pytest.fixture
+def measured(made_up: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measure operators after all: whether a call converts its weight is seen by running it."""
+    monkeypatch.setattr(advisor, "MeasuredOperators", MeasuredOperators)
+
+
+@pytest.mark.usefixtures("measured")
+def test_weights_are_stored_as_their_images_are(tmp_path: Path) -> None:
+    found = find(write(tmp_path, PLAIN_WEIGHTS), "FRX007")
+    assert found.offer is not None
+    assert (found.offer.fixability, found.offer.fixer) == (Fixability.UNSAFE, "stored_weights")
+    fixes = collect_fixes([found])
+    (change,) = build_changes(fixes, read_sources(fixes))
+    assert change.after.decode() == PLAIN_WEIGHTS.replace(
+        "nn.Conv2d(8, 8, 3)\n", "nn.Conv2d(8, 8, 3)\n        self.to(memory_format=torch.channels_last)\n"
+    )
+    (tmp_path / "model.py").write_bytes(change.after)
+    workload = load_target(f"{tmp_path / 'model.py'}:build")
+    left = advise(workload.model, workload.args).advice.findings
+    assert all(one.site.place != found.site.place for one in left if one.rule == "FRX007")
+
+
+STORED_NEAR_MISSES = {
+    "line 15 may need plain images": PLAIN_WEIGHTS.replace("y = x.to", "x = x.view(2, 4, 12, 12)\n        y = x.to"),
+    "its `__init__` returns early": PLAIN_WEIGHTS.replace(
+        "        super().__init__()\n", "        super().__init__()\n        if nn is None:\n            return\n"
+    ),
+}
+
+
+@pytest.mark.usefixtures("measured")
+@pytest.mark.parametrize(("reason", "text"), STORED_NEAR_MISSES.items(), ids=range(len(STORED_NEAR_MISSES)))
+def test_weights_are_left_alone_with_a_reason(reason: str, text: str, tmp_path: Path) -> None:
+    offer = find(write(tmp_path, text), "FRX007").offer
+    assert offer is not None
+    assert (offer.fixability, offer.reason) == (Fixability.NOT_FIXABLE, reason)
+
+
+TAKEN_OUT = {
+    "both": CHANNELS_LAST,
+    "where it is built": MODEL.replace(
+        "Images().eval(),", "Images().eval().to(memory_format=torch.channels_last),"
+    ).replace(
+        "(torch.randn(2, 4, 12, 12),)", "(torch.randn(2, 4, 12, 12).contiguous(memory_format=torch.channels_last),)"
+    ),
+    "in a statement": MODEL.replace(
+        "    return Images().eval(),", "    model = Images().eval()\n    return model,"
+    ).replace("()\n    return model", "()\n    model.to(memory_format=torch.channels_last)\n    return model"),
+}
+
+
+@pytest.mark.parametrize("text", TAKEN_OUT.values(), ids=TAKEN_OUT)
+def test_channels_last_is_taken_out(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(advisor, "MeasuredOperators", SlowInChannelsLast)
+    found = find(write(tmp_path, text), "FRX015")
+    assert found.offer is not None
+    assert (found.offer.fixability, found.offer.reason) == (Fixability.UNSAFE, "")
+    fixes = collect_fixes([found])
+    (change,) = build_changes(fixes, read_sources(fixes))
+    changed = change.after.decode()
+    assert "channels_last" not in changed
+    assert changed.replace("    model = Images().eval()\n    return model,", "    return Images().eval(),") == MODEL
+
+
+KEPT = {
+    "the file of the model's class puts nothing in channels-last": MODEL.replace(
+        "torch.randn(2, 4, 12, 12)", "torch.randn(2, 12, 12, 4).permute(0, 3, 1, 2)"
+    ),
+    "the file also uses memory formats in another way": f"{CHANNELS_LAST}\n\nmemory_format = None\n",
+}
+
+
+@pytest.mark.parametrize(("reason", "text"), KEPT.items(), ids=range(len(KEPT)))
+def test_channels_last_stays_with_a_reason(
+    reason: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(advisor, "MeasuredOperators", SlowInChannelsLast)
+    offer = find(write(tmp_path, text), "FRX015").offer
+    assert offer is not None
+    assert (offer.fixability, offer.reason) == (Fixability.NOT_FIXABLE, reason)

@@ -99,6 +99,7 @@ complete -c frx -n '__fish_seen_subcommand_from fix' -l inner -r
 complete -c frx -n '__fish_seen_subcommand_from fix' -l allow-dirty
 complete -c frx -n '__fish_seen_subcommand_from fix' -l policy -r
 complete -c frx -n '__fish_seen_subcommand_from fix' -l ignore-load
+complete -c frx -n '__fish_seen_subcommand_from fix' -l ledger -r
 complete -c frx -n '__fish_seen_subcommand_from fix' -l format -r -f -a 'text json github'
 complete -c frx -n '__fish_seen_subcommand_from fix' -l json
 complete -c frx -n '__fish_seen_subcommand_from fix' -l quiet
@@ -392,6 +393,7 @@ complete -c frx-graph -n '__fish_seen_subcommand_from fix' -l inner -r
 complete -c frx-graph -n '__fish_seen_subcommand_from fix' -l allow-dirty
 complete -c frx-graph -n '__fish_seen_subcommand_from fix' -l policy -r
 complete -c frx-graph -n '__fish_seen_subcommand_from fix' -l ignore-load
+complete -c frx-graph -n '__fish_seen_subcommand_from fix' -l ledger -r
 complete -c frx-graph -n '__fish_seen_subcommand_from fix' -l format -r -f -a 'text json github'
 complete -c frx-graph -n '__fish_seen_subcommand_from fix' -l json
 complete -c frx-graph -n '__fish_seen_subcommand_from fix' -l quiet

@@ -76,6 +76,7 @@ class FixDocument(Part):
     diff: str = Field(description="of the fixes that are kept, for `git apply` or `patch -p1`; empty: there are none")
     proved: bool = Field(description="true: a trial of all changes of the diff together has proved them")
     verdict: str = Field(description="of that trial, in words; empty: there was none")
+    decision: str = Field(default="", description="the ledger's event about that trial; empty: there was no trial")
     applied: bool = Field(description="true: the files have been changed")
     patch: str | None = Field(default=None, description="the file that the diff was written to")
 
@@ -138,3 +139,5 @@ def _print_outcome(console: Console, document: FixDocument) -> None:
     if said:
         console.print()
         print_wrapped(console, f"{said[0].upper()}{said[1:]}.")
+    if document.decision:
+        print_wrapped(console, f"{document.decision[0].upper()}{clean_line(document.decision, _REASON_LENGTH)[1:]}.")

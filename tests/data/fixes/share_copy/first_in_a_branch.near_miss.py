@@ -1,0 +1,22 @@
+# the first copy stands in a branch that need not run
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.left = nn.Linear(16, 16)
+        self.right = nn.Linear(16, 16)
+
+    def forward(self, x):
+        y = x.transpose(1, 2)
+        left = 1.0
+        if y.shape[0] > 2:
+            left = self.left(y.contiguous())
+        return left * self.right(y.contiguous())
+
+
+def build():
+    torch.manual_seed(0)
+    return Model().eval(), (torch.randn(4, 16, 8),)

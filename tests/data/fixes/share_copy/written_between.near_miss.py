@@ -1,0 +1,22 @@
+# line 16 writes in place, perhaps into the same memory
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.left = nn.Linear(16, 16)
+        self.right = nn.Linear(16, 16)
+
+    def forward(self, x):
+        y = x.transpose(1, 2)
+        rows = y.contiguous()
+        left = self.left(rows)
+        left += 1
+        return left * self.right(y.contiguous())
+
+
+def build():
+    torch.manual_seed(0)
+    return Model().eval(), (torch.randn(4, 16, 8),)
