@@ -9,7 +9,7 @@ from functools import cached_property
 import torch
 
 from frx_graph.capture.captured_graph import GraphBreak, Recompile
-from frx_graph.facts.graph_facts import GraphFacts
+from frx_graph.facts.graph_facts import GraphFacts, OpFacts
 from frx_graph.measure.machine.device_profile import DeviceProfile, ReachedSpeed
 from frx_graph.measure.operators.operator_contract import OperatorContract
 from frx_graph.measure.operators.operator_measurement import LayoutTimes, OperatorMeasurement
@@ -65,7 +65,8 @@ class Analysis:
     hold only what was measured on this device. `step_bytes` is the predicted traffic of one eager step, including
     copies and the step's other graphs; savings are percentages of it. `contract` lists the strides that an operator
     takes without a copy; None if this device and torch have no contract. `loaded` is True if other programs disturbed
-    the measured times. `allocation_cost` is the program's, and is set for its first graph only.
+    the measured times. `allocation_cost` is the program's, and is set for its first graph only. `compiled_modules` are
+    the paths of modules that the program compiles by itself.
     """
 
     facts: GraphFacts
@@ -80,6 +81,12 @@ class Analysis:
     contract: OperatorContract | None = None
     loaded: bool = False
     allocation_cost: AllocationCost | None = None
+    compiled_modules: frozenset[str] = frozenset()
+
+    def is_compiled_by_program(self, op: OpFacts) -> bool:
+        """Return True for an operator of a module that the program compiles, or of a part of one."""
+        parts = op.site.module_path.split(".")
+        return any(".".join(parts[:count]) in self.compiled_modules for count in range(1, len(parts) + 1))
 
     @cached_property
     def layout_groups(self) -> tuple[LayoutGroup, ...]:

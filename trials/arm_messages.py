@@ -55,7 +55,7 @@ class Load:
     and with the rewrites that measured times favour among `proposes`; with neither, without frx-graph. `random` says
     that the program draws random numbers, and makes both arms draw the same; None: run the program to find out. Both
     arms of a pair get the same value, so that state that the program keeps is the same. `pool`: keep freed memory
-    from the beginning (`frx_graph.support.allocator`)."""
+    from the beginning (`frx_graph.support.allocator`). `plain`: run the program as it is, without Dynamo."""
 
     workload: Workload
     train: bool
@@ -66,6 +66,7 @@ class Load:
     proposes: tuple[str, ...] | None = None
     random: bool | None = None
     pool: bool = False
+    plain: bool = False
     ask: Literal["load"] = "load"
 
 

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import torch
 
 from frx_graph.advice import Advice, Timings
+from frx_graph.advisor.compiled_modules import find_compiled_modules
 from frx_graph.advisor.evidence_files import read_run_file
 from frx_graph.advisor.observe import check_observable, observe_step
 from frx_graph.advisor.summary import (
@@ -128,6 +129,7 @@ def advise(
         progress=progress,
         root=find_forward(model),
         builder=builder,
+        compiled_modules=find_compiled_modules(model),
     )
     advice = replace(report.advice, timings=replace(report.advice.timings, capture_s=captured_s))
     if observe:
@@ -159,12 +161,14 @@ def advise_capture(
     cost_allocations: CostAllocations | None = None,
     root: CallSite | None = None,
     builder: CallSite | None = None,
+    compiled_modules: frozenset[str] = frozenset(),
 ) -> AdviceReport:
     """Return advice on graphs that are already captured and that one step runs, each as often as its `calls` say.
 
     `inner` is the compiler of the graphs that name none themselves; `evidence` is the content of files of runs.
     `cost_allocations` measures the program's page faults. `root` is the model's `forward`, and `builder` the function
-    that has built the model, for fixes of their source.
+    that has built the model, for fixes of their source. `compiled_modules` are the paths of modules that the program
+    compiles by itself.
     """
     started = time.perf_counter()
     # Facts and findings are millions of small objects without cycles: searching them takes a third of the time.
@@ -197,7 +201,10 @@ def advise_capture(
 
     progress("looking for layout problems")
     with pause_gc():
-        analyses = _analyze_graphs(subjects, capture, measured, profile, contract)
+        analyses = [
+            replace(analysis, compiled_modules=compiled_modules)
+            for analysis in _analyze_graphs(subjects, capture, measured, profile, contract)
+        ]
         if analyses and isinstance(allocation_cost, AllocationCost):
             analyses[0] = replace(analyses[0], allocation_cost=allocation_cost)
         if profile is not None:

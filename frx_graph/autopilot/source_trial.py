@@ -91,8 +91,9 @@ def try_change(
     ignore_load: bool = False,
 ) -> SourceTrial:
     """Run the trial of the target with `changed` files against the target as it is. No file of the user is touched.
-    `candidates` is the number of trials of this target. Raises `TrialError` if the target does not run as it is."""
-    base = Load(workload, train, inner, policy.seed, pool=may_pool())
+    With `inner` "eager" both run without a compiler, but for what the source compiles by itself. `candidates` is the
+    number of trials of this target. Raises `TrialError` if the target does not run as it is."""
+    base = Load(workload, train, inner, policy.seed, pool=may_pool(), plain=inner == "eager")
     with _write_overlay(changed) as overlay, open_warm_arms() as arms:
         programs = Programs(base, replace(base, workload=replace(workload, overlay=overlay)))
         run = run_trial(programs, policy, arms.start, candidates=candidates, ignore_load=ignore_load, progress=progress)

@@ -7,6 +7,7 @@ from frx_graph.fix import (
     autocast,
     cancel_permutes,
     channels_last,
+    compile_region,
     convolution_padding,
     drop_copy,
     fused_attention,
@@ -29,4 +30,5 @@ FIXERS: tuple[Fixer, ...] = (
     plain_layout.FIXER,
     gradient_layout.FIXER,
     autocast.FIXER,
+    compile_region.FIXER,
 )

@@ -216,6 +216,11 @@ def is_compiled_module(module: object) -> bool:
     return getattr(module, "_compiled_call_impl", None) is not None or hasattr(module, "_orig_mod")
 
 
+def is_compiled_function(function: object) -> bool:
+    """Return True for what `torch.compile(function)` returns, also as a method."""
+    return hasattr(getattr(function, "__func__", function), "_torchdynamo_orig_callable")
+
+
 def get_schema(overload: OpOverload) -> torch.FunctionSchema:
     """Return the schema of an operator."""
     return overload._schema

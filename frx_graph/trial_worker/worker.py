@@ -131,6 +131,9 @@ class TrialArm:
             # Inductor's own generator depends on the order of loops, and so on the layout. Eager's numbers are the same
             # in both arms.
             inductor_config.fallback_random = True
+        if asked.plain:
+            self._program = workload.make_program(asked.train)
+            return Loaded(draws, read_trial_environment(workload.device), repeats)
         options = parse_backend_options({"inner": asked.inner}, asked.inner_mode)
         plan = make_recorded_plan(asked.candidates) if asked.candidates else None
         if asked.proposes is not None:

@@ -39,7 +39,7 @@ RULE = "FRX005"
 MATERIAL_SHARE = 0.02
 LEAST_SAVING = 0.01
 """Share of the step's traffic; less than this is not worth a line in a report."""
-_FUSION_FIX = (
+FUSION_FIX = (
     "run the group as one kernel: `torch.compile` the model, or the module that holds these lines; intermediate "
     "results then stay in registers"
 )
@@ -72,7 +72,8 @@ def _find_fusible_regions(analysis: Analysis) -> list[_MemoryBoundRegion]:
     costs = analysis.costs
     regions = []
     for group in analysis.kernels.groups:
-        if group.saved_bytes > 0:
+        compiled = all(analysis.is_compiled_by_program(op) for op in group.ops)
+        if group.saved_bytes > 0 and not compiled:
             moving = tuple(op for op in group.ops if costs[op.node].bytes)
             anchor = max(moving, key=lambda op: (not _is_gradient_sum(op), costs[op.node].bytes))
             regions.append(_MemoryBoundRegion(moving, anchor, group.bytes, group.saved_bytes, group.flops))
@@ -208,7 +209,7 @@ def _build_finding(
         saving=predict_saving(saved if fused else 0, saved, analysis.step_bytes),
         effort=Effort.ONE_LINE,
         risk=Risk.LOW if fused else Risk.MEDIUM,
-        fix=_FUSION_FIX if fused else _describe_single_fix(analysis, typical),
+        fix=FUSION_FIX if fused else _describe_single_fix(analysis, typical),
         # Half the bytes take half the time only if nothing else limits the operator.
         confidence=confidence.MODELLED if fused else confidence.ASSUMED,
         evidence=tuple(evidence),

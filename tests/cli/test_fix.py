@@ -298,6 +298,25 @@ def test_a_real_trial_decides(model: Path, capsys: pytest.CaptureFixture[str]) -
 
 
 @pytest.mark.integration
+def test_program_is_tried_as_it_is_written(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With Dynamo around both programs, `@torch.compile` in one of them would change nothing."""
+    (model.parent / "pyproject.toml").write_text("[tool.frx]\nselect = ['FRX005']\n")
+    (model.parent / "policy.yaml").write_text(POLICY)
+    chain = MODEL.replace("return (y", "return (x.sigmoid() * x.tanh() + x.exp()).sum() + (y").replace(
+        "4, 8, 16", "64, 512, 16"
+    )
+    model.write_text(chain)
+    options = ["--unsafe-fixes", "--ignore-load", "--policy", "policy.yaml", "--json"]
+    code = run(["fix", "model.py:build", "--apply", *options])
+    document = FixDocument.model_validate_json(capsys.readouterr().out)
+    assert [(fix.fixer, fix.unsafe) for fix in document.fixes] == [("compile_region", True)]
+    assert document.verdict.startswith("the same results")
+    assert model.read_text() == (
+        chain.replace("    def forward", "    @torch.compile\n    def forward") if code == 0 else chain
+    )
+
+
+@pytest.mark.integration
 def test_a_wrong_change_is_caught_by_its_trial(
     model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,12 +22,12 @@ TESTED_ELSEWHERE = {
     "attention_setting",
     "autocast",
     "channels_last",
+    "compile_region",
     "gradient_layout",
     "plain_layout",
     "stored_weights",
 }
-"""Fixers that need measured times, a package or a backward: test_model_class_fixes.py, test_attention_setting.py and
-test_gradient_layout.py."""
+"""Fixers that need measured times, a package or a backward: test_model_class_fixes.py and one file for each other."""
 NEAR_MISSES = sorted(str(path.relative_to(PROGRAMS)) for path in PROGRAMS.rglob("*.near_miss.py"))
 pytestmark = pytest.mark.usefixtures("nothing_compiled")
 
