@@ -62,6 +62,11 @@ class SourceTrial:
         return Speed.AS_FAST if near or verdict.outcome is Outcome.EQUIVALENT else Speed.SLOWER
 
     @property
+    def kernels(self) -> str:
+        """The kernels that one step runs more or less often than before, as observed; empty if it was not observed."""
+        return next((gate.detail for gate in self.run.gates if gate.name is Gate.KERNELS and gate.passed), "")
+
+    @property
     def reason(self) -> str:
         """The finding that decided, in a line for people."""
         found = self.run.verdict.statistics

@@ -34,6 +34,7 @@ from frx_graph.cli.printing.output import (
 )
 from frx_graph.config import read_advise_config, read_policy_table
 from frx_graph.errors import OptionError, ScriptError
+from frx_graph.fix.built_model import is_installed
 from frx_graph.fix.source_change import (
     FileChange,
     ProposedFix,
@@ -178,6 +179,7 @@ def fix(
         diff=diff,
         proved=result is not None and result.proved,
         verdict="" if result is None else result.together.reason,
+        kernels="" if result is None else result.together.kernels,
         decision=decision,
         applied=apply and bool(changes),
         patch=None if patch is None else str(patch),
@@ -210,7 +212,7 @@ def _choose_fixes(advice: Advice, started: float, *, unsafe: bool, apply: bool) 
             left[number] = "it changes more than speed: --unsafe-fixes takes it"
         elif any(Path(file).stat().st_mtime > started for file in one.files):
             left[number] = "the file has changed since it was imported: run frx fix again"
-        elif apply and any(_is_installed(file) for file in one.files):
+        elif apply and any(is_installed(file) for file in one.files):
             left[number] = "the file belongs to an installed package: --patch writes the change for its source"
         else:
             wanted.append(one)
@@ -219,11 +221,6 @@ def _choose_fixes(advice: Advice, started: float, *, unsafe: bool, apply: bool) 
         if one in wanted and one not in apart:
             left[number] = "it overlaps with a fix before: run again after that one"
     return _ChosenFixes(offered, apart, left, read_sources(apart))
-
-
-def _is_installed(file: str) -> bool:
-    parts = Path(file).parts
-    return "site-packages" in parts or "dist-packages" in parts
 
 
 def _check_clean(fixes: Sequence[ProposedFix]) -> None:

@@ -26,6 +26,7 @@ FIXERS: tuple[Fixer, ...] = (
     attention_setting.FIXER,
     convolution_padding.FIXER,
     channels_last.FIXER,
+    channels_last.REORDER_FIXER,
     stored_weights.FIXER,
     plain_layout.FIXER,
     gradient_layout.FIXER,

@@ -11,8 +11,9 @@ from frx_graph.fix.local_names import list_occurrences
 from frx_graph.fix.source_file import CannotFixError, SourceFile
 from frx_graph.records import SourceEdit
 
-_PART_OF_TORCH = m.ImportFrom(
-    module=m.Name("torch") | m.Attribute(value=m.Name("torch") | m.Attribute(value=m.Name("torch"))), relative=[]
+_SUBMODULE = m.Attribute(value=m.Name("torch") | m.Attribute(value=m.Name("torch")))
+_PART_OF_TORCH = m.ImportFrom(module=m.Name("torch") | _SUBMODULE, relative=[]) | m.Import(
+    names=[m.ImportAlias(name=_SUBMODULE), m.ZeroOrMore()]
 )
 
 
@@ -22,6 +23,8 @@ def name_torch(source: SourceFile) -> tuple[str, Sequence[SourceEdit]]:
     for module, name, alias in _list_imports(source):
         if module == "torch" and not name:
             return alias or "torch", ()
+        if module.startswith("torch.") and not name and not alias:
+            return "torch", ()
     if any(not _is_in_import(source, node) for node in m.findall(source.module, m.Name("torch"))):
         raise CannotFixError("the file does not import torch by itself, and has another use for its name")
     for line in source.module.body:

@@ -42,11 +42,16 @@ def convert_weights(source: SourceFile, forward: cst.FunctionDef, facts: GraphFa
         raise CannotFixError(f"line {source.get_start_line(node)} may need plain images")
     if m.findall(made.body, m.Return()):
         raise CannotFixError("its `__init__` returns early")
-    if any(len(value.shape) > rank for value in facts.values.values() if value.is_parameter):
-        raise CannotFixError("the model also has weights of more dimensions")
+    check_ranks(facts, rank)
     torch, imported = name_torch(source)
     memory_format = name_channels_last(rank).replace("torch", torch)
     return [*imported, source.insert_behind(made, f"self.to(memory_format={memory_format})")]
+
+
+def check_ranks(facts: GraphFacts, rank: int) -> None:
+    """Raise `CannotFixError` if a weight has more dimensions than a memory format for `rank` takes."""
+    if any(len(value.shape) > rank for value in facts.values.values() if value.is_parameter):
+        raise CannotFixError("the model also has weights of more dimensions")
 
 
 def _is_reader(name: cst.Name) -> bool:

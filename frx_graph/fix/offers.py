@@ -22,7 +22,7 @@ from frx_graph.records import Copy, Finding, Fixability, FixOffer, SourceEdit
 _NO_FIXER = "no fixer changes this kind of finding"
 _ELSEWHERE = {
     "FRX001": "the operator copies inside: what it reads would have to be made in other strides",
-    "FRX005": "it goes away where the program is compiled, not where it is written",
+    "FRX005": "a larger batch or a narrower dtype moves fewer bytes, not another line",
     "FRX006": "callers pass other strides: `pin_strides` of frx_graph.compile copies inputs to those of the first call",
     "FRX007": "weights are packed where the program is compiled: `freeze` of frx_graph.compile does it",
     "FRX009": "it goes away where the program is compiled, not where it is written",

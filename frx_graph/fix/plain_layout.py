@@ -1,7 +1,7 @@
 """Take channels-last out again where convolutions are faster in plain layout (FRX015).
 
-All `.to(memory_format=...)` and `.contiguous(memory_format=...)` of the file of the model's class go, so images that
-the program returns are plain: the change needs `--unsafe-fixes`. Values stay.
+All `.to(memory_format=...)` and `.contiguous(memory_format=...)` of the model's class and the function that builds it
+go. Images that the program returns are then plain, so the change needs `--unsafe-fixes`. Values stay.
 """
 
 from __future__ import annotations
@@ -33,6 +33,11 @@ def propose(subject: FixSubject) -> Sequence[SourceEdit]:
     calls = [call for call in m.findall(source.module, _CONVERSION) if isinstance(call, cst.Call)]
     if not calls:
         raise CannotFixError("the file of the model's class puts nothing in channels-last")
+    own: list[cst.CSTNode] = [source.find_owner(source.find_function(subject.root))]
+    if subject.builder is not None and subject.builder.file == subject.root.file:
+        own.append(source.find_function(subject.builder))
+    if any(not any(source.is_inside(call, place) for place in own) for call in calls):
+        raise CannotFixError("the file also converts outside of the model's class and the function that builds it")
     if len(m.findall(source.module, m.Name("memory_format"))) != len(calls):
         raise CannotFixError("the file also uses memory formats in another way")
     return [_remove(source, call) for call in calls]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import libcst as cst
+import libcst.matchers as m
 
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import OpFacts
@@ -24,6 +25,9 @@ from frx_graph.fix.local_names import (
 from frx_graph.fix.source_file import CannotFixError, SourceFile
 from frx_graph.passes.copies.copy_necessity import Necessity
 from frx_graph.records import SourceEdit
+
+_GRADIENT_MODES = frozenset({"enable_grad", "inference_mode", "no_grad", "set_grad_enabled"})
+"""A copy that is made under one of these has no gradient."""
 
 
 def propose(subject: FixSubject) -> Sequence[SourceEdit]:
@@ -43,6 +47,8 @@ def propose(subject: FixSubject) -> Sequence[SourceEdit]:
     first, *repeats = found[0]
     name = _check_value(source, function, first, repeats)
     check_nothing_is_written(source, function)
+    if m.findall(function, m.Name(value=m.MatchIfTrue(_GRADIENT_MODES.__contains__))):
+        raise CannotFixError("the function switches gradients on or off")
     for call in found[0]:
         check_simple_use(source, function, call)
     kept = find_assigned_name(source, first)

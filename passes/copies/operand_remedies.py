@@ -40,6 +40,15 @@ _SEQUENCE_CONVOLUTION = Remedy(
 )
 
 
+_MEASURED = "(FRX004 counts the gain)"
+_TO_MEASURE = "Whether that is faster for these shapes is FRX004's measurement"
+
+
+def asks_for_channels_last(fix: str) -> bool:
+    """Return True for the text of a remedy by which the model and its images become channels-last."""
+    return _MEASURED in fix or _TO_MEASURE in fix
+
+
 def get_operator_name(copy: Copy) -> str:
     """Return the short operator name, such as `max_pool2d_with_indices`."""
     return copy.operator.removeprefix("aten.")
@@ -127,7 +136,7 @@ def _find_faster_layout(analysis: Analysis, group: CopyGroup) -> Remedy | None:
         fix = "keep images and weights plain here: that is measured to be faster (FRX015 counts the gain)"
     else:
         call = f"`.to(memory_format={name_channels_last(first.rank)})`"
-        fix = f"run this line in channels-last, measured to be faster here (FRX004 counts the gain): {call} for the "
+        fix = f"run this line in channels-last, measured to be faster here {_MEASURED}: {call} for the "
         fix += "model, or for these modules and their input"
     return Remedy(fix, Effort.ONE_LINE)
 
@@ -247,8 +256,7 @@ def _is_plain_image(facts: GraphFacts, copy: Copy, value: ValueFacts) -> bool:
 
 def _suggest_channels_last(run: str, rank: int) -> Remedy:
     return Remedy(
-        f"{run} `model.to(memory_format={name_channels_last(rank)})` and the same for the input. Whether that is "
-        f"faster for these shapes is FRX004's measurement",
+        f"{run} `model.to(memory_format={name_channels_last(rank)})` and the same for the input. {_TO_MEASURE}",
         Effort.ONE_LINE,
     )
 

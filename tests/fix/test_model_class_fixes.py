@@ -79,7 +79,7 @@ class SlowInChannelsLast(FastInChannelsLast):
 
 def find(path: Path, rule: str, *, train: bool = False) -> Finding:
     workload = load_target(f"{path}:build")
-    advice = advise(workload.model, workload.args, train=train).advice
+    advice = advise(workload.model, workload.args, train=train, builder=workload.builder).advice
     (found,) = (one for one in advice.findings if one.rule == rule)
     return found
 
@@ -105,9 +105,45 @@ def test_the_class_of_the_model_is_changed(rule: str, expected: str, tmp_path: P
     assert result.is_contiguous(memory_format=torch.channels_last) is (rule == "FRX004")
 
 
+def test_convolutions_that_convert_images_ask_for_the_same_change(tmp_path: Path) -> None:
+    """Without times FRX004 says nothing, and whether it pays is left to the trial."""
+    workload = load_target(f"{write(tmp_path, MODEL)}:build")
+    findings = advise(workload.model, workload.args, measure=False).advice.findings
+    offers = [one.offer for one in findings if one.rule == "FRX001"]
+    assert [offer.fixability for offer in offers if offer] == [Fixability.UNSAFE]
+    fixes = collect_fixes([one for one in findings if one.rule == "FRX001"])
+    (change,) = build_changes(fixes, read_sources(fixes))
+    assert change.after.decode() == CHANNELS_LAST
+
+
+@pytest.mark.parametrize("rule", ["FRX001", "FRX004"])
+def test_model_of_a_class_of_torch_is_converted_where_it_is_built(rule: str, tmp_path: Path) -> None:
+    before = MODEL.replace(
+        "return Images().eval()", "model = nn.Sequential(nn.Conv2d(4, 8, 3))\n    return model.eval()"
+    )
+    path = write(tmp_path, before)
+    workload = load_target(f"{path}:build")
+    advice = advise(workload.model, workload.args, builder=workload.builder, measure=rule == "FRX004").advice
+    fixes = collect_fixes([one for one in advice.findings if one.rule == rule])
+    (change,) = build_changes(fixes, read_sources(fixes))
+    expected = before.replace("model.eval(),", "model.eval().to(memory_format=torch.channels_last),").replace(
+        "randn(2, 4, 12, 12)", "randn(2, 4, 12, 12).to(memory_format=torch.channels_last)"
+    )
+    assert change.after.decode() == expected
+    # The user's function is not known to those who call advise with a model.
+    unknown = advise(workload.model, workload.args, measure=rule == "FRX004").advice
+    (offer,) = (one.offer for one in unknown.findings if one.rule == rule)
+    assert offer is not None
+    assert offer.reason == "the model's class is not yours: call `.to(memory_format=...)` where it is made"
+
+
 NEAR_MISSES = {
-    "the model is of a class of torch: call `.to(memory_format=...)` where it is made": MODEL.replace(
-        "return Images()", "return nn.Sequential(nn.Conv2d(4, 8, 3), nn.Conv2d(8, 8, 3))"
+    "the function that builds the model does not end with `return model, (images,)`": MODEL.replace(
+        "    return Images()",
+        "    if torch is None:\n        return None\n    return nn.Sequential(nn.Conv2d(4, 8, 3))",
+    ),
+    "the function that builds the model also returns other arguments than images": MODEL.replace(
+        "return Images().eval(), (", "return nn.Sequential(nn.Conv2d(4, 8, 3)).eval(), (*(), "
     ),
     "what has to be converted is not an argument of the model": MODEL.replace(
         "(self.first(x))", "(self.first(x.flatten(2).unflatten(2, (12, 12))))"
@@ -208,6 +244,9 @@ def test_channels_last_is_taken_out(text: str, tmp_path: Path, monkeypatch: pyte
 KEPT = {
     "the file of the model's class puts nothing in channels-last": MODEL.replace(
         "torch.randn(2, 4, 12, 12)", "torch.randn(2, 12, 12, 4).permute(0, 3, 1, 2)"
+    ),
+    "the file also converts outside of the model's class and the function that builds it": (
+        f"{CHANNELS_LAST}\n\ndef convert(x):\n    return x.to(memory_format=torch.channels_last)\n"
     ),
     "the file also uses memory formats in another way": f"{CHANNELS_LAST}\n\nmemory_format = None\n",
 }

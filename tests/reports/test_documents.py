@@ -87,7 +87,7 @@ ADDED_LATER = {
     "frx_trial_v1": _OF_TRIALS,
     "frx_trial_matrix_v1": _OF_TRIALS,
     "frx_collect_v1": _OF_RUNS,
-    "frx_fix_v1": frozenset({"decision"}),
+    "frx_fix_v1": frozenset({"decision", "kernels"}),
     "frx_cuda_v1": frozenset({"not_examined", "headers"}),
     "frx_compare_v1": frozenset({"predicted", "bound_by_rule", "assembled_for"}) | _OF_TRACES,
     "frx_memory_v1": frozenset({"unreadable"}),

@@ -17,6 +17,7 @@ from frx_graph.reports.render.text_console import make_console, print_wrapped
 from frx_graph.support.plain_text import clean_line
 
 _REASON_LENGTH = 300
+_KERNELS_SHOWN = 4
 _DIFF_STYLES = (("+++", "bold"), ("---", "bold"), ("@@", "cyan"), ("+", "green"), ("-", "red"), ("diff ", "bold"))
 
 
@@ -76,6 +77,9 @@ class FixDocument(Part):
     diff: str = Field(description="of the fixes that are kept, for `git apply` or `patch -p1`; empty: there are none")
     proved: bool = Field(description="true: a trial of all changes of the diff together has proved them")
     verdict: str = Field(description="of that trial, in words; empty: there was none")
+    kernels: str = Field(
+        default="", description="that a step runs more or less often, as that trial has observed; empty: it has not"
+    )
     decision: str = Field(default="", description="the ledger's event about that trial; empty: there was no trial")
     applied: bool = Field(description="true: the files have been changed")
     patch: str | None = Field(default=None, description="the file that the diff was written to")
@@ -139,5 +143,7 @@ def _print_outcome(console: Console, document: FixDocument) -> None:
     if said:
         console.print()
         print_wrapped(console, f"{said[0].upper()}{said[1:]}.")
+    if changed := [part for part in document.kernels.split("; ")[1:] if "::empty" not in part]:
+        print_wrapped(console, f"In one step: {clean_line(', '.join(changed[:_KERNELS_SHOWN]), _REASON_LENGTH)}.")
     if document.decision:
         print_wrapped(console, f"{document.decision[0].upper()}{clean_line(document.decision, _REASON_LENGTH)[1:]}.")
