@@ -16,6 +16,6 @@ def find_compiled_modules(model: Callable[..., Any]) -> frozenset[str]:
         return frozenset()
     return frozenset(
         f"model.{name}".rstrip(".")
-        for name, module in model.named_modules()
+        for name, module in model.named_modules(remove_duplicate=False)
         if is_compiled_module(module) or is_compiled_function(module.forward)
     )

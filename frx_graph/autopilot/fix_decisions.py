@@ -1,10 +1,14 @@
-"""Turn the trial of a change of the source into ledger events: proposed, tried, and the verdict."""
+"""Turn the trial of a change of the source into ledger events: proposed and tried.
+
+A patch is never promoted there: it takes effect in the source, not by a plan that a process looks up.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 from frx_graph.autopilot.source_trial import SourceTrial
 from frx_graph.compiler.code_fingerprint import compute_environment_key
@@ -20,17 +24,14 @@ def hash_patch(diff: str) -> str:
 def decide_change(
     target: str, diff: str, trial: SourceTrial, *, environment: TrialEnvironment, document: str, by: Author
 ) -> tuple[Decision, ...]:
-    """Return the events in order, for one append. The patch takes the place of a plan, and the target that of a graph:
-    no lookup of a graph finds it."""
+    """Return the events in order, for one append. The patch takes the place of a plan, the target that of a graph."""
     patch = hash_patch(diff)
-    kind = Kind.REJECTED
-    if trial.proves:
-        kind = Kind.PROMOTED
-    elif trial.is_open:
-        kind = Kind.INCONCLUSIVE
+    ended = "proved" if trial.proves else "open" if trial.is_open else "rejected"
+    # Two projects may spell their targets alike.
+    place = f"{Path.cwd()} {target}"
     proposed = Decision(
         kind=Kind.PROPOSED,
-        signature=hashlib.sha256(f"source of {target}".encode()).hexdigest()[:16],
+        signature=hashlib.sha256(f"source of {place}".encode()).hexdigest()[:16],
         environment=compute_environment_key(environment.setup),
         plan=patch,
         reason=format_reason(f"patch {patch} fixes findings in the source of {target}"),
@@ -38,5 +39,5 @@ def decide_change(
         policy=trial.policy.hash,
         **asdict(by),
     )
-    tried = replace(proposed, kind=Kind.TRIED, reason=format_reason(trial.reason), trial=document)
-    return (proposed, tried, replace(tried, kind=kind, trial=None))
+    reason = format_reason(f"{ended}: {trial.reason}")
+    return (proposed, replace(proposed, kind=Kind.TRIED, reason=reason, trial=document))

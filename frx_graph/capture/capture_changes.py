@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 from frx_graph.capture.capture_facts import CaptureFacts
 
+_RESUMED = "torch_dynamo_resume_in"
+
 
 class CaptureChange(enum.StrEnum):
     """Kinds of regressions."""
@@ -43,8 +45,7 @@ def find_regressions(baseline: CaptureFacts, candidate: CaptureFacts) -> tuple[C
         breaks = Counter(candidate.breaks) - Counter(baseline.breaks)
         found.extend(CaptureRegression(CaptureChange.GRAPH_BREAK, f"{b.place}: {b.reason}") for b in breaks)
     if "compilations" not in untold:
-        # Without a compiler the baseline has none, and those of the candidate are what was asked for.
-        if candidate.graphs > baseline.graphs > 0:
+        if candidate.graphs > baseline.graphs and not _has_new_functions(baseline, candidate):
             detail = f"{candidate.graphs} instead of {baseline.graphs}"
             found.append(CaptureRegression(CaptureChange.MORE_GRAPHS, detail))
         found.extend(_find_new_recompiles(baseline, candidate))
@@ -56,6 +57,15 @@ def find_regressions(baseline: CaptureFacts, candidate: CaptureFacts) -> tuple[C
         detail = f"{detail}: {'; '.join(reasons)}" if reasons else detail
         found.append(CaptureRegression(CaptureChange.CUDAGRAPH_SKIP, detail))
     return tuple(found)
+
+
+def _has_new_functions(baseline: CaptureFacts, candidate: CaptureFacts) -> bool:
+    """Return True if the candidate compiles functions that ran without a compiler before: it was asked to. What follows
+    a graph break in one is reported as the break."""
+    known = {(frame.name, frame.place) for frame in baseline.frames}
+    return any(
+        (frame.name, frame.place) not in known and not frame.name.startswith(_RESUMED) for frame in candidate.frames
+    )
 
 
 def _find_new_recompiles(baseline: CaptureFacts, candidate: CaptureFacts) -> Iterator[CaptureRegression]:

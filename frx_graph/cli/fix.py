@@ -100,9 +100,7 @@ def fix(
     ] = None,
     unsafe_fixes: Annotated[
         bool,
-        typer.Option(
-            "--unsafe-fixes", help="Also make changes that are meant to change strides of outputs, or precision."
-        ),
+        typer.Option("--unsafe-fixes", help="Also change strides of outputs, precision, or what is compiled."),
     ] = False,
     select: Annotated[
         list[str] | None, typer.Option(help="Only these rules: FRX002, contiguous_churn, or a prefix, FRX00.")

@@ -54,4 +54,4 @@ class FixRecorder:
             *_, last = open_ledger(self.place).append(decisions)
         except LedgerError as error:
             return f"not recorded: {error}"
-        return f"recorded in {self.place}: #{last.position} {last.decision.kind}, patch {last.decision.plan}"
+        return f"recorded in {self.place}: #{last.position}, patch {last.decision.plan}"

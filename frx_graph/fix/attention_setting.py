@@ -1,7 +1,7 @@
 """Let transformers use its fused attention, where the user's code asks for the one that is written out (FRX012).
 
-The finding is in the installed package, which is never changed. `attn_implementation="eager"` in the file that builds
-the model becomes `"sdpa"`.
+The finding is in the installed package, which is never changed. `attn_implementation="eager"` in the function that
+builds the model becomes `"sdpa"`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 import libcst as cst
 import libcst.matchers as m
 
+from frx_graph.fix.built_model import is_installed
 from frx_graph.fix.fixer import Fixer, FixSubject, OtherFixerError
 from frx_graph.fix.source_file import CannotFixError
 from frx_graph.records import SourceEdit
@@ -32,9 +33,11 @@ def propose(subject: FixSubject) -> Sequence[SourceEdit]:
     if subject.builder is None:
         raise CannotFixError('transformers chooses it: build the model with attn_implementation="sdpa"')
     source = subject.files.get(subject.builder.file)
-    found = m.findall(source.module, _ASKED)
+    found = m.findall(source.find_function(subject.builder), _ASKED)
     if len(found) != 1:
-        raise CannotFixError('transformers chooses it, and the file that builds the model does not say "eager" once')
+        raise CannotFixError(
+            'transformers chooses it, and the function that builds the model does not say "eager" once'
+        )
     (argument,) = found
     assert isinstance(argument, cst.Arg)
     return [source.replace_node(argument.value, source.get_text(argument.value).replace("eager", "sdpa"))]
@@ -42,8 +45,7 @@ def propose(subject: FixSubject) -> Sequence[SourceEdit]:
 
 def is_in_transformers(file: str) -> bool:
     """Return True for a file of the installed package."""
-    parts = Path(file).parts
-    return any(parts[at : at + 2] == ("site-packages", "transformers") for at in range(len(parts)))
+    return is_installed(file) and "transformers" in Path(file).parts
 
 
 FIXER = Fixer("FRX012", "attention_setting", propose)

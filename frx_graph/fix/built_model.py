@@ -36,5 +36,7 @@ def convert_built_model(
     values = [element.value for element in arguments.elements if isinstance(element, cst.Element)]
     if len(values) != images or len(arguments.elements) != images:
         raise CannotFixError("the function that builds the model also returns other arguments than images")
+    if not all(isinstance(value, (cst.Name, cst.Attribute, cst.Call)) for value in (model, *values)):
+        raise CannotFixError("what the function returns is not named or made by a call")
     converted = f".to(memory_format={memory_format})"
     return [source.replace_outer(value, f"{source.get_operand(value)}{converted}") for value in (model, *values)]

@@ -40,6 +40,8 @@ def propose_for_reorders(subject: FixSubject) -> Sequence[SourceEdit]:
     values = subject.analysis.facts.values
     ranks = {len(values[copy.value].shape) for copy in subject.finding.copies if copy.value in values}
     images = [value for value in values.values() if value.kind is InputKind.ARGUMENT and len(value.shape) in ranks]
+    if len({value.path for value in images}) > 1:
+        raise CannotFixError("several arguments have the dimensions of images")
     return _convert(subject, ranks, images)
 
 
@@ -59,7 +61,8 @@ def _convert(subject: FixSubject, ranks: set[int], entering: Sequence[ValueFacts
     if any(value.kind is not InputKind.ARGUMENT for value in entering) or not parameters.issuperset(names):
         raise CannotFixError("what has to be converted is not an argument of the model")
     stored = convert_weights(source, forward, subject.analysis.facts, rank)
-    if any(parameter.default is not None for parameter in forward.params.params):
+    given = (*forward.params.params, *forward.params.kwonly_params)
+    if any(parameter.default is not None for parameter in given):
         raise CannotFixError("an argument of `forward` may be left out, or be none")
     lines = [f"{name} = {name}.to(memory_format={memory_format})" for name in names]
     return [*stored, source.insert_before(get_first_statement(forward), lines)] if lines else stored

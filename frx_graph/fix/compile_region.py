@@ -27,12 +27,17 @@ def propose(subject: FixSubject) -> Sequence[SourceEdit]:
     block = source.parents.get(function)
     if function.name.value != "forward" or not isinstance(source.parents.get(block or function), cst.ClassDef):
         raise CannotFixError("its lines are not in the `forward` of a module")
+    if [parameter.name.value for parameter in function.params.params][:1] != ["self"]:
+        raise CannotFixError("its `forward` is not that of a module")
     if function.decorators:
         raise CannotFixError("its `forward` is decorated already")
     start, end = (source.get_line(offset) for offset in source.spans[function])
     for one in analysis.events.breaks:
         if one.site.file == finding.site.file and start <= one.site.line <= end:
             raise CannotFixError(f"Dynamo breaks the graph on line {one.site.line}")
+    ops = [analysis.facts.op_by_node[node] for node in finding.nodes if node in analysis.facts.op_by_node]
+    if any(op.site.file != finding.site.file or not start <= op.site.line <= end for op in ops):
+        raise CannotFixError("the group also has operators of other functions")
     torch, imported = name_torch(source)
     return [*imported, source.insert_before(function, [f"@{torch}.compile"])]
 

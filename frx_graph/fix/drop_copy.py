@@ -17,7 +17,7 @@ from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.facts.operator_families import LAYOUT_COPIES
 from frx_graph.fix.copy_calls import is_copy_call, is_function_clone
 from frx_graph.fix.fixer import Fixer, FixSubject, OtherFixerError
-from frx_graph.fix.local_names import check_nothing_is_written, check_simple_use
+from frx_graph.fix.local_names import check_no_module_writes, check_nothing_is_written, check_simple_use
 from frx_graph.fix.source_file import CannotFixError, SourceFile
 from frx_graph.passes.copies.copy_necessity import Necessity, Verdict
 from frx_graph.passes.copies.view_chain import is_view
@@ -47,6 +47,7 @@ def propose(subject: FixSubject) -> Sequence[SourceEdit]:
     if len(calls) > 1 and len(calls) * max(1, len(subject.finding.modules)) != len(verdicts):
         raise CannotFixError(f"the line has {len(calls)} such calls, and not all of them copy")
     check_nothing_is_written(source, function)
+    check_no_module_writes(source)
     for call in calls:
         check_simple_use(source, function, call)
     return [drop_call(source, call) for call in calls]

@@ -68,7 +68,7 @@ class Fixer:
     """Changes the source for findings of one rule.
 
     `propose` returns the edits, or raises `CannotFixError` if the source is not what they need, or `OtherFixerError`.
-    `unsafe` edits change more than speed: strides of outputs, or the precision of arithmetic.
+    `unsafe` edits change more than speed: strides of outputs, the precision of arithmetic, or what is compiled.
     """
 
     rule: str

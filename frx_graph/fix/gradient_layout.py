@@ -1,7 +1,7 @@
 """Convert a gradient once, where the backward loses channels-last (FRX008).
 
-`y.flatten(1)` hands a plain gradient to all that made `y`. A hook on `y` converts it for all of them. Values stay, and
-without gradients nothing changes.
+`y.flatten(1)` hands a plain gradient to all that made `y`. A hook on `y` converts it for all of them. Values stay. The
+hook takes tensors of as many dimensions as this call has, so the change needs `--unsafe-fixes`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from frx_graph.facts.layout import name_channels_last
 from frx_graph.fix.calls import get_called_name, is_own_module, is_torch_function, list_made_kinds
 from frx_graph.fix.fixer import Fixer, FixSubject
 from frx_graph.fix.imports import name_torch
-from frx_graph.fix.local_names import check_nothing_is_written, is_in_loop
+from frx_graph.fix.local_names import check_nothing_is_written, is_in_loop, list_occurrences
+from frx_graph.fix.model_class import list_parameters
 from frx_graph.fix.source_file import CannotFixError, SourceFile
 from frx_graph.passes.detectors.backward_layout_lost import find_lost_layouts
 from frx_graph.records import SourceEdit
@@ -43,10 +44,15 @@ def propose(subject: FixSubject) -> Sequence[SourceEdit]:
     if is_in_loop(source, node, function):
         raise CannotFixError("it stands in a loop, or in a function within")
     check_nothing_is_written(source, function)
+    assigned = [one for one in list_occurrences(source, function, name) if not source.is_read(one)]
+    if name in list_parameters(function) or not assigned:
+        raise CannotFixError(f"`{name}` comes from the caller, and a hook on it would stay")
+    statement = source.get_statement(node)
+    if len(statement.body) != 1 or any(source.is_inside(one, statement) for one in assigned):
+        raise CannotFixError(f"the line of `{name}` has several statements, or assigns it")
     torch, imported = name_torch(source)
     memory_format = name_channels_last(ranks.pop()).replace("torch", torch)
     hook = f"{name}.register_hook(lambda gradient: gradient.contiguous(memory_format={memory_format}))"
-    statement = source.get_statement(node)
     return [*imported, source.insert_before(statement, [f"if {name}.requires_grad:", f"    {hook}"])]
 
 
@@ -74,4 +80,4 @@ def _list_operands(source: SourceFile, function: cst.FunctionDef, line: int) -> 
             yield operand
 
 
-FIXER = Fixer("FRX008", "gradient_layout", propose)
+FIXER = Fixer("FRX008", "gradient_layout", propose, unsafe=True)

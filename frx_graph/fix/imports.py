@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 
 import libcst as cst
@@ -19,16 +20,18 @@ _PART_OF_TORCH = m.ImportFrom(module=m.Name("torch") | _SUBMODULE, relative=[]) 
 
 def name_torch(source: SourceFile) -> tuple[str, Sequence[SourceEdit]]:
     """Return the file's name of `torch`; if there is none, `torch` and an edit that imports it, above the imports from
-    torch. Raises `CannotFixError` if the file has another use for that name."""
-    for module, name, alias in _list_imports(source):
-        if module == "torch" and not name:
-            return alias or "torch", ()
-        if module.startswith("torch.") and not name and not alias:
-            return "torch", ()
+    torch. Raises `CannotFixError` if the file has another use for that name, or first imports it below a class."""
+    for module, name, alias in _list_imports(source, _list_head(source)):
+        whole = module == "torch" or (module.startswith("torch.") and not alias)
+        if whole and not name:
+            found = alias or "torch"
+            if any(_is_given_value(source, node) for node in m.findall(source.module, m.Name(found))):
+                raise CannotFixError(f"the file has another use for the name `{found}`")
+            return found, ()
     if any(not _is_in_import(source, node) for node in m.findall(source.module, m.Name("torch"))):
         raise CannotFixError("the file does not import torch by itself, and has another use for its name")
-    for line in source.module.body:
-        for statement in line.body if isinstance(line, cst.SimpleStatementLine) else ():
+    for line in _list_head(source):
+        for statement in line.body:
             if m.matches(statement, _PART_OF_TORCH):
                 return "torch", (source.insert_before(line, ["import torch"]),)
     raise CannotFixError("the file does not import torch by itself")
@@ -38,7 +41,7 @@ def name_functional(source: SourceFile, function: cst.FunctionDef) -> str:
     """Return the name of `torch.nn.functional` in a function. Raises `CannotFixError` if it has none, or gives the name
     another value."""
     best = ""
-    for module, name, alias in _list_imports(source):
+    for module, name, alias in _list_imports(source, source.module.body):
         whole = f"{module}.{name}" if name else module
         if whole == "torch.nn.functional":
             best = alias or name or whole
@@ -61,9 +64,21 @@ def _is_in_import(source: SourceFile, node: cst.CSTNode | None) -> bool:
     return node is not None
 
 
-def _list_imports(source: SourceFile) -> Iterator[tuple[str, str, str]]:
+def _list_head(source: SourceFile) -> Sequence[cst.SimpleStatementLine]:
+    """Return the simple statements of a file above its first class or function."""
+    every = itertools.takewhile(lambda one: not isinstance(one, (cst.ClassDef, cst.FunctionDef)), source.module.body)
+    return [one for one in every if isinstance(one, cst.SimpleStatementLine)]
+
+
+def _is_given_value(source: SourceFile, node: cst.CSTNode) -> bool:
+    """Return True where a name is assigned, or is a parameter."""
+    assigned = isinstance(node, cst.Name) and source.is_variable(node) and not source.is_read(node)
+    return (assigned or isinstance(source.parents.get(node), cst.Param)) and not _is_in_import(source, node)
+
+
+def _list_imports(source: SourceFile, statements: Sequence[cst.CSTNode]) -> Iterator[tuple[str, str, str]]:
     """Yield module, name and alias of the imports that the whole file sees; what is missing is empty."""
-    for line in source.module.body:
+    for line in statements:
         for statement in line.body if isinstance(line, cst.SimpleStatementLine) else ():
             if isinstance(statement, cst.Import):
                 for alias in statement.names:

@@ -22,6 +22,22 @@ _FUNCTIONS = (
     | {"scaled_dot_product_attention", "silu", "stack", "where"}
 )
 _MODULES = frozenset({"Conv1d", "Conv2d", "Conv3d", "GELU", "GroupNorm", "LayerNorm", "Linear", "Softmax"})
+_IN_PLACE_FIRST = frozenset({"Hardsigmoid", "Hardswish", "Mish", "ReLU", "ReLU6", "SELU", "SiLU"})
+_IN_PLACE_SECOND = frozenset({"CELU", "Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "ELU", "LeakyReLU"})
+"""Modules of `nn` whose first or second argument is `inplace`."""
+
+
+def _match_made(kinds: frozenset[str], arguments: int) -> m.Call:
+    """Return the matcher of a call that makes one of these modules with so many positional arguments."""
+    name = m.Name(value=m.MatchIfTrue(kinds.__contains__))
+    return m.Call(func=m.Attribute(attr=name) | name, args=[m.AtLeastN(m.Arg(keyword=None), n=arguments)])
+
+
+_MADE_IN_PLACE = (
+    _match_made(_IN_PLACE_FIRST, 1)
+    | _match_made(_IN_PLACE_SECOND, 2)
+    | m.Arg(keyword=m.Name("inplace"), value=m.DoesNotMatch(m.Name("False")))
+)
 _LOOPS = (cst.For, cst.While, cst.ListComp, cst.SetComp, cst.DictComp, cst.GeneratorExp)
 
 
@@ -65,7 +81,11 @@ def _computes(source: SourceFile, call: cst.Call) -> bool:
     if any(one.keyword is not None and one.keyword.value in ("out", "inplace") for one in call.args):
         return False
     if is_torch_function(call):
-        return get_called_name(call) in _FUNCTIONS
+        positional = sum(one.keyword is None for one in call.args)
+        # The second argument of these is `inplace`.
+        return get_called_name(call) in _FUNCTIONS and not (
+            get_called_name(call) in ("relu", "silu") and positional > 1
+        )
     if is_own_module(call):
         kinds = list_made_kinds(source, get_called_name(call))
         return bool(kinds) and kinds <= _MODULES
@@ -77,6 +97,12 @@ def check_nothing_is_written(source: SourceFile, function: cst.FunctionDef) -> N
     """Raise `CannotFixError` if a function writes into values: into whose memory, the source does not show."""
     if (node := next(_list_writes(function), None)) is not None:
         raise CannotFixError(f"line {source.get_start_line(node)} writes in place, perhaps into the same memory")
+
+
+def check_no_module_writes(source: SourceFile) -> None:
+    """Raise `CannotFixError` if the file makes modules that write into their inputs."""
+    for made in m.findall(source.module, _MADE_IN_PLACE):
+        raise CannotFixError(f"line {source.get_start_line(made)} makes what may write in place")
 
 
 def _list_writes(function: cst.FunctionDef) -> Iterator[cst.CSTNode]:

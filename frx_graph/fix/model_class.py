@@ -13,6 +13,7 @@ from frx_graph.capture.call_site import CallSite, is_foreign
 from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.facts.layout import name_channels_last
 from frx_graph.fix.imports import name_torch
+from frx_graph.fix.local_names import check_nothing_is_written
 from frx_graph.fix.source_file import CannotFixError, SourceFile
 from frx_graph.records import SourceEdit
 
@@ -38,8 +39,8 @@ def convert_weights(source: SourceFile, forward: cst.FunctionDef, facts: GraphFa
     made = _find_method(owner, "__init__")
     if made is None:
         raise CannotFixError("the class does not define `__init__`")
-    for node in m.findall(owner, m.Call(func=m.Attribute(attr=m.MatchIfTrue(_is_reader)))):
-        raise CannotFixError(f"line {source.get_start_line(node)} may need plain images")
+    check_no_stride_readers(source)
+    check_nothing_is_written(source, forward)
     if m.findall(made.body, m.Return()):
         raise CannotFixError("its `__init__` returns early")
     check_ranks(facts, rank)
@@ -48,10 +49,16 @@ def convert_weights(source: SourceFile, forward: cst.FunctionDef, facts: GraphFa
     return [*imported, source.insert_behind(made, f"self.to(memory_format={memory_format})")]
 
 
+def check_no_stride_readers(source: SourceFile) -> None:
+    """Raise `CannotFixError` if a call in the file may need plain images. Other files are left to the trial."""
+    for node in m.findall(source.module, m.Call(func=m.Attribute(attr=m.MatchIfTrue(_is_reader)))):
+        raise CannotFixError(f"line {source.get_start_line(node)} may need plain images")
+
+
 def check_ranks(facts: GraphFacts, rank: int) -> None:
-    """Raise `CannotFixError` if a weight has more dimensions than a memory format for `rank` takes."""
-    if any(len(value.shape) > rank for value in facts.values.values() if value.is_parameter):
-        raise CannotFixError("the model also has weights of more dimensions")
+    """Raise `CannotFixError` if a weight has more than three dimensions, and not those of the memory format."""
+    if any(len(value.shape) not in (rank, 0, 1, 2, 3) for value in facts.values.values() if value.is_parameter):
+        raise CannotFixError("the model also has weights of other dimensions")
 
 
 def _is_reader(name: cst.Name) -> bool:

@@ -17,9 +17,11 @@ from frx_graph.fix.copy_calls import is_copy_call, is_function_clone
 from frx_graph.fix.drop_copy import DROPPED
 from frx_graph.fix.fixer import Fixer, FixSubject, OtherFixerError
 from frx_graph.fix.local_names import (
+    check_no_module_writes,
     check_nothing_is_written,
     check_simple_use,
     find_assigned_name,
+    is_computing_read,
     list_occurrences,
 )
 from frx_graph.fix.source_file import CannotFixError, SourceFile
@@ -28,6 +30,9 @@ from frx_graph.records import SourceEdit
 
 _GRADIENT_MODES = frozenset({"enable_grad", "inference_mode", "no_grad", "set_grad_enabled"})
 """A copy that is made under one of these has no gradient."""
+
+_HIDDEN_ASSIGNMENTS = m.FunctionDef() | m.Lambda() | m.Match() | m.Nonlocal() | m.Global()
+_FORMAT = m.Arg(value=m.Attribute(value=m.Name("torch")))
 
 
 def propose(subject: FixSubject) -> Sequence[SourceEdit]:
@@ -47,8 +52,13 @@ def propose(subject: FixSubject) -> Sequence[SourceEdit]:
     first, *repeats = found[0]
     name = _check_value(source, function, first, repeats)
     check_nothing_is_written(source, function)
+    check_no_module_writes(source)
     if m.findall(function, m.Name(value=m.MatchIfTrue(_GRADIENT_MODES.__contains__))):
         raise CannotFixError("the function switches gradients on or off")
+    if m.findall(function.body, _HIDDEN_ASSIGNMENTS):
+        raise CannotFixError("names may get values in functions within, or by matching")
+    _check_evaluated(source, first)
+    _check_only_computed_with(source, function, name, found[0])
     for call in found[0]:
         check_simple_use(source, function, call)
     kept = find_assigned_name(source, first)
@@ -90,6 +100,8 @@ def _check_value(source: SourceFile, function: cst.FunctionDef, first: cst.Call,
     value = _get_copied(first)
     if not isinstance(value, cst.Name):
         raise CannotFixError("what is copied is not a local name")
+    if not is_function_clone(first) and not all(m.matches(argument, _FORMAT) for argument in first.args):
+        raise CannotFixError("the memory format is not a constant of torch")
     statement = source.get_statement(first)
     block = source.parents[statement]
     for call in repeats:
@@ -104,6 +116,27 @@ def _check_value(source: SourceFile, function: cst.FunctionDef, first: cst.Call,
 def _get_compact_text(source: SourceFile, call: cst.Call) -> str:
     """Return the source of a call without white space."""
     return "".join(source.get_text(call).split())
+
+
+def _check_evaluated(source: SourceFile, call: cst.Call) -> None:
+    """Raise `CannotFixError` if the statement need not evaluate a call."""
+    node: cst.CSTNode = call
+    while not isinstance(node, cst.SimpleStatementLine):
+        if isinstance(node, (cst.IfExp, cst.BooleanOperation, cst.Assert)):
+            raise CannotFixError("the first copy is not made whenever its statement runs")
+        node = source.parents[node]
+
+
+def _check_only_computed_with(
+    source: SourceFile, function: cst.FunctionDef, name: str, calls: Sequence[cst.Call]
+) -> None:
+    """Raise `CannotFixError` if anything between the first and the last copy may write into the value."""
+    start, end = source.spans[source.get_statement(calls[0])][0], source.get_outer_span(calls[-1])[1]
+    for node in list_occurrences(source, function, name):
+        if not start <= source.spans[node][0] < end or any(source.is_inside(node, call) for call in calls):
+            continue
+        if source.is_read(node) and not is_computing_read(source, node):
+            raise CannotFixError(f"what reads `{name}` on line {source.get_start_line(node)} may write into it")
 
 
 def _get_copied(call: cst.Call) -> cst.BaseExpression:

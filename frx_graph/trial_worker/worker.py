@@ -132,6 +132,8 @@ class TrialArm:
             # in both arms.
             inductor_config.fallback_random = True
         if asked.plain:
+            # What the program compiles by itself is compiled again where it is observed.
+            torch.compiler.reset()
             self._program = workload.make_program(asked.train)
             return Loaded(draws, read_trial_environment(workload.device), repeats)
         options = parse_backend_options({"inner": asked.inner}, asked.inner_mode)

@@ -38,22 +38,23 @@ def decide(ratio: float, outcome: Outcome, *, quads: int = 36, failed: bool = Fa
 
 
 @pytest.mark.parametrize(
-    ("ratio", "outcome", "how", "kind"),
+    ("ratio", "outcome", "how", "ended"),
     [
-        (1.2, Outcome.PROMOTE, {}, Kind.PROMOTED),
+        (1.2, Outcome.PROMOTE, {}, "proved"),
         # A change of the source needs no gain.
-        (1.0, Outcome.EQUIVALENT, {}, Kind.PROMOTED),
-        (0.9, Outcome.REJECT, {}, Kind.REJECTED),
-        (1.0, Outcome.REJECT, {"failed": True}, Kind.REJECTED),
-        (1.0, Outcome.INCONCLUSIVE, {"quads": 3}, Kind.INCONCLUSIVE),
+        (1.0, Outcome.EQUIVALENT, {}, "proved"),
+        (0.9, Outcome.REJECT, {}, "rejected"),
+        (1.0, Outcome.REJECT, {"failed": True}, "rejected"),
+        (1.0, Outcome.INCONCLUSIVE, {"quads": 3}, "open"),
     ],
 )
 def test_events_follow_the_proof(
-    ratio: float, outcome: Outcome, how: dict[str, Any], kind: Kind, tmp_path: Path
+    ratio: float, outcome: Outcome, how: dict[str, Any], ended: str, tmp_path: Path
 ) -> None:
     decisions = decide(ratio, outcome, **how)
-    assert [one.kind for one in decisions] == [Kind.PROPOSED, Kind.TRIED, kind]
-    assert [one.trial is not None for one in decisions] == [False, True, False]
+    assert [one.kind for one in decisions] == [Kind.PROPOSED, Kind.TRIED]
+    assert [one.trial is not None for one in decisions] == [False, True]
+    assert decisions[-1].reason.startswith(f"{ended}: ")
     events = open_ledger(parse_location(str(tmp_path / "ledger.sqlite3"))).append(decisions)
     assert {event.decision.plan for event in events} == {hashlib.sha256(DIFF.encode()).hexdigest()[:16]}
 

@@ -134,6 +134,15 @@ def test_graph_break_is_reported_with_its_place(backend: str, nothing_compiled: 
     assert found[CaptureChange.MORE_GRAPHS] == "2 instead of 1"
 
 
+def test_functions_that_are_compiled_now_are_no_regression(nothing_compiled: None) -> None:
+    before = captured(Net())
+    (frame,) = before.frames
+    more = dataclasses.replace(before, graphs=2, frames=(frame, dataclasses.replace(frame, name="gate")))
+    assert kinds(before, more) == []
+    same = dataclasses.replace(before, graphs=2)
+    assert kinds(before, same) == [CaptureChange.MORE_GRAPHS]
+
+
 def test_recompile_in_every_step_is_reported_with_its_reason() -> None:
     steady, restless = Counting(), Counting()
     baseline = captured(steady)

@@ -89,7 +89,9 @@ def test_other_files_are_left_alone(text: str, reason: str, package: Path) -> No
     path.write_text(text)
     offer = find_offer(path)
     assert offer.fixability is Fixability.NOT_FIXABLE
-    assert offer.reason == f'transformers chooses it, and the file that builds the model does not say "eager" {reason}'
+    assert (
+        offer.reason == f'transformers chooses it, and the function that builds the model does not say "eager" {reason}'
+    )
 
 
 def test_without_the_users_file_the_reason_says_what_to_do(package: Path) -> None:

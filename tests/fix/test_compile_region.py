@@ -104,6 +104,13 @@ def test_module_that_compiles_itself_is_not_found(tmp_path: Path) -> None:
             "its lines are not in the `forward` of a module",
         ),
         (
+            MODEL.replace(
+                "    def forward(self, x):\n        return torch",
+                "    def forward(gate, x):\n        self = gate\n        return torch",
+            ),
+            "its `forward` is not that of a module",
+        ),
+        (
             MODEL.replace("        return torch", "        torch._dynamo.graph_break()\n        return torch"),
             "Dynamo breaks the graph on line 11",
         ),

@@ -67,7 +67,7 @@ def test_hook_is_put_in_front_of_the_line(tmp_path: Path) -> None:
     path = write(tmp_path, MODEL)
     expected = run_step(path)
     findings = find(path)
-    assert [one.offer.fixability for one in findings if one.offer] == [Fixability.FIXABLE]
+    assert [one.offer.fixability for one in findings if one.offer] == [Fixability.UNSAFE]
     fixes = collect_fixes(findings)
     (change,) = build_changes(fixes, read_sources(fixes))
     assert change.after.decode() == FIXED
@@ -82,6 +82,10 @@ def test_hook_is_put_in_front_of_the_line(tmp_path: Path) -> None:
         (
             "return self.head((self.left(x) + self.right(x)).flatten(1))",
             "the line does not read one tensor that has a local name",
+        ),
+        (
+            "y = self.left(x) + self.right(x); return self.head(y.flatten(1))",
+            "the line of `y` has several statements, or assigns it",
         ),
         ("y += 1.0\n        return self.head(y.flatten(1))", "line 14 writes in place, perhaps into the same memory"),
         (

@@ -31,10 +31,30 @@ def test_torch_is_imported_where_it_is_not(before: str, name: str, after: str, t
 
 @pytest.mark.parametrize(
     "text",
-    ["from torch import nn\ntorch = None\n", "from .torch import nn\n", "import numpy\n", "from os import torch\n"],
+    [
+        "from torch import nn\ntorch = None\n",
+        "from .torch import nn\n",
+        "import numpy\n",
+        "from os import torch\n",
+        "class A: ...\n\n\nimport torch\n",
+    ],
 )
 def test_other_files_have_no_name_for_it(text: str, tmp_path: Path) -> None:
     path = tmp_path / "model.py"
     path.write_text(text)
     with pytest.raises(CannotFixError, match="does not import torch by itself"):
+        name_torch(read_source(path))
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("import torch as t\ndef forward(self, x, t): ...\n", "t"),
+        ("import torch\nclass A:\n    torch = None\n", "torch"),
+    ],
+)
+def test_name_with_another_use_is_left_alone(text: str, name: str, tmp_path: Path) -> None:
+    path = tmp_path / "model.py"
+    path.write_text(text)
+    with pytest.raises(CannotFixError, match=f"the file has another use for the name `{name}`"):
         name_torch(read_source(path))

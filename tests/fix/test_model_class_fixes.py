@@ -138,6 +138,12 @@ def test_model_of_a_class_of_torch_is_converted_where_it_is_built(rule: str, tmp
 
 
 NEAR_MISSES = {
+    "what the function returns is not named or made by a call": MODEL.replace(
+        "return Images().eval(),", "return nn.Sequential(nn.Conv2d(4, 8, 3)) or Images(),"
+    ),
+    "line 14 may need plain images": MODEL.replace(
+        "    def forward", "    def heads(self, x):\n        return x.view(2, -1)\n\n    def forward"
+    ),
     "the function that builds the model does not end with `return model, (images,)`": MODEL.replace(
         "    return Images()",
         "    if torch is None:\n        return None\n    return nn.Sequential(nn.Conv2d(4, 8, 3))",
@@ -222,6 +228,9 @@ TAKEN_OUT = {
     ).replace(
         "(torch.randn(2, 4, 12, 12),)", "(torch.randn(2, 4, 12, 12).contiguous(memory_format=torch.channels_last),)"
     ),
+    "behind eval": MODEL.replace(
+        "    return Images().eval(),", "    model = Images().eval()\n    return model,"
+    ).replace("()\n    return model", "().to(memory_format=torch.channels_last)\n    return model"),
     "in a statement": MODEL.replace(
         "    return Images().eval(),", "    model = Images().eval()\n    return model,"
     ).replace("()\n    return model", "()\n    model.to(memory_format=torch.channels_last)\n    return model"),
@@ -242,10 +251,13 @@ def test_channels_last_is_taken_out(text: str, tmp_path: Path, monkeypatch: pyte
 
 
 KEPT = {
+    "line 17 writes in place, perhaps into the same memory": CHANNELS_LAST.replace(
+        "        return self", "        x -= 1.0\n        return self"
+    ),
     "the file of the model's class puts nothing in channels-last": MODEL.replace(
         "torch.randn(2, 4, 12, 12)", "torch.randn(2, 12, 12, 4).permute(0, 3, 1, 2)"
     ),
-    "the file also converts outside of the model's class and the function that builds it": (
+    "line 26 converts what may not be the model's own": (
         f"{CHANNELS_LAST}\n\ndef convert(x):\n    return x.to(memory_format=torch.channels_last)\n"
     ),
     "the file also uses memory formats in another way": f"{CHANNELS_LAST}\n\nmemory_format = None\n",

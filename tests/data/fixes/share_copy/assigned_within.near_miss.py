@@ -1,0 +1,21 @@
+# names may get values in functions within, or by matching
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.left = nn.Linear(16, 16)
+        self.right = nn.Linear(16, 16)
+
+    def forward(self, x):
+        y = x.transpose(1, 2)
+        change = lambda: None
+        left = self.left(y.contiguous())
+        return left * self.right(y.contiguous())
+
+
+def build():
+    torch.manual_seed(0)
+    return Model().eval(), (torch.randn(4, 16, 8),)

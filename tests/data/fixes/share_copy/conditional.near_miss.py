@@ -1,0 +1,20 @@
+# the first copy is not made whenever its statement runs
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.left = nn.Linear(16, 16)
+        self.right = nn.Linear(16, 16)
+
+    def forward(self, x):
+        y = x.transpose(1, 2)
+        left = self.left(y.contiguous()) if y is not None else 1.0
+        return left * self.right(y.contiguous())
+
+
+def build():
+    torch.manual_seed(0)
+    return Model().eval(), (torch.randn(4, 16, 8),)
