@@ -86,6 +86,17 @@ def test_module_that_compiles_itself_is_not_found(tmp_path: Path) -> None:
     assert find(tmp_path, compiled) == []
 
 
+def test_group_that_spans_two_modules_is_compiled_in_the_outer_one(tmp_path: Path) -> None:
+    outer = "    def forward(self, x):\n        return self.gates(x.exp() + x) * 2.0"
+    text = MODEL.replace("    def forward(self, x):\n        return self.gates(x)", outer)
+    findings = find(tmp_path, text)
+    fixes = collect_fixes(findings)
+    (change,) = build_changes(fixes, read_sources(fixes))
+    compiled = text.replace(outer, f"    @torch.compile\n{outer}")
+    assert change.after.decode() == compiled
+    assert find(tmp_path, compiled) == []
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
@@ -101,7 +112,7 @@ def test_module_that_compiles_itself_is_not_found(tmp_path: Path) -> None:
                 "def forward(self, x):\n        return torch",
                 "def forward(self, x):\n        return self.mix(x)\n\n    def mix(self, x):\n        return torch",
             ),
-            "its lines are not in the `forward` of a module",
+            "its lines are not in the `forward` of a module, or in parts of one",
         ),
         (
             MODEL.replace(

@@ -41,9 +41,9 @@ def test_no_targets_is_an_error(pytester: pytest.Pytester) -> None:
 
 def test_the_fixture_advises(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
-        model=MODEL,
+        advised_model=MODEL,
         test_model="""
-        from model import build
+        from advised_model import build
 
         def test_model(frx_advise):
             report = frx_advise(*build(), measure=False)
