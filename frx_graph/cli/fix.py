@@ -34,7 +34,6 @@ from frx_graph.cli.printing.output import (
 )
 from frx_graph.config import read_advise_config, read_policy_table
 from frx_graph.errors import OptionError, ScriptError
-from frx_graph.fix.built_model import is_installed
 from frx_graph.fix.source_change import (
     FileChange,
     ProposedFix,
@@ -44,6 +43,7 @@ from frx_graph.fix.source_change import (
     format_diff,
     read_sources,
 )
+from frx_graph.fix.source_file import is_installed
 from frx_graph.instrumentation.script import read_script, replace_script
 from frx_graph.ledger.database.opening import check_writable
 from frx_graph.ledger.location import choose_location

@@ -12,9 +12,8 @@ from pathlib import Path
 import libcst as cst
 import libcst.matchers as m
 
-from frx_graph.fix.built_model import is_installed
 from frx_graph.fix.fixer import Fixer, FixSubject, OtherFixerError
-from frx_graph.fix.source_file import CannotFixError
+from frx_graph.fix.source_file import CannotFixError, is_installed
 from frx_graph.records import SourceEdit
 
 _ASKED = m.Arg(

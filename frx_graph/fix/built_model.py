@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import libcst as cst
 import libcst.matchers as m
@@ -12,12 +11,6 @@ from frx_graph.fix.source_file import CannotFixError, SourceFile
 from frx_graph.records import SourceEdit
 
 _RETURN = m.Return(value=m.Tuple(elements=[m.Element(), m.Element(value=m.Tuple()), m.ZeroOrMore(m.Element())]))
-
-
-def is_installed(file: str) -> bool:
-    """Return True for a file of an installed package, which is never changed."""
-    parts = Path(file).parts
-    return "site-packages" in parts or "dist-packages" in parts
 
 
 def convert_built_model(

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from frx_graph.capture.captured_graph import InputKind
 from frx_graph.facts.graph_facts import ValueFacts
 from frx_graph.facts.layout import Layout, name_channels_last
-from frx_graph.fix.built_model import convert_built_model, is_installed
+from frx_graph.fix.built_model import convert_built_model
 from frx_graph.fix.fixer import Fixer, FixSubject, OtherFixerError
 from frx_graph.fix.imports import name_torch
 from frx_graph.fix.model_class import check_ranks, convert_weights, get_first_statement, list_parameters
-from frx_graph.fix.source_file import CannotFixError
+from frx_graph.fix.source_file import CannotFixError, is_installed
 from frx_graph.passes.copies.operand_remedies import asks_for_channels_last
 from frx_graph.passes.layouts.layout_fixes import select_worthwhile_changes
 from frx_graph.records import Effort, SourceEdit
@@ -49,16 +49,17 @@ def _convert(subject: FixSubject, ranks: set[int], entering: Sequence[ValueFacts
     """Return an insertion at the end of `__init__`, and one for each image at the beginning of `forward`."""
     if len(ranks) != 1:
         raise CannotFixError("its images have different numbers of dimensions")
+    if any(value.kind is not InputKind.ARGUMENT for value in entering):
+        raise CannotFixError("what has to be converted is not an argument of the model")
     (rank,) = ranks
+    names = dict.fromkeys(value.path for value in entering)
     if subject.root is None or is_installed(subject.root.file):
-        return _convert_where_built(subject, rank, entering)
+        return _convert_where_built(subject, rank, len(names))
     source = subject.files.get(subject.root.file)
     torch, _ = name_torch(source)
     memory_format = name_channels_last(rank).replace("torch", torch)
     forward = source.find_function(subject.root)
-    parameters = set(list_parameters(forward))
-    names = dict.fromkeys(value.path for value in entering if value.kind is InputKind.ARGUMENT)
-    if any(value.kind is not InputKind.ARGUMENT for value in entering) or not parameters.issuperset(names):
+    if not set(list_parameters(forward)).issuperset(names):
         raise CannotFixError("what has to be converted is not an argument of the model")
     stored = convert_weights(source, forward, subject.analysis.facts, rank)
     given = (*forward.params.params, *forward.params.kwonly_params)
@@ -68,17 +69,14 @@ def _convert(subject: FixSubject, ranks: set[int], entering: Sequence[ValueFacts
     return [*stored, source.insert_before(get_first_statement(forward), lines)] if lines else stored
 
 
-def _convert_where_built(subject: FixSubject, rank: int, entering: Sequence[ValueFacts]) -> Sequence[SourceEdit]:
+def _convert_where_built(subject: FixSubject, rank: int, images: int) -> Sequence[SourceEdit]:
     """Return the conversion of a model whose class is not the user's, in the function that builds it."""
     if subject.builder is None or is_installed(subject.builder.file):
         raise CannotFixError("the model's class is not yours: call `.to(memory_format=...)` where it is made")
-    if any(value.kind is not InputKind.ARGUMENT for value in entering):
-        raise CannotFixError("what has to be converted is not an argument of the model")
     check_ranks(subject.analysis.facts, rank)
     source = subject.files.get(subject.builder.file)
     torch, imported = name_torch(source)
     memory_format = name_channels_last(rank).replace("torch", torch)
-    images = len({value.path for value in entering})
     edits = convert_built_model(source, source.find_function(subject.builder), memory_format, images)
     return [*imported, *edits]
 

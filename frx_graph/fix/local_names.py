@@ -81,11 +81,9 @@ def _computes(source: SourceFile, call: cst.Call) -> bool:
     if any(one.keyword is not None and one.keyword.value in ("out", "inplace") for one in call.args):
         return False
     if is_torch_function(call):
-        positional = sum(one.keyword is None for one in call.args)
+        name, positional = get_called_name(call), sum(one.keyword is None for one in call.args)
         # The second argument of these is `inplace`.
-        return get_called_name(call) in _FUNCTIONS and not (
-            get_called_name(call) in ("relu", "silu") and positional > 1
-        )
+        return name in _FUNCTIONS and not (name in ("relu", "silu") and positional > 1)
     if is_own_module(call):
         kinds = list_made_kinds(source, get_called_name(call))
         return bool(kinds) and kinds <= _MODULES

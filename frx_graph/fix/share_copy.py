@@ -95,8 +95,8 @@ def _is_same_place(op: OpFacts, subject: FixSubject) -> bool:
 
 
 def _check_value(source: SourceFile, function: cst.FunctionDef, first: cst.Call, repeats: Sequence[cst.Call]) -> str:
-    """Return the name of the value. Raises `CannotFixError` unless all calls copy it as it was at the first of them,
-    which runs before each other."""
+    """Return the name of the value. Raises `CannotFixError` unless the first call always runs before the others, and
+    they copy the same."""
     value = _get_copied(first)
     if not isinstance(value, cst.Name):
         raise CannotFixError("what is copied is not a local name")

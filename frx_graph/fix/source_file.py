@@ -249,6 +249,12 @@ def _walk_body(function: cst.FunctionDef) -> Iterator[cst.CSTNode]:
             pending.extend(reversed(node.children))
 
 
+def is_installed(file: str) -> bool:
+    """Return True for a file of an installed package, which is never changed."""
+    parts = Path(file).parts
+    return "site-packages" in parts or "dist-packages" in parts
+
+
 def read_source(path: Path) -> SourceFile:
     """Read and parse a file. Raises `ScriptError`."""
     script = read_script(path)

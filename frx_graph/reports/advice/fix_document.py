@@ -78,7 +78,7 @@ class FixDocument(Part):
     proved: bool = Field(description="true: a trial of all changes of the diff together has proved them")
     verdict: str = Field(description="of that trial, in words; empty: there was none")
     kernels: str = Field(
-        default="", description="that a step runs more or less often, as that trial has observed; empty: it has not"
+        default="", description="changes in what a step runs, as that trial has observed them; empty: it has not"
     )
     decision: str = Field(default="", description="the ledger's event about that trial; empty: there was no trial")
     applied: bool = Field(description="true: the files have been changed")
