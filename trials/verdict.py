@@ -35,6 +35,7 @@ from dataclasses import dataclass
 
 from frx_graph.trials.protocol import Protocol
 from frx_graph.trials.samples import Cause, MeasuredQuad
+from frx_graph.trials.schedule import Arm
 from frx_graph.trials.statistics import (
     compute_pairs_bound,
     compute_safe_interval,
@@ -60,6 +61,10 @@ LAST_LOOK_ALPHA = 0.5
 SECOND_LOOK_ALPHA = 0.0025
 """Probability that the process pairs of a second look wrongly prove what every pair of the first has to show. All of
 twelve pairs would show it in a quarter of the trials of a gain of 4 %, if processes differ by 2 %."""
+
+CHANGED_SPEED = 1.15
+"""How many times as long both arms take in one process pair as in another, from where on the machine's speed counts as
+changed. On an idle virtual EPYC, medians of pairs mostly differed by less than 6 %, or by more than 20 %."""
 
 
 class Outcome(enum.StrEnum):
@@ -149,7 +154,10 @@ def decide_finally(quads: Sequence[MeasuredQuad], protocol: Protocol) -> Verdict
     else:
         outcome = Outcome.INCONCLUSIVE
     stats = _compute_statistics(quads, pairs, (low, high))
-    return Verdict(outcome, _explain_outcome(outcome, stats, protocol), stats, early=False)
+    reason = _explain_outcome(outcome, stats, protocol)
+    if outcome is Outcome.INCONCLUSIVE:
+        reason += _describe_changed_speed(quads)
+    return Verdict(outcome, reason, stats, early=False)
 
 
 def _is_likely_above_loss(log_ratios: Sequence[float], protocol: Protocol) -> bool:
@@ -169,6 +177,23 @@ def _describe_void(quads: Sequence[MeasuredQuad]) -> str:
     causes = Counter(found.cause for found in first if found is not None)
     seen = ", ".join(f"{count} by {_DISTURBERS[cause]}" for cause, count in causes.most_common())
     return f", {seen.replace(' by', ' were disturbed by', 1)}" if seen else ""
+
+
+def _describe_changed_speed(quads: Sequence[MeasuredQuad]) -> str:
+    """Return that the machine's speed changed between process pairs, if it did: both arms of a pair run in turn, so
+    what slows both is neither of them."""
+    seconds: dict[int, dict[Arm, list[float]]] = {}
+    for measured in quads:
+        if not measured.void:
+            arms = seconds.setdefault(measured.quad.pair, {arm: [] for arm in Arm})
+            for block in measured.blocks:
+                arms[block.arm] += block.seconds
+    medians = [{arm: statistics.median(of_arm) for arm, of_arm in arms.items()} for arms in seconds.values()]
+    slow, fast = (select(medians, key=lambda arms: sum(arms.values())) for select in (max, min))
+    times = min(slow[arm] / fast[arm] for arm in Arm)
+    if times < CHANGED_SPEED:
+        return ""
+    return f"; the machine's speed changed: both programs took up to {times:.2g} times as long as in its fastest pair"
 
 
 def group_log_ratios(quads: Sequence[MeasuredQuad]) -> list[list[float]]:

@@ -186,6 +186,26 @@ def test_the_last_look_ends_with_less_confidence(low: float, high: float, outcom
     assert (last.outcome, last.reason.partition(": ")[0]) == (outcome, beginning)
 
 
+@pytest.mark.parametrize(
+    ("baseline", "candidate", "told"),
+    [
+        (1.4, 1.27, "both programs took up to 1.3 times as long as in its fastest pair"),
+        (1.14, 1.0, ""),  # The processes of one program differ.
+        (1.25, 1.12, ""),
+    ],
+)
+def test_an_open_verdict_names_a_machine_whose_speed_changed(baseline: float, candidate: float, told: str) -> None:
+    slow, fast = {Arm.BASELINE: baseline, Arm.CANDIDATE: candidate}, dict.fromkeys(Arm, 1.0)
+    quads = []
+    for quad in make_schedule(DEFAULT):
+        seconds = slow if quad.pair % 2 else fast
+        first, second, third, fourth = (Block(arm, (seconds[arm],)) for arm in quad.arms)
+        quads.append(MeasuredQuad(quad, (first, second, third, fourth)))
+    verdict = decide_finally(quads, DEFAULT)
+    assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert verdict.reason.partition("; the machine's speed changed: ")[2] == told
+
+
 def test_a_whole_pair_without_a_gain_is_a_dissent() -> None:
     ratios = by_pair(DEFAULT, 1.2, 1.0)
     assert not find_dissent(trial(DEFAULT, ratios[:-1]), DEFAULT)
