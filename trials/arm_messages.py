@@ -55,7 +55,8 @@ class Load:
     and with the rewrites that measured times favour among `proposes`; with neither, without frx-graph. `random` says
     that the program draws random numbers, and makes both arms draw the same; None: run the program to find out. Both
     arms of a pair get the same value, so that state that the program keeps is the same. `pool`: keep freed memory
-    from the beginning (`frx_graph.support.allocator`). `plain`: run the program as it is, without Dynamo."""
+    from the beginning (`frx_graph.support.allocator`). `plain`: run the program as it is, without Dynamo. `timed`: the
+    results are not compared, and random numbers are drawn as in the user's program."""
 
     workload: Workload
     train: bool
@@ -67,6 +68,7 @@ class Load:
     random: bool | None = None
     pool: bool = False
     plain: bool = False
+    timed: bool = False
     ask: Literal["load"] = "load"
 
 

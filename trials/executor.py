@@ -203,7 +203,7 @@ class _TrialRunner:
     def _compare_arms(self) -> Comparison:
         """Examine both arms in a pair of processes that is not timed."""
         with tempfile.TemporaryDirectory(prefix="frx-trial-") as folder, RunningArms(self.start) as running:
-            arms = self.pairs.start_pair(running, tuple(Arm))
+            arms = self.pairs.start_pair(running, tuple(Arm), timed=False)
             files = {arm: str(Path(folder) / f"{arm}.pt") for arm in Arm}
             self.progress("looking at the baseline and the candidate")
             compiled = dict(self.pairs.ask_each(arms, dict.fromkeys(Arm, Compile()), Compiled))
@@ -263,15 +263,21 @@ class _TrialRunner:
             self.check = replace(self.check, shows=None)
         elif not promoted and self.check.shows:
             own_quads: list[MeasuredQuad] = []
-            full = self._measure_pairs(own_quads, self.rule, alone=True)
-            if full.outcome is Outcome.PROMOTE:
-                self.check = replace(summarize_whole(pooled, stats, quads), shows=False, verdict=verdict)
-                quads[:] = own_quads
-                return full
-            settled = full.outcome is not Outcome.INCONCLUSIVE or find_dissent(own_quads, self.rule)
-            if full.statistics is not None:
-                self.check = summarize_whole(own, full.statistics, own_quads)
-            self.check = replace(self.check, shows=False if settled else None)
+            try:
+                full = self._measure_pairs(own_quads, self.rule, alone=True)
+            except CandidateFailed as failed:
+                self.check = replace(self.check, shows=False, failure=failed.detail)
+            except BaselineError:
+                self.check = replace(self.check, shows=None)
+            else:
+                if full.outcome is Outcome.PROMOTE:
+                    self.check = replace(summarize_whole(pooled, stats, quads), shows=False, verdict=verdict)
+                    quads[:] = own_quads
+                    return full
+                settled = full.outcome is not Outcome.INCONCLUSIVE or find_dissent(own_quads, self.rule)
+                if full.statistics is not None:
+                    self.check = summarize_whole(own, full.statistics, own_quads)
+                self.check = replace(self.check, shows=False if settled else None)
         self.pairs.environment = measured
         return verdict
 

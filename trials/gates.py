@@ -80,7 +80,7 @@ def _check_each(seen: Comparison) -> Iterator[tuple[Gate, str, Callable[[], tupl
     )
     numerics = "; ".join(describe_differences(judged.values))
     yield Gate.NUMERICS, numerics, lambda: (describe_numerics(judged), summarize_numerics(judged))
-    placed = f"{judged.placed} outputs and gradients have the baseline's layout"
+    placed = f"{judged.placed} results have the baseline's or eager's layout"
     yield Gate.STRIDES, "; ".join(describe_differences(judged.forms)), lambda: (placed,)
     slower = "; ".join(map(str, find_unexpected_dispatch(old.kernels, new.kernels)))
     yield (
@@ -149,7 +149,7 @@ def summarize_both(tally: Callable[[Facts], Mapping[str, str]], baseline: Facts,
 def describe_numerics(found: Judged) -> str:
     """Return how many results were compared, and with what."""
     against = "float64" if found.exact else "the baseline, as the program does not run in float64"
-    against = f"eager and {against}" if found.eager else f"{against}, and not eager, which could not be run"
+    against = f"eager and {against}" if found.eager else f"{against}, and not eager, which fails or does not repeat"
     largest = "" if found.share is None else f"; the largest error is {100 * found.share:.3g} % of what is allowed"
     return f"{found.compared} results against {against}{largest}"
 

@@ -88,8 +88,8 @@ class ProcessPairs:
         self.stage = f"with {NAMES[allocation]}: "
         self._reported = False
 
-    def start_pair(self, running: RunningArms, order: Sequence[Arm]) -> Mapping[Arm, RunningArm]:
-        """Start two fresh processes in this order, with their workloads loaded."""
+    def start_pair(self, running: RunningArms, order: Sequence[Arm], *, timed: bool) -> Mapping[Arm, RunningArm]:
+        """Start two fresh processes in this order, with their workloads loaded, to be `timed` or compared."""
         # Only the first pair checks for random numbers, since a program may keep state that every run changes.
         arms: dict[Arm, RunningArm] = {}
         loads: dict[Arm, Question] = {}
@@ -98,7 +98,7 @@ class ProcessPairs:
                 arms[arm] = running.start()
             except ArmError as error:
                 raise self.client.make_failure(arm, error) from error
-            loads[arm] = replace(self.programs.get_program(arm), random=self.random, pool=self.pool)
+            loads[arm] = replace(self.programs.get_program(arm), random=self.random, pool=self.pool, timed=timed)
         loaded: dict[Arm, Loaded] = {}
         for arm, answer in self.ask_each(arms, loads, Loaded):
             loaded[arm] = answer
@@ -147,7 +147,7 @@ class ProcessPairs:
                 try:
                     if quad.pair != pair:
                         running.stop()
-                        arms = self.start_pair(running, tuple(dict.fromkeys(quad.arms)))
+                        arms = self.start_pair(running, tuple(dict.fromkeys(quad.arms)), timed=True)
                         pair = quad.pair
                         self._warm_up(arms, quad, rule, self._describe_left(pace, quads, rule))
                         pace.note_started()
@@ -164,14 +164,14 @@ class ProcessPairs:
                 pace.note_quad()
                 status = f"{self.stage}{count_quads(quads, rule)}, {self._describe_left(pace, quads, rule)}"
                 self.progress(status)
+                if (settled := settle()) is not None:
+                    return settled
                 if self.clock() >= self.deadline:
                     break
                 if quads[-1].void:
                     last = sum(quad.void for quad in quads) > rule.void_quads_allowed
                     self.busy.wait(quads, self._get_seconds_left(), status, last=last)
                     pace.note_waited()
-                if (settled := settle()) is not None:
-                    return settled
         return None
 
     def _get_seconds_left(self) -> float:

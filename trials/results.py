@@ -18,7 +18,7 @@ import numpy
 import torch
 from torch import Tensor, nn
 
-from frx_graph.capture.aten_trace import run_step
+from frx_graph.capture.aten_trace import list_results, run_step
 from frx_graph.errors import TrialError
 from frx_graph.support.torch_internals import get_storage_id, pytree
 from frx_graph.trials.arm_messages import Judged
@@ -95,7 +95,7 @@ def observe_step(program: Program, seed: int, within: AbstractContextManager[obj
         seed_everything(seed)
         with within or contextlib.nullcontext():
             made = program.step()
-        outputs = [t for t in pytree.tree_leaves(made) if isinstance(t, Tensor)]
+        outputs = _list_outputs(made)
         named: Tensors = {f"output {index}": tensor for index, tensor in enumerate(outputs)}
         memories: dict[int, int] = {}
         for tensor in program.tensors:
@@ -112,6 +112,20 @@ def observe_step(program: Program, seed: int, within: AbstractContextManager[obj
         results = StepResults({name: tensor.detach().to("cpu", copy=True) for name, tensor in named.items()}, forms)
     program.forget_gradients()
     return results
+
+
+def _list_outputs(made: object) -> list[Tensor]:
+    """Return the tensors that a program returns. Raises `TrialError` if all are hidden in objects: then nothing would
+    be compared."""
+    results = list_results(made)
+    outputs = [one for one in results if isinstance(one, Tensor)]
+    hiding = next((one for one in results if not isinstance(one, (bool, int, float, complex, str, bytes, type(None)))), None)
+    if hiding is not None and not outputs:
+        raise TrialError(
+            f"the program returns a {type(hiding).__name__}, whose tensors cannot be compared",
+            "return tensors by themselves, or in tuples, lists, dicts or dataclasses",
+        )
+    return outputs
 
 
 def seed_everything(seed: int) -> None:

@@ -101,12 +101,16 @@ class TrialRun:
     @property
     def reason(self) -> str:
         """The reason for the verdict, and a sentence about the other allocation if it was measured, too."""
+        return f"{self.verdict.reason}{self.describe_check()}"
+
+    def describe_check(self) -> str:
+        """Return that sentence; empty if there is none."""
         promoted = self.verdict.outcome is Outcome.PROMOTE
         if self.check is None or not (promoted or self.check.quads or self.check.failure):
-            return self.verdict.reason
+            return ""
         other = self.check.derive_verdict(self.verdict).reason
         own = "" if self.check.allocation is Allocation.POOLED else ", your own"
-        return f"{self.verdict.reason}. With {NAMES[self.check.allocation]}{own}: {other}"
+        return f". With {NAMES[self.check.allocation]}{own}: {other}"
 
     @property
     def own_allocation(self) -> Allocation | None:

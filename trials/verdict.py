@@ -57,7 +57,8 @@ REJECTION_ALPHA = 0.05
 """Probability that a candidate just at the minimum is rejected by the last quad. A false rejection costs a gain. A
 false promotion slows the program down, so its probability is the policy's far smaller alpha."""
 LAST_LOOK_ALPHA = 0.5
-"""The same after a second look, that of the more likely side: no pairs are left that could tell."""
+"""The same after a second look, that of the more likely side: no pairs are left that could tell. The median, which is
+printed, has to be on that side, too."""
 SECOND_LOOK_ALPHA = 0.0025
 """Probability that the process pairs of a second look wrongly prove what every pair of the first has to show. All of
 twelve pairs would show it in a quarter of the trials of a gain of 4 %, if processes differ by 2 %."""
@@ -149,7 +150,7 @@ def decide_finally(quads: Sequence[MeasuredQuad], protocol: Protocol) -> Verdict
     _, likely_high = compute_trimmed_interval(every, max(protocol.alpha, rejection_alpha))
     if low > 0 and statistics.median(every) >= protocol.minimum and _check_pairs_prove(pairs, protocol):
         outcome = Outcome.PROMOTE
-    elif likely_high < protocol.minimum:
+    elif likely_high < protocol.minimum and statistics.median(every) < protocol.minimum:
         outcome = Outcome.EQUIVALENT if _is_likely_above_loss(every, protocol) else Outcome.REJECT
     else:
         outcome = Outcome.INCONCLUSIVE
@@ -257,7 +258,7 @@ def _explain_outcome(outcome: Outcome, stats: TrialStatistics, protocol: Protoco
     excluded = math.log(stats.ci_high) < protocol.minimum and (
         outcome is Outcome.REJECT or math.log(stats.ci_low) > -protocol.minimum
     )
-    likely = "" if excluded else "most likely "
+    likely = "" if excluded else "probably " if protocol.added_pairs else "most likely "
     seen = f"{format_gain(stats.ratio_median)} ({between})"
     if outcome is Outcome.EQUIVALENT:
         return f"{likely}no difference of {minimum} or more: {seen}"

@@ -33,7 +33,7 @@ from frx_graph.errors import NOT_THE_MODELS, FrxError, suggest_remedy, summarize
 from frx_graph.facts.build import build_graph_facts
 from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.facts.operator_signature import OperatorSignature
-from frx_graph.fix.model_class import find_forward
+from frx_graph.fix.model_class import find_forwards
 from frx_graph.fix.offers import offer_fixes
 from frx_graph.measure.machine.device_calibration import read_last_level_cache
 from frx_graph.measure.machine.device_profile import DeviceProfile, raise_peaks
@@ -127,7 +127,7 @@ def advise(
         evidence=seen,
         cost_allocations=cost_allocations,
         progress=progress,
-        root=find_forward(model),
+        forwards=find_forwards(model),
         builder=builder,
         compiled_modules=find_compiled_modules(model),
     )
@@ -159,16 +159,16 @@ def advise_capture(
     evidence: Sequence[RunFile] = (),
     progress: Progress = lambda _stage: None,
     cost_allocations: CostAllocations | None = None,
-    root: CallSite | None = None,
+    forwards: Mapping[str, CallSite] | None = None,
     builder: CallSite | None = None,
     compiled_modules: frozenset[str] = frozenset(),
 ) -> AdviceReport:
     """Return advice on graphs that are already captured and that one step runs, each as often as its `calls` say.
 
     `inner` is the compiler of the graphs that name none themselves; `evidence` is the content of files of runs.
-    `cost_allocations` measures the program's page faults. `root` is the model's `forward`, and `builder` the function
-    that has built the model, for fixes of their source. `compiled_modules` are the paths of modules that the program
-    compiles by itself.
+    `cost_allocations` measures the program's page faults. `forwards` are those of the model's modules by their paths,
+    and `builder` is the function that has built the model, for fixes of their source. `compiled_modules` are the paths
+    of modules that the program compiles by itself.
     """
     started = time.perf_counter()
     # Facts and findings are millions of small objects without cycles: searching them takes a third of the time.
@@ -239,7 +239,9 @@ def advise_capture(
                 device, profile, inner=inners, contract=contract.name if contract else None
             ),
             graphs=summaries,
-            findings=offer_fixes(rank_findings(findings), {one.facts.graph_id: one for one in analyses}, root, builder),
+            findings=offer_fixes(
+                rank_findings(findings), {one.facts.graph_id: one for one in analyses}, forwards, builder
+            ),
             refusals=tuple(dict.fromkeys(refusals)),
             copies=tuple(copy for analysis in analyses for copy in analysis.copies),
             totals=sum_copies(analyses, findings),

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import nn
 
+from frx_graph.capture.call_site import MODEL_PATH
 from frx_graph.support.torch_internals import is_compiled_function, is_compiled_module
 
 
@@ -15,7 +16,7 @@ def find_compiled_modules(model: Callable[..., Any]) -> frozenset[str]:
     if not isinstance(model, nn.Module):
         return frozenset()
     return frozenset(
-        f"model.{name}".rstrip(".")
+        f"{MODEL_PATH}.{name}" if name else MODEL_PATH
         for name, module in model.named_modules(remove_duplicate=False)
         if is_compiled_module(module) or is_compiled_function(module.forward)
     )

@@ -127,6 +127,7 @@ def try_graph(
                 reason = "measured times favour no rewrite, and no other way to compile it may matter"
             for trial in search.run_trials(rejected):
                 kept.record_trial(trial)
+                log.note_departure(trial.run.departure)
                 log.note_trial(trial.name, trial.run.own_verdict, trial.run.own_ratio)
         except _BudgetEndedError:
             kind, reason = Kind.INCONCLUSIVE, "the time budget ended before all was tried"

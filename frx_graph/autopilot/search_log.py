@@ -42,6 +42,7 @@ class SearchLog:
         """True if this process writes lines."""
         self._names: tuple[str, ...] = ()
         self._tried: list[TriedCandidate] = []
+        self._departed = False
         self._end: str | None = None
         self._took = 0.0
 
@@ -78,6 +79,12 @@ class SearchLog:
     def note_skipped(self, name: str, reason: str) -> None:
         """Log why a candidate is not tried."""
         self._write(f"{self._format_candidate(name)}: not tried, {reason}")
+
+    def note_departure(self, departure: str) -> None:
+        """Log once how the program as the compiler alone makes it differs from eager; empty: it does not."""
+        if departure and not self._departed:
+            self._departed = True
+            self._write(f"graph {self._graph}: {departure}", logging.WARNING)
 
     def note_trial(self, name: str, verdict: Verdict, ratio: float | None) -> None:
         """Log how the trial of a candidate ended. `ratio` is baseline time over candidate time; None: unknown."""

@@ -15,8 +15,11 @@ from frx_graph.trials.arm_messages import Load, TargetWorkload
 from frx_graph.trials.executor import run_trial
 from frx_graph.trials.policy import TrialPolicy
 from frx_graph.trials.process_pairs import Programs, Progress
+from frx_graph.trials.protocol import make_protocol
 from frx_graph.trials.trial_run import Gate, TrialRun
 from frx_graph.trials.verdict import Outcome, format_gain, format_range
+
+_WHEN_BUSY = "use frx fix --ignore-load"
 
 
 class Speed(enum.StrEnum):
@@ -52,8 +55,11 @@ class SourceTrial:
     def speed(self) -> Speed:
         """The measured speed; unknown for a program that failed at a gate."""
         verdict, found = self.run.verdict, self.run.verdict.statistics
-        if found is None or not _passed_gates(self.run):
+        check = self.run.check
+        if found is None or not _passed_gates(self.run) or (check is not None and check.failure):
             return Speed.UNKNOWN
+        if check is not None and check.proves_loss(make_protocol(self.policy)):
+            return Speed.SLOWER
         if verdict.outcome is Outcome.PROMOTE:
             return Speed.FASTER
         if verdict.outcome is Outcome.INCONCLUSIVE and found.quads < _count_rounds(self.policy):
@@ -71,9 +77,9 @@ class SourceTrial:
         """The finding that decided, in a line for people."""
         found = self.run.verdict.statistics
         if found is None or self.speed is Speed.UNKNOWN:
-            return self.run.verdict.reason
+            return self.run.reason
         numbers = f"{format_gain(found.ratio_median)} ({format_range(found.ci_low, found.ci_high)})"
-        return f"the same results, and {self.speed}: {numbers}"
+        return f"the same results, and {self.speed}: {numbers}{self.run.describe_check()}"
 
 
 def _passed_gates(run: TrialRun) -> bool:
@@ -101,7 +107,15 @@ def try_change(
     base = Load(workload, train, inner, policy.seed, pool=may_pool(), plain=inner == "eager")
     with _write_overlay(changed) as overlay, open_warm_arms() as arms:
         programs = Programs(base, replace(base, workload=replace(workload, overlay=overlay)))
-        run = run_trial(programs, policy, arms.start, candidates=candidates, ignore_load=ignore_load, progress=progress)
+        run = run_trial(
+            programs,
+            policy,
+            arms.start,
+            candidates=candidates,
+            ignore_load=ignore_load,
+            when_busy=_WHEN_BUSY,
+            progress=progress,
+        )
         return SourceTrial(run, policy)
 
 

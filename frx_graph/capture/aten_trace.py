@@ -7,6 +7,7 @@ Unlike AOTAutograd's graphs, these are not functionalised, decomposed or partiti
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from torch.fx import traceback as fx_traceback
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
 
 from frx_graph.capture.call_site import (
+    MODEL_PATH,
     UNKNOWN_SITE,
     CallSite,
     get_class_name,
@@ -57,7 +59,7 @@ class UntracedGraph:
     fakes: Sequence[Any]
     train: bool
     inputs: tuple[GraphInput, ...] = ()
-    module_root: str = "model"
+    module_root: str = MODEL_PATH
     parameters: tuple[int, ...] = ()
     caller: CallSite = UNKNOWN_SITE
 
@@ -150,12 +152,23 @@ def find_backward_roots(outputs: Sequence[Any]) -> list[Tensor]:
     return losses if len(losses) == 1 else candidates
 
 
+def list_results(outputs: Any) -> list[Any]:
+    """Return what a program returns, out of containers that pytree knows, and out of dataclasses."""
+    results: list[Any] = []
+    for leaf in pytree.tree_leaves(outputs):
+        if dataclasses.is_dataclass(leaf) and not isinstance(leaf, type):
+            results.extend(list_results([getattr(leaf, part.name) for part in dataclasses.fields(leaf)]))
+        else:
+            results.append(leaf)
+    return results
+
+
 def run_step(model: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], *, train: bool) -> Any:
     """Run one step and return the outputs of the model; with `train`, also run the backward, with gradients of one."""
     with torch.set_grad_enabled(train):
         outputs = model(*args, **kwargs)
         if train:
-            roots = find_backward_roots(pytree.tree_leaves(outputs))
+            roots = find_backward_roots(list_results(outputs))
             torch.autograd.backward(roots, [torch.ones_like(root) for root in roots])
     return outputs
 

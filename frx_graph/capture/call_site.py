@@ -60,6 +60,8 @@ class CallSite:
         return f"{self.file}:{self.line}" if self.line else self.file
 
 
+MODEL_PATH = "model"
+"""Path of the root module."""
 UNKNOWN_SITE = CallSite(file=_UNKNOWN, line=0, function=_UNKNOWN)
 
 
@@ -127,7 +129,7 @@ def get_class_name(kind: object) -> str:
     return kind.__name__ if isinstance(kind, type) else str(kind).rpartition(".")[2]
 
 
-def parse_module_path(sources: Iterable[str], root: str = "model") -> str:
+def parse_module_path(sources: Iterable[str], root: str = MODEL_PATH) -> str:
     """Return the path of the innermost module of an `nn_module_stack`: `model.layer3.2` for `L['self'].layer3[2]`."""
     *_, innermost = ("", *sources)
     if not innermost:

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, fx, nn
 
-from frx_graph.capture.aten_trace import Tangent, UntracedGraph, find_backward_roots
+from frx_graph.capture.aten_trace import Tangent, UntracedGraph, find_backward_roots, list_results
 from frx_graph.capture.captured_graph import Capture
 from frx_graph.capture.dynamo_events import list_breaks_since, record_position, shorten_reason
 from frx_graph.capture.model_call import ISOLATED
@@ -141,7 +141,7 @@ def _measure_boundary_gradients(runs: Sequence[_CountedGraph], outputs: Any) -> 
     """
     if sum(run.calls for run in runs) < 2:
         return {}
-    roots = find_backward_roots(pytree.tree_leaves(outputs))
+    roots = find_backward_roots(list_results(outputs))
     returned = [t for run in runs for call in run.outputs for t in call]
     crossing = [t for t in returned if isinstance(t, Tensor) and t.grad_fn is not None]
     if not roots or not crossing:

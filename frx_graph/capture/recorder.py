@@ -13,6 +13,7 @@ from torch import Tensor, fx, nn
 
 from frx_graph.capture.aten_trace import Tangent, UntracedGraph, trace_eager
 from frx_graph.capture.call_site import (
+    MODEL_PATH,
     CallSite,
     find_compiled_call,
     parse_module_path,
@@ -129,10 +130,10 @@ class GraphRecorder:
                 continue
             own = parse_module_path([f"L['x']{_strip_member_dicts(local['rest'])}"], root="").strip(".")
             if known == own:
-                return "model"
+                return MODEL_PATH
             if known.endswith(f".{own}"):
                 return f"model.{known[: -len(own) - 1]}"
-        return "model"
+        return MODEL_PATH
 
     def _record_events(self, dynamo: fx.GraphModule, graph_id: str) -> None:
         reason = getattr(dynamo, "compile_subgraph_reason", None)

@@ -4,8 +4,8 @@ Restored: values and `requires_grad` of parameters, buffers and input tensors, t
 every module, and the generators of torch (CPU and CUDA), NumPy and `random`.
 
 Not restored: Python attributes, containers and counters, caches and queues, hooks, optimizers and schedulers, your own
-`torch.Generator`s, files, values of tensors without strided memory (sparse, nested, quantized, meta), and uninitialized
-parameters. A parameter, buffer or submodule that the program registers stays registered.
+`torch.Generator`s, files, values of tensors without strided memory (sparse, nested, quantized, meta, fake), and
+uninitialized parameters. A parameter, buffer or submodule that the program registers stays registered.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from frx_graph.support.torch_internals import is_view, preserve_version_counter, pytree
+from frx_graph.support.torch_internals import FakeTensor, is_view, preserve_version_counter, pytree
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,8 @@ def preserve_state(*program: object) -> Iterator[StateSnapshot]:
 
 
 def _save_tensor(tensor: Tensor) -> _SavedTensor:
-    strided = not (tensor.is_meta or tensor.is_nested or tensor.is_quantized) and tensor.layout is torch.strided
+    valueless = tensor.is_meta or isinstance(tensor, FakeTensor)
+    strided = not (valueless or tensor.is_nested or tensor.is_quantized) and tensor.layout is torch.strided
     return _SavedTensor(
         tensor,
         values=tensor.detach().to("cpu", copy=True) if strided else None,

@@ -5,9 +5,14 @@ from __future__ import annotations
 from frx_graph.autopilot.proposals import group_by_portion
 from frx_graph.passes.inner_choice import FROZEN_INDUCTOR
 from frx_graph.reports.trials.trial_document import TrialDocument
+from frx_graph.support.allocator import Allocation
 from frx_graph.support.plain_text import clean_line
 
 _APPLY = 'torch.compile(model, backend="frx") applies it in your program; frx_graph.rewritten() lists what it changed'
+_APPLY_POOLED = (
+    'it is proved for processes that pool their memory only: torch.compile(model, backend="frx", '
+    'options={"pool_allocations": True}) applies it there'
+)
 _FREEZE = "--frozen also tries weights as constants"
 _REPORT = "keep this program in eager, and report its compiler's fault to PyTorch"
 _NARROW = "; --inner aot_eager tells whether it is Inductor's own or that of an operator's decomposition"
@@ -19,7 +24,10 @@ def suggest_next(document: TrialDocument) -> str:
     if document.departure:
         return _REPORT + (_NARROW if document.arms[0].inner == "inductor" else "")
     if document.verdict == "promote":
-        return f"{_APPLY}; {_FREEZE}" if _may_freeze(document) else _APPLY
+        check = document.check
+        own = check is None or check.allocation is Allocation.POOLED or check.verdict == "promote"
+        apply = _APPLY if own else _APPLY_POOLED
+        return f"{apply}; {_FREEZE}" if _may_freeze(document) else apply
     if len(document.arms) == 1:
         # There was nothing to try.
         return _FREEZE if _may_freeze(document) else ""

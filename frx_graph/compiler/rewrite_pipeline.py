@@ -22,7 +22,7 @@ from frx_graph.compiler.aot_context import (
     list_output_names,
     list_output_strides,
 )
-from frx_graph.compiler.operator_times import add_measured_times, find_device_type, time_calls
+from frx_graph.compiler.operator_times import add_measured_times, find_device_type, time_under_load
 from frx_graph.compiler.program_prices import RewritePrices
 from frx_graph.errors import RewriteError
 from frx_graph.facts.build import build_graph_facts
@@ -176,7 +176,10 @@ def _rewrite_once(
         if not plan.can_make(rewrite.name):
             continue
         if solved:
-            subject = replace(subject, timed=time_calls(rewrite.asks(subject), find_device_type(facts)))
+            timed, loaded = time_under_load(rewrite.asks(subject), find_device_type(facts))
+            subject = replace(subject, timed=timed)
+            if prices is not None:
+                prices.disturbed = prices.disturbed or loaded
         made, inserted, left = _apply_rewrite(rewrite, subject, module, plan, signature)
         conversions.extend(inserted)
         refused.extend(left)

@@ -6,13 +6,14 @@ Compiled arithmetic rounds fewer intermediate results, and the first call and ot
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import libcst as cst
 
+from frx_graph.capture.call_site import CallSite
 from frx_graph.fix.fixer import Fixer, FixSubject, OtherFixerError
 from frx_graph.fix.imports import name_torch
-from frx_graph.fix.source_file import CannotFixError, SourceFile
+from frx_graph.fix.source_file import CannotFixError, SourceFile, is_installed
 from frx_graph.passes.detectors.memory_bound_region import FUSION_FIX
 from frx_graph.records import SourceEdit
 
@@ -38,19 +39,28 @@ def propose(subject: FixSubject) -> Sequence[SourceEdit]:
 
 
 def _find_common_forward(subject: FixSubject) -> tuple[SourceFile, cst.FunctionDef]:
-    """Return the smallest `forward` whose modules, with their parts, run all operators of the finding. Raises
-    `CannotFixError` without one."""
+    """Return the smallest `forward` of the user whose modules, with their parts, run all operators of the finding.
+    Raises `CannotFixError` without one."""
     facts = subject.analysis.facts
-    sites = [facts.op_by_node[node].site for node in subject.finding.nodes if node in facts.op_by_node]
-    paths: dict[tuple[str, cst.FunctionDef], set[str]] = {}
-    for site in sites:
-        if site.function == "forward":
-            function = subject.files.get(site.file).find_function(site)
-            paths.setdefault((site.file, function), set()).add(site.module_path)
-    for (file, function), own in sorted(paths.items(), key=lambda item: -min(map(len, item[1]))):
-        if all(any(f"{site.module_path}.".startswith(f"{path}.") for path in own) for site in sites):
-            return subject.files.get(file), function
-    raise CannotFixError("its lines are not in the `forward` of a module, or in parts of one")
+    paths = {facts.op_by_node[node].site.module_path for node in subject.finding.nodes if node in facts.op_by_node}
+    around = [_list_forwards(subject, path) for path in paths]
+    common = [forward for forward in around[0] if all(forward in of_path for of_path in around)] if around else []
+    if not common:
+        raise CannotFixError("no module of yours runs all of its operators")
+    smallest = max(common, key=lambda forward: min(of_path[forward] for of_path in around))
+    source = subject.files.get(smallest.file)
+    return source, source.find_function(smallest)
+
+
+def _list_forwards(subject: FixSubject, path: str) -> Mapping[CallSite, int]:
+    """Return each `forward` of the user that runs the module, with the length of the longest path it has."""
+    parts = path.split(".")
+    around = {}
+    for length in range(1, len(parts) + 1):
+        forward = subject.forwards.get(".".join(parts[:length]))
+        if forward is not None and not is_installed(forward.file):
+            around[forward] = length
+    return around
 
 
 FIXER = Fixer("FRX005", "compile_region", propose, unsafe=True)

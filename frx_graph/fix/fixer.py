@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from frx_graph.capture.call_site import CallSite
+from frx_graph.capture.call_site import MODEL_PATH, CallSite
 from frx_graph.errors import ScriptError
 from frx_graph.fix.source_file import CannotFixError, SourceFile, read_source
 from frx_graph.passes.analysis import Analysis
@@ -40,15 +40,20 @@ class SourceFiles:
 @dataclass(frozen=True)
 class FixSubject:
     """A finding, its graph's analysis, and the user's files. `judge_graph` judges the copies that the program asks for.
-    `root` is the `forward` of the advised model's class; None if torch defines it. `builder` is the user's
-    function that builds the model; None if it is not known."""
+    `forwards` are those of the model's modules, by the modules' paths, but for classes of torch. `builder` is the
+    user's function that builds the model; None if it is not known."""
 
     finding: Finding
     analysis: Analysis
     files: SourceFiles
     judge_graph: Callable[[], Mapping[Copy, Verdict]]
-    root: CallSite | None = None
+    forwards: Mapping[str, CallSite] = field(default_factory=dict)
     builder: CallSite | None = None
+
+    @property
+    def root(self) -> CallSite | None:
+        """The `forward` of the advised model itself; None if torch defines it."""
+        return self.forwards.get(MODEL_PATH)
 
     def judge_copies(self) -> tuple[Verdict, ...]:
         """Return the verdict on each copy of the finding."""

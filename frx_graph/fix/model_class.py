@@ -1,15 +1,16 @@
-"""The class of the advised model: where `forward` is written, and what `__init__` ends with."""
+"""The classes of the advised model: where `forward` is written, and what `__init__` ends with."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import libcst as cst
 import libcst.matchers as m
+from torch import nn
 
-from frx_graph.capture.call_site import CallSite, is_foreign
+from frx_graph.capture.call_site import MODEL_PATH, CallSite, is_foreign
 from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.facts.layout import name_channels_last
 from frx_graph.fix.imports import name_torch
@@ -21,13 +22,17 @@ _READS_STRIDES = frozenset({"view", "view_as", "as_strided", "stride", "is_conti
 """Methods whose result, or error, depends on strides."""
 
 
-def find_forward(model: Callable[..., Any]) -> CallSite | None:
-    """Return the place of the model's own `forward`; None for a model without one, or of a class of torch."""
-    forward = inspect.unwrap(getattr(type(model), "forward", model))
-    code = getattr(forward, "__code__", None)
-    if code is None or code.co_name != "forward" or is_foreign(code.co_filename):
-        return None
-    return CallSite(code.co_filename, code.co_firstlineno, code.co_name)
+def find_forwards(model: Callable[..., Any]) -> Mapping[str, CallSite]:
+    """Return the places of the `forward` of all modules, by their paths in call sites, but for classes of torch."""
+    if not isinstance(model, nn.Module):
+        return {}
+    found = {}
+    for name, module in model.named_modules(remove_duplicate=False):
+        code = getattr(inspect.unwrap(type(module).forward), "__code__", None)
+        if code is not None and code.co_name == "forward" and not is_foreign(code.co_filename):
+            path = f"{MODEL_PATH}.{name}" if name else MODEL_PATH
+            found[path] = CallSite(code.co_filename, code.co_firstlineno, code.co_name)
+    return found
 
 
 def convert_weights(source: SourceFile, forward: cst.FunctionDef, facts: GraphFacts, rank: int) -> Sequence[SourceEdit]:

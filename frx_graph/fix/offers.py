@@ -35,19 +35,21 @@ _ELSEWHERE = {
 def offer_fixes(
     findings: Sequence[Finding],
     analyses: Mapping[str, Analysis],
-    root: CallSite | None = None,
+    forwards: Mapping[str, CallSite] | None = None,
     builder: CallSite | None = None,
     fixers: Sequence[Fixer] = FIXERS,
 ) -> tuple[Finding, ...]:
-    """Return the findings with what can be done to their source. `analyses` are by `graph_id`, `root` is the `forward`
-    of the model, and `builder` the function that builds it. No file is changed.
+    """Return the findings with what can be done to their source. `analyses` are by `graph_id`, `forwards`
+    those of the model's modules by their paths, and `builder` is the function that builds it. No file is changed.
 
     Findings of one rule at one place, in several graphs, are fixable if the same edits fix each of them.
     """
     files = SourceFiles()
     judges = {name: cache(partial(_judge_graph, analysis)) for name, analysis in analyses.items()}
     offers = [
-        _make_offer(FixSubject(one, analyses[one.graph_id], files, judges[one.graph_id], root, builder), fixers)
+        _make_offer(
+            FixSubject(one, analyses[one.graph_id], files, judges[one.graph_id], forwards or {}, builder), fixers
+        )
         for one in findings
     ]
     by_place: dict[object, list[FixOffer]] = defaultdict(list)

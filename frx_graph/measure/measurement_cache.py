@@ -69,7 +69,8 @@ class MeasuredOperators:
         """Read the copies of `signatures` and the layout times of `anchors` from the cache, and measure missing ones.
 
         With `resident`, the program's data stays in the processor's caches, and so do the operands of what is timed.
-        Failed calls are added to `failures`. Times that other programs disturbed are used, but not stored.
+        Failed calls are added to `failures`. Times that other programs disturbed, or that are not steady, are used, but
+        not stored.
         """
         calls = {s: make_signature_key(s) for s in signatures if s not in self._measurements}
         if self._resident is not resident:
@@ -101,7 +102,7 @@ class MeasuredOperators:
         if new_measurements or new_times:
             new = _StoredFile(
                 measurements={calls[s]: m for s, m in new_measurements.items()},
-                layout_times={timed[s]: t for s, t in new_times.items()},
+                layout_times={timed[s]: t for s, t in new_times.items() if t.steady},
             )
             _merge(self._path, new)
 

@@ -40,7 +40,7 @@ class AllocationCost:
 
     Heaps of processes differ, so some have few faults: `default` is the last of `processes`, which were started until
     one had many.
-    `saved_pct` are percentages of the call time that pooled memory saves, one for each comparison of the two processes.
+    `saved_pct` are percentages of the call time that pooled memory saves, one for each pair of processes.
     It is empty if times were not compared, or if other programs disturbed the comparison, as `disturbance` says.
     """
 

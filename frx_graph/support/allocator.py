@@ -2,9 +2,11 @@
 
 glibc gives large freed blocks back to the kernel: blocks over the `mmap` threshold at once, the top of the heap when it
 exceeds the trim threshold. The next call faults every page in again. A compiled program allocates its buffers in every
-call, so it may pay for thousands of page faults in each. With both thresholds out of reach, memory is pooled.
+call, so it may pay for thousands of page faults in each. With trimming out of reach, and no block
+mapped by itself, memory is pooled.
 
-Sources: mallopt(3), malloc/malloc.c of glibc 2.36.
+Sources: mallopt(3), malloc/malloc.c of glibc 2.31 and 2.36. A high `mmap` threshold would do the same, but older
+versions refuse one over 32 MiB (`do_set_mmap_threshold`), and then pin it where it is.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from pathlib import Path
 _M_MXFAST = 1
 _M_TRIM_THRESHOLD = -1
 _M_TOP_PAD = -2
-_M_MMAP_THRESHOLD = -3
+_M_MMAP_MAX = -4
 
 NEVER_BYTES = 2_000_000_000
 """A threshold that no block reaches. mallopt takes an int, so it must stay below 2**31."""
@@ -31,10 +33,10 @@ TOP_PAD_BYTES = 64 * 2**20
 """The heap grows by at least this much, so a program reaches its size in few steps."""
 POOLING_VARIABLES = {
     "MALLOC_TRIM_THRESHOLD_": str(NEVER_BYTES),
-    "MALLOC_MMAP_THRESHOLD_": str(NEVER_BYTES),
+    "MALLOC_MMAP_MAX_": "0",
     "MALLOC_TOP_PAD_": str(TOP_PAD_BYTES),
 }
-"""The same thresholds as environment variables, for a process that is about to start."""
+"""The same settings as environment variables, for a process that is about to start."""
 _OTHER_ALLOCATORS = ("jemalloc", "tcmalloc", "mimalloc", "hoard", "tbbmalloc_proxy", "snmalloc")
 
 
@@ -75,7 +77,7 @@ def pool_allocations(*, by_plan: bool = False) -> bool:
     settings = (
         (_M_TRIM_THRESHOLD, NEVER_BYTES),
         (_M_TOP_PAD, TOP_PAD_BYTES),
-        (_M_MMAP_THRESHOLD, NEVER_BYTES),
+        (_M_MMAP_MAX, 0),
         # Otherwise malloc merges all small free blocks whenever a large one is freed. oneDNN allocates descriptors in
         # every call: merging takes 3 to 4 % of MobileNetV2 with batch 1.
         (_M_MXFAST, 0),

@@ -116,7 +116,7 @@ class TrialArm:
     def _load(self, asked: Load) -> Loaded:
         # A process that proposes pools to time operators without page faults, and stays what the user's are.
         if asked.pool and not pool_allocations(by_plan=asked.proposes is not None):
-            raise TrialError("this process cannot pool its memory: another allocator is in use")
+            raise TrialError("this process cannot pool its memory: another allocator is in use, or refuses mallopt")
         # Both arms make the same weights and inputs.
         seed_everything(asked.seed)
         workload = self._workload = (self._load_workload or load_workload)(asked.workload)
@@ -127,9 +127,9 @@ class TrialArm:
         if asked.random is None:
             with workload.surroundings():
                 draws, repeats = _probe_randomness(_copy_if_possible(workload.make_program(asked.train)), asked.seed)
-        if draws:
+        if draws and not asked.timed:
             # Inductor's own generator depends on the order of loops, and so on the layout. Eager's numbers are the same
-            # in both arms.
+            # in both arms. What is timed draws as the user's program does: eager's are not fused.
             inductor_config.fallback_random = True
         if asked.plain:
             # What the program compiles by itself is compiled again where it is observed.
@@ -205,10 +205,10 @@ class TrialArm:
         program, workload = self._require_loaded()
         reference = eager = None
         # It is the workload's own code, in a type that it was not written for.
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception), self._run_eagerly():
             reference = None if exact is None else self._compute_result(exact, draw)
         # Without a compiler it may need more memory than there is.
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception), self._run_eagerly():
             eager = self._compute_result(workload.make_program(program.train), draw)
         ours, theirs = read_results(Path(asked.ours), draw), read_results(Path(asked.theirs), draw)
         allowed = Multipliers(asked.multiplier, asked.multiplier_half)
@@ -221,9 +221,15 @@ class TrialArm:
     def _repeats_eager(self, beside: Comparing, before: StepResults) -> bool:
         """Return False if state that the program keeps moves on: eager ran later than the arms."""
         program, workload = self._require_loaded()
-        again = self._compute_result(workload.make_program(program.train), beside.draw)
+        with self._run_eagerly():
+            again = self._compute_result(workload.make_program(program.train), beside.draw)
         differences, _ = beside.find_differences(before, again, ("eager", "eager, run again"))
         return not differences
+
+    def _run_eagerly(self) -> AbstractContextManager[object]:
+        """Return a context in which what the program compiles by itself runs in eager. The stance is that of all
+        threads, so that a process with other programs keeps its own."""
+        return torch.compiler.set_stance("force_eager") if self._alone else contextlib.nullcontext()
 
     def _measure(self, asked: Measure) -> Measured:
         program, workload = self._require_loaded()

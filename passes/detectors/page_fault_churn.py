@@ -6,7 +6,6 @@ call faults in differs between processes and calls, so the median of a process c
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterable, Iterator
 
 from frx_graph.measure.page_faults import AllocationCost, PageFaults
@@ -36,8 +35,9 @@ def detect(analysis: Analysis) -> Iterable[Finding]:
         return
     if cost.saved_pct and max(cost.saved_pct) <= 0:
         return
-    proved = bool(cost.saved_pct) and min(cost.saved_pct) > 0
-    saved = statistics.median(cost.saved_pct) if proved else None
+    pools = cost.pooled is None or cost.pooled.per_call < FEWEST_FAULTS
+    proved = bool(cost.saved_pct) and min(cost.saved_pct) > 0 and pools
+    saved = min(cost.saved_pct) if proved else None
     faults = cost.default.per_call
     yield Finding(
         rule=RULE,
@@ -61,7 +61,7 @@ def _list_evidence(cost: AllocationCost) -> Iterator[Evidence]:
     others = f"; {cost.processes - 1} of {cost.processes} processes made few" if cost.processes > 1 else ""
     yield Evidence(f"with glibc's own settings, {_describe_faults(cost.default)}{others}", _SOURCE, Basis.OBSERVED)
     # Reports in text show the first two.
-    yield Evidence(_describe_saving(cost), "call times of two fresh processes", Basis.OBSERVED)
+    yield Evidence(_describe_saving(cost), "call times of pairs of fresh processes", Basis.OBSERVED)
     if cost.pooled is not None:
         yield Evidence(f"with pooled memory, {_describe_faults(cost.pooled)}", _SOURCE, Basis.OBSERVED)
 
@@ -81,7 +81,7 @@ def _describe_saving(cost: AllocationCost) -> str:
         return "the time that they cost is unknown: it was not measured"
     least, most = min(cost.saved_pct), max(cost.saved_pct)
     claim = "" if least > 0 else ", so a gain is not proved"
-    return f"pooled memory saves from {least:.1f} to {most:.1f}% of a call in {len(cost.saved_pct)} comparisons{claim}"
+    return f"pooled memory saves from {least:.1f} to {most:.1f}% of a call in {len(cost.saved_pct)} pairs of processes{claim}"
 
 
 DETECTOR = Detector(RULE, "page_fault_churn", detect)

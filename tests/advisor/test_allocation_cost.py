@@ -84,15 +84,17 @@ def measure(monkeypatch: pytest.MonkeyPatch) -> Callable[..., AllocationCost | R
 def test_the_same_program_with_pooled_memory_beside_it(measure) -> None:
     variables: list[dict[str, str]] = []
     default, pooled = FakeProcess(1, 4000, 0.010), FakeProcess(2, 0, 0.008)
+    # Of one program, each process has times of its own.
+    more = FakeProcess(3, 4000, 0.010), FakeProcess(4, 0, 0.009), FakeProcess(5, 4000, 0.010), FakeProcess(6, 0, 0.007)
 
-    found = measure(default, pooled, variables=variables)
+    found = measure(default, pooled, *more, variables=variables)
 
-    assert variables == [{}, dict(POOLING_VARIABLES)]
+    assert variables == [{}, dict(POOLING_VARIABLES)] * 3
     assert found.default == PageFaults((4000,) * 3, 4096)
     assert found.pooled == PageFaults((0,) * 3, 4096)
     assert (found.processes, found.disturbance) == (1, "")
-    assert found.saved_pct == pytest.approx([20.0] * 6)
-    assert pooled.asked == ["load", "warm", *["measure"] * 6, "count_faults"]
+    assert found.saved_pct == pytest.approx([20.0, 10.0, 30.0])
+    assert pooled.asked == ["load", "warm", "count_faults", *["measure"] * 4]
 
 
 def test_another_process_is_counted_if_one_has_few(measure) -> None:

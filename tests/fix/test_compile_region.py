@@ -97,6 +97,23 @@ def test_group_that_spans_two_modules_is_compiled_in_the_outer_one(tmp_path: Pat
     assert find(tmp_path, compiled) == []
 
 
+def test_forward_that_calls_a_method_is_compiled(tmp_path: Path) -> None:
+    helper = "    def forward(self, x):\n        return self.mix(x)\n\n    def mix(self, x):\n        return torch"
+    text = MODEL.replace("    def forward(self, x):\n        return torch", helper)
+    fixes = collect_fixes(find(tmp_path, text))
+    (change,) = build_changes(fixes, read_sources(fixes))
+    assert change.after.decode() == text.replace(helper, f"    @torch.compile\n{helper}")
+
+
+def test_modules_without_lines_of_their_own_are_compiled_where_they_are_called(tmp_path: Path) -> None:
+    gates = "nn.Sequential(nn.Sigmoid(), nn.Tanh(), nn.Softplus())"
+    text = MODEL.replace("nn.Sequential(Gate(), Gate())", gates)
+    outer = "    def forward(self, x):\n        return self.gates(x)"
+    fixes = collect_fixes(find(tmp_path, text))
+    (change,) = build_changes(fixes, read_sources(fixes))
+    assert change.after.decode() == text.replace(outer, f"    @torch.compile\n{outer}")
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
@@ -106,13 +123,6 @@ def test_group_that_spans_two_modules_is_compiled_in_the_outer_one(tmp_path: Pat
                 "    @torch.autocast('cpu')\n    def forward(self, x):\n        return torch",
             ),
             "its `forward` is decorated already",
-        ),
-        (
-            MODEL.replace(
-                "def forward(self, x):\n        return torch",
-                "def forward(self, x):\n        return self.mix(x)\n\n    def mix(self, x):\n        return torch",
-            ),
-            "its lines are not in the `forward` of a module, or in parts of one",
         ),
         (
             MODEL.replace(

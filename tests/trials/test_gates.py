@@ -142,11 +142,13 @@ def test_summaries_are_short() -> None:
 
 def test_numerics_description_names_the_reference() -> None:
     assert gates.describe_numerics(Judged((), (), 7, exact=True, share=0.5)) == (
-        "7 results against float64, and not eager, which could not be run; the largest error is 50 % of what is allowed"
+        "7 results against float64, and not eager, which fails or does not repeat; "
+        "the largest error is 50 % of what is allowed"
     )
     assert gates.describe_numerics(Judged((), (), 7, exact=True, eager=True)) == "7 results against eager and float64"
     assert gates.describe_numerics(Judged((), (), 7, exact=False)) == (
-        "7 results against the baseline, as the program does not run in float64, and not eager, which could not be run"
+        "7 results against the baseline, as the program does not run in float64, "
+        "and not eager, which fails or does not repeat"
     )
 
 

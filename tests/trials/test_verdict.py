@@ -171,8 +171,8 @@ def test_in_a_second_look_the_mean_of_the_pairs_must_show_it(low: float, outcome
 @pytest.mark.parametrize(
     ("low", "high", "outcome", "beginning"),
     [
-        (-0.065, 0.085, Outcome.EQUIVALENT, "most likely no difference of 3 % or more"),
-        (-0.20, 0.18, Outcome.REJECT, "most likely not faster by the 3 % asked for"),
+        (-0.065, 0.085, Outcome.EQUIVALENT, "probably no difference of 3 % or more"),
+        (-0.20, 0.18, Outcome.REJECT, "probably not faster by the 3 % asked for"),
         (-0.03, 0.13, Outcome.INCONCLUSIVE, "perhaps no faster at all"),
     ],
 )
