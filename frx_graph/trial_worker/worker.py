@@ -295,7 +295,8 @@ class TrialArm:
         plain = workload.make_program(program.train)
         noises = (None, *map(RoundingNoise, range(_ROUNDINGS)))
         try:
-            return estimate_noise(self._compute_result(copy_program(plain), draw, noise).values for noise in noises)
+            with self._run_eagerly():
+                return estimate_noise(self._compute_result(copy_program(plain), draw, noise).values for noise in noises)
         except Exception:  # noqa: BLE001 - an operator of the workload's own may not run under a mode
             return {}
 

@@ -164,3 +164,11 @@ def test_only_the_first_rank_writes_lines(lines: list[str], monkeypatch: pytest.
     assert lines == []
     assert found is not None
     assert found.fastest == "propagate_layout"
+
+
+def test_a_baseline_that_departs_from_eager_is_said_once(lines: list[str]) -> None:
+    log = SearchLog(SIGNATURE, 100, Clock())
+    for text in ("", "Inductor alone computes something else than eager", "Inductor alone computes something else"):
+        log.note_departure(text)
+    assert [line for line in lines if "else than eager" in line or "something else" in line] == lines[-1:]
+    assert lines[-1].endswith(": Inductor alone computes something else than eager")

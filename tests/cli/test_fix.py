@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 
@@ -22,6 +23,8 @@ from frx_graph.ledger.database.opening import open_ledger
 from frx_graph.ledger.decision import Kind
 from frx_graph.ledger.location import parse_location
 from frx_graph.reports.advice.fix_document import FixDocument
+from frx_graph.support.allocator import Allocation
+from frx_graph.trials.allocation_check import AllocationCheck
 from frx_graph.trials.environment import read_trial_environment
 from frx_graph.trials.environment_record import TrialEnvironment
 from frx_graph.trials.policy import TrialPolicy
@@ -342,3 +345,17 @@ def test_a_wrong_change_is_caught_by_its_trial(
     assert (document.applied, document.proved) == (False, False)
     assert {fix.state for fix in document.fixes} == {"rejected"}
     assert model.read_text() == MODEL
+
+
+def test_a_change_that_is_slower_with_the_users_own_allocator_is_not_proved() -> None:
+    faster = make_trial(1.2)
+    slower = AllocationCheck(Allocation.DEFAULT, False, 0.8, (0.8, 0.79, 0.81))
+    noisy = AllocationCheck(Allocation.DEFAULT, None, 0.95, (0.8, 0.95, 1.2))
+    failing = AllocationCheck(Allocation.DEFAULT, False, failure="crashed")
+
+    def prove(check: AllocationCheck) -> SourceTrial:
+        return SourceTrial(replace(faster.run, check=check), faster.policy)
+
+    assert [prove(check).proves for check in (slower, noisy, failing)] == [False, True, False]
+    assert "With the default allocator, your own: 20.0 % slower" in prove(slower).reason
+    assert prove(failing).reason.endswith("With the default allocator, your own: it fails: crashed")

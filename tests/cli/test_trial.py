@@ -23,6 +23,8 @@ from frx_graph.ledger.verification import verify
 from frx_graph.measure.machine.busy_programs import BusyProgram, MachineLoad
 from frx_graph.records import Candidate
 from frx_graph.reports.trials.trial_document import TrialDocument
+from frx_graph.support.allocator import Allocation
+from frx_graph.trials.allocation_check import AllocationCheck
 from frx_graph.trials.arm_messages import MadeGraph
 from frx_graph.trials.environment import read_trial_environment
 from frx_graph.trials.samples import Block, MeasuredQuad
@@ -271,6 +273,12 @@ def make_stats(outcome: Outcome, quads: int) -> Verdict:
     return Verdict(outcome, "as measured", TrialStatistics(1.0, 0.9, 1.1, quads, 6, (1.0,) * 6, 0), early=False)
 
 
+def make_quad() -> MeasuredQuad:
+    arms = (Arm.BASELINE, Arm.CANDIDATE, Arm.CANDIDATE, Arm.BASELINE)
+    first, second, third, fourth = (Block(arm, (0.01,)) for arm in arms)
+    return MeasuredQuad(Quad(0, 0, arms), (first, second, third, fourth))
+
+
 TWO = (Candidate("hoist_copy", "a" * 16, ("clone",)), Candidate("propagate_layout", "a" * 16, ("conv",)))
 FROZEN = (Candidate("inner_choice", "", (), ("freezing",)),)
 
@@ -298,16 +306,31 @@ def test_screen_says_what_to_do_next(
     said: str,
 ) -> None:
     environment = read_trial_environment(torch.device("cpu"))
-    arms = (Arm.BASELINE, Arm.CANDIDATE, Arm.CANDIDATE, Arm.BASELINE)
-    blocks = tuple(Block(arm, (0.01,)) for arm in arms)
-    quads = (MeasuredQuad(Quad(0, 0, arms), blocks),)  # type: ignore[arg-type]
-    ended = TrialRun((), verdict, quads, environment, ("1" * 16,))
+    ended = TrialRun((), verdict, (make_quad(),), environment, ("1" * 16,))
     made = (MadeGraph("1" * 16, candidates),)
     monkeypatch.setattr(target_trial, "try_target", lambda *_: TargetTrial(ended, made))
     run(["trial", "model.py:build"])
     printed = " ".join(capsys.readouterr().out.split())
     assert said in printed
     assert ("Next:" in printed) is bool(said)
+
+
+@pytest.mark.parametrize("shows", [True, False])
+def test_screen_says_for_which_processes_a_promotion_holds(
+    workplace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, shows: bool
+) -> None:
+    here = read_trial_environment(torch.device("cpu"))
+    pooled = replace(here, setup=replace(here.setup, allocation=Allocation.POOLED))
+    check = AllocationCheck(Allocation.DEFAULT, shows, 1.1 if shows else 0.9, (1.1 if shows else 0.9,) * 3)
+    verdict = make_stats(Outcome.PROMOTE, 36)
+    check = replace(check, verdict=check.derive_verdict(verdict))
+    ended = TrialRun((), verdict, (make_quad(),), pooled, ("1" * 16,), check=check)
+    made = (MadeGraph("1" * 16, TWO),)
+    monkeypatch.setattr(target_trial, "try_target", lambda *_: TargetTrial(ended, made))
+    run(["trial", "model.py:build"])
+    printed = " ".join(capsys.readouterr().out.split())
+    assert ('(model, backend="frx") applies it in your program' in printed) is shows
+    assert ("it is proved for processes that pool their memory only" in printed) is not shows
 
 
 def test_help_names_the_baseline(capsys: pytest.CaptureFixture[str]) -> None:

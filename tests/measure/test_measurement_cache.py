@@ -4,6 +4,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,18 @@ def test_times_of_a_busy_machine_are_used_but_not_stored(
     assert first.loaded
     MeasuredOperators("cpu", directory=tmp_path).measure([relu(1)], [relu(3)])
     assert measured == [relu(1), relu(3), relu(3)]
+
+
+def test_times_that_are_not_steady_are_measured_again(
+    tmp_path: Path, measured: list[OperatorSignature], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unsteady = replace(TIMES, steady=False)
+    monkeypatch.setattr(measurement_cache, "time_layouts", lambda signatures, **_: dict.fromkeys(signatures, unsteady))
+    MeasuredOperators("cpu", directory=tmp_path).measure([], [relu(3)])
+    monkeypatch.setattr(measurement_cache, "time_layouts", lambda signatures, **_: dict.fromkeys(signatures, TIMES))
+    again = MeasuredOperators("cpu", directory=tmp_path)
+    again.measure([], [relu(3)])
+    assert again.layout_times(relu(3)) == TIMES
 
 
 def test_times_with_resident_operands_are_others(tmp_path: Path, measured: list[OperatorSignature]) -> None:

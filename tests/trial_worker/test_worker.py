@@ -192,3 +192,31 @@ def test_a_program_that_cannot_be_copied_is_searched_itself() -> None:
     arm = TrialArm(load=lambda _: LoadedWorkload(model, (torch.ones(3),), {}))
     arm.answer(Load(TargetWorkload("a test"), False, "eager", SEED))
     assert model.has_run is True
+
+
+@pytest.mark.parametrize("timed", [False, True])
+def test_a_program_is_timed_with_its_own_random_numbers(timed: bool) -> None:
+    def load() -> bool:
+        inductor_config.fallback_random = False
+        arm = TrialArm(load=lambda _: LoadedWorkload(nn.Dropout(), (torch.ones(8),), {}))
+        arm.answer(Load(TargetWorkload("a test"), True, "eager", SEED, random=True, timed=timed))
+        return bool(inductor_config.fallback_random)
+
+    assert contextvars.copy_context().run(load) is not timed
+
+
+def test_eager_is_the_reference_for_what_a_program_compiles_by_itself(tmp_path: Path) -> None:
+    def make_wrong(_: torch.fx.GraphModule, __: list[Tensor]) -> Any:
+        return lambda *args: (args[0] * 2,)
+
+    inner = torch.compile(lambda x: x.sin(), backend=make_wrong)
+    wrong = nn.Module()
+    wrong.forward = lambda x: inner(x) + 1  # type: ignore[method-assign]
+    x = torch.ones(4)
+    arm = TrialArm(load=lambda _: LoadedWorkload(wrong, (x,), {}))
+    arm.answer(Load(TargetWorkload("a test"), False, "eager", SEED, random=False, plain=True))
+    file = tmp_path / "ours"
+    write_results(file, 0, observe_step(Program(wrong, wrong, (x,), {}, False), SEED))
+    found = arm.answer(Judge(str(file), str(file), 1, 2.0, 3.0))
+    assert isinstance(found, Judged)
+    assert [difference.name for difference in found.departed] == ["output 0"]

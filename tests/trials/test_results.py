@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -323,3 +323,39 @@ def test_damaged_file_is_an_error(tmp_path: Path) -> None:
     for draw in range(2):
         with pytest.raises(TrialError, match="cannot be read"):
             read_results(tmp_path / "results", draw)
+
+
+@dataclass
+class Detected:
+    """What a detector returns: no container that pytree knows."""
+
+    boxes: Tensor
+    labels: list[Tensor]
+
+
+class Hiding:
+    """An object of the program's own."""
+
+    def __init__(self, hidden: Tensor) -> None:
+        self.hidden = hidden
+
+
+def test_tensors_in_dataclasses_are_results() -> None:
+    weight = torch.ones(3, requires_grad=True)
+
+    def detect(x: Tensor) -> Detected:
+        return Detected(x * weight, [x + 1, x + 2])
+
+    found = observe_step(Program(detect, None, (weight,), {}, True), seed=0)
+    assert [name for name in found.values if name.startswith("output")] == ["output 0", "output 1", "output 2"]
+    assert "gradient of input 0" in found.values
+
+
+def test_a_program_that_hides_all_its_tensors_is_refused_and_one_that_hides_some_is_not() -> None:
+    x = torch.ones(3)
+    with pytest.raises(TrialError, match="returns a Hiding, whose tensors cannot be compared"):
+        observe_step(Program(Hiding, None, (x,), {}, False), seed=0)
+    some = Program(lambda x: (x + 1, Hiding(x)), None, (x,), {}, False)
+    assert "output 0" in observe_step(some, seed=0).values
+    nothing = Program(lambda x: None, None, (x,), {}, False)
+    assert list(observe_step(nothing, seed=0).values) == ["input 0 afterwards"]
