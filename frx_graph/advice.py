@@ -49,6 +49,8 @@ class Environment:
     """The operator layout contract that the predictions rest on."""
     calibrated_under_load: bool = False
     """True if other programs used the processors while bandwidth and peaks were measured: the device may reach more."""
+    documented: str = ""
+    """Where bandwidth and peaks of a device that is not here are documented; empty: they were measured."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,12 +114,15 @@ def observe_step(program: Program, seed: int, within: AbstractContextManager[obj
     return results
 
 
+_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+
+
 def _list_outputs(made: object) -> list[Tensor]:
     """Return the tensors that a program returns. Raises `TrialError` if all are hidden in objects: then nothing would
     be compared."""
     results = list_results(made)
     outputs = [one for one in results if isinstance(one, Tensor)]
-    hiding = next((one for one in results if not isinstance(one, (bool, int, float, complex, str, bytes, type(None)))), None)
+    hiding = next((one for one in results if not isinstance(one, _PLAIN)), None)
     if hiding is not None and not outputs:
         raise TrialError(
             f"the program returns a {type(hiding).__name__}, whose tensors cannot be compared",

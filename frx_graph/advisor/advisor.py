@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import torch
 
 from frx_graph.advice import Advice, Timings
+from frx_graph.advisor.absent_gpu import place_on_absent_gpu, profile_documented_gpu
 from frx_graph.advisor.compiled_modules import find_compiled_modules
 from frx_graph.advisor.evidence_files import read_run_file
 from frx_graph.advisor.observe import check_observable, observe_step
@@ -29,7 +30,7 @@ from frx_graph.capture.captured_graph import Capture, CapturedGraph, get_frame_i
 from frx_graph.capture.dynamo_events import count_cudagraph_skips
 from frx_graph.capture.model import capture_model
 from frx_graph.capture.model_call import check_call
-from frx_graph.errors import NOT_THE_MODELS, FrxError, suggest_remedy, summarize_error
+from frx_graph.errors import NOT_THE_MODELS, FrxError, OptionError, suggest_remedy, summarize_error
 from frx_graph.facts.build import build_graph_facts
 from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.facts.operator_signature import OperatorSignature
@@ -39,7 +40,7 @@ from frx_graph.measure.machine.device_calibration import read_last_level_cache
 from frx_graph.measure.machine.device_profile import DeviceProfile, raise_peaks
 from frx_graph.measure.machine.device_profile_cache import get_device_profile
 from frx_graph.measure.measurement_cache import MeasuredOperators
-from frx_graph.measure.operators.operator_contract import OperatorContract, load_contract
+from frx_graph.measure.operators.operator_contract import OperatorContract, load_contract, load_documented_contract
 from frx_graph.measure.page_faults import AllocationCost
 from frx_graph.options import check_inner
 from frx_graph.passes.analysis import Analysis, CompileEvents, PrecisionSettings
@@ -51,6 +52,7 @@ from frx_graph.passes.layouts.regions import list_anchor_signatures
 from frx_graph.passes.severity import rank_findings
 from frx_graph.records import HIDDEN_KINDS, Finding, Refusal
 from frx_graph.reports.advice.render import AdviceReport
+from frx_graph.rules.gpu_profile import GpuProfile, require_gpu
 from frx_graph.support.garbage_collection import pause_gc
 
 _Known = TypeVar("_Known")
@@ -85,6 +87,7 @@ def advise(
     progress: Progress = lambda _stage: None,
     cost_allocations: CostAllocations | None = None,
     builder: CallSite | None = None,
+    device: str | None = None,
 ) -> AdviceReport:
     """Return ranked layout fixes for one call of `model(*args, **kwargs)`.
 
@@ -99,10 +102,17 @@ def advise(
     processes, which rule FRX018 needs; it is called for a program on the CPU. `builder` is the function that has built
     the model, for fixes of settings in it.
 
+    With `device`, the advice is for a GPU of that name (`h100`, `l4`), which need not be here. The model is copied with
+    tensors that have no memory, and nothing is run or measured: what the GPU does is taken from torch's source and the
+    maker's documentation.
+
     Raises `EvidenceError` for a file that cannot be read, `TargetError` if the model itself raises or the call cannot
-    be made, `CaptureError` if nothing of it can be captured, `OptionError` for an unknown `inner`.
+    be made, `CaptureError` if nothing of it can be captured, `OptionError` for an unknown `inner` or GPU.
     """
     check_inner(inner)
+    gpu = None if device is None else require_gpu(device)
+    if gpu is not None and observe:
+        raise OptionError(f"a step on {gpu.name} cannot be observed here", "leave out observe")
     if observe:
         check_observable(inner)
     check_call(model, args, kwargs)
@@ -117,13 +127,21 @@ def advise(
         seen.append(read_run_file(path))
     started = time.perf_counter()
     progress("capturing the model")
-    capture = capture_model(model, args, kwargs, train=train, origin=name, as_eager=inner == "eager")
+    if gpu is None:
+        capture = capture_model(model, args, kwargs, train=train, origin=name, as_eager=inner == "eager")
+    else:
+        absent = place_on_absent_gpu(model, args, kwargs)
+        with absent.mode:
+            capture = capture_model(
+                absent.model, absent.args, absent.kwargs, train=train, origin=name, as_eager=inner == "eager"
+            )
     captured_s = time.perf_counter() - started
     report = advise_capture(
         capture,
         target=name,
         inner=inner,
-        measure=measure,
+        measure=measure and gpu is None,
+        gpu=gpu,
         evidence=seen,
         cost_allocations=cost_allocations,
         progress=progress,
@@ -156,6 +174,7 @@ def advise_capture(
     target: str,
     inner: str = "eager",
     measure: bool = True,
+    gpu: GpuProfile | None = None,
     evidence: Sequence[RunFile] = (),
     progress: Progress = lambda _stage: None,
     cost_allocations: CostAllocations | None = None,
@@ -165,7 +184,8 @@ def advise_capture(
 ) -> AdviceReport:
     """Return advice on graphs that are already captured and that one step runs, each as often as its `calls` say.
 
-    `inner` is the compiler of the graphs that name none themselves; `evidence` is the content of files of runs.
+    `inner` is the compiler of the graphs that name none themselves; `evidence` is the content of files of runs. `gpu`
+    is the one that graphs of fake tensors are for.
     `cost_allocations` measures the program's page faults. `forwards` are those of the model's modules by their paths,
     and `builder` is the function that has built the model, for fixes of their source. `compiled_modules` are the paths
     of modules that the program compiles by itself.
@@ -193,11 +213,17 @@ def advise_capture(
         measure_s = (measure_s or 0.0) + time.perf_counter() - begin
     profile: DeviceProfile | None = None
     no_profile: list[Refusal] = []
-    try:
-        profile = get_device_profile(device, measure=measure)
-    except FrxError as error:
-        no_profile.append(Refusal("device profile", str(error)))
-    contract = load_contract(device.type, torch.__version__)
+    if gpu is not None:
+        profile = profile_documented_gpu(gpu)
+        if profile is None:
+            no_profile.append(Refusal("device profile", f"bandwidth and peaks of {gpu.name} are not listed"))
+        contract = load_documented_contract(device.type) if gpu.architecture.limits is not None else None
+    else:
+        try:
+            profile = get_device_profile(device, measure=measure)
+        except FrxError as error:
+            no_profile.append(Refusal("device profile", str(error)))
+        contract = load_contract(device.type, torch.__version__)
 
     progress("looking for layout problems")
     with pause_gc():

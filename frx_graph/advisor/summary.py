@@ -41,6 +41,7 @@ def describe_environment(
         ),
         contract=contract,
         calibrated_under_load=profile is not None and profile.under_load,
+        documented=profile.documented if profile is not None else "",
     )
 
 

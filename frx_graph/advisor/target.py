@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import importlib
 import importlib.util
@@ -10,6 +11,7 @@ import re
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
@@ -47,8 +49,11 @@ class Workload:
     """The function that has built the model; None if it is not written in Python."""
 
 
-def load_target(target: str, sizes: Mapping[str, int] | None = None) -> Workload:
-    """Import the module or file, call the callable with `sizes`, check what it returned. Raises `TargetError`."""
+def load_target(
+    target: str, sizes: Mapping[str, int] | None = None, *, within: AbstractContextManager[object] | None = None
+) -> Workload:
+    """Import the module or file, call the callable with `sizes` and in the context `within`, check what it returned.
+    Raises `TargetError`."""
     location, name = _split_target(target)
     module = _import_file(location) if location.endswith(".py") else _import_module(location)
     factory = getattr(module, name, None)
@@ -59,7 +64,8 @@ def load_target(target: str, sizes: Mapping[str, int] | None = None) -> Workload
     sizes = sizes or {}
     _check_sizes(target, factory, sizes)
     try:
-        made = factory(**sizes)
+        with within or contextlib.nullcontext():
+            made = factory(**sizes)
     except KeyboardInterrupt:
         raise
     except BaseException as error:

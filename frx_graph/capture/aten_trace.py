@@ -18,6 +18,7 @@ from torch import Tensor, fx
 from torch.fx import traceback as fx_traceback
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
 
+from frx_graph.capture.absent_gpu_attention import FusedAttention
 from frx_graph.capture.call_site import (
     MODEL_PATH,
     UNKNOWN_SITE,
@@ -28,6 +29,7 @@ from frx_graph.capture.call_site import (
     resolve_module_site,
 )
 from frx_graph.capture.captured_graph import CapturedGraph, GraphInput, InputKind, Phase
+from frx_graph.capture.engineless_backward import differentiate, needs_no_engine
 from frx_graph.capture.kernel_strides import KernelStrides, merge_forced_strides
 from frx_graph.capture.tracing_context import disable_guards, hide_from_saved_tensor_hooks, restore_modes
 from frx_graph.support.torch_internals import (
@@ -83,11 +85,16 @@ def trace_eager(
         leaves = [a for a in args if isinstance(a, Tensor) and a.requires_grad]
         if not roots or not leaves:
             return outputs, ()
-        setup_stacktrace_preservation_hooks([r.grad_fn for r in roots if r.grad_fn is not None])
+        alone = needs_no_engine(roots)
+        if not alone:
+            setup_stacktrace_preservation_hooks([r.grad_fn for r in roots if r.grad_fn is not None])
         proxy_mode = get_proxy_mode()
         assert proxy_mode is not None, "only make_fx calls this"
         forward_nodes.update(node.name for node in proxy_mode.tracer.graph.nodes)
-        return outputs, torch.autograd.grad(roots, leaves, [make() for make in gradients], allow_unused=True)
+        given = [make() for make in gradients]
+        if alone:
+            return outputs, differentiate(roots, leaves, given)
+        return outputs, torch.autograd.grad(roots, leaves, given, allow_unused=True)
 
     with contextlib.ExitStack() as stack:
         # `make_fx` puts a function in the place of `nn.Module.__call__`, as Dynamo does while it compiles, for all
@@ -104,6 +111,8 @@ def trace_eager(
         torch.set_grad_enabled(graph.train or torch.is_grad_enabled())
         function: Callable[..., Any] = forward_and_backward if graph.train else forward
         stack.enter_context(KernelStrides())
+        if needs_no_engine([fake for fake in graph.fakes if isinstance(fake, Tensor)]):
+            stack.enter_context(FusedAttention())
         try:
             aten = make_fx(function, record_module_stack=False)(*graph.fakes)
         except (RuntimeError, TypeError) as error:

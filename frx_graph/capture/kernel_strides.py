@@ -23,6 +23,7 @@ from frx_graph.capture.stride_table import load_stride_table
 from frx_graph.support.size_hint import get_shape_hint, get_size_hint, get_stride_hint, is_known
 from frx_graph.support.torch_internals import (
     FakeTensor,
+    FakeTensorMode,
     FunctionalTensor,
     OpOverload,
     TorchDispatchMode,
@@ -76,7 +77,8 @@ def correct_strides(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], r
     """
     if not _may_differ(func, args, kwargs):
         return result
-    made = measure_results(func, args, kwargs)
+    absent = is_absent_convolution(func, args)
+    made = _predict_absent_results(func, args, kwargs) if absent else measure_results(func, args, kwargs)
     leaves, spec = pytree.tree_flatten(result)
     if made is None or len(made) != len(leaves):
         return result
@@ -94,7 +96,37 @@ def knows_result_strides(func: Any, args: Sequence[Any], kwargs: Mapping[str, An
     return measure_results(func, args, kwargs) is not None
 
 
+def is_absent_convolution(func: Any, args: Sequence[Any]) -> bool:
+    """Return True for a convolution in bfloat16 on a GPU that is not there. Whether cuDNN runs it depends on the
+    device, so that its fake is plain without one (`use_cudnn`, torch 2.15)."""
+    return (
+        getattr(func, "overloadpacket", None) in (torch.ops.aten.convolution, torch.ops.aten.convolution_backward)
+        and (args[0].dtype, args[0].device.type) == (torch.bfloat16, "cuda")
+        and not torch.cuda.is_available()
+    )
+
+
+def _predict_absent_results(
+    func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[tuple[Strides, Strides] | None, ...] | None:
+    """Return what `measure_results` would on the GPU: the strides that the fake has in float16, which any GPU runs."""
+    leaves, spec = pytree.tree_flatten((tuple(args), dict(kwargs)))
+    if not all(map(_is_known, leaves)):
+        return None
+    described = [_describe(leaf) for leaf in leaves]
+    half = [(*leaf[:2], torch.float16, leaf[3]) if _is_tensor(leaf) else leaf for leaf in described]
+    with disable_current_modes(), FakeTensorMode(), torch.no_grad():
+        made = [
+            torch.empty_strided(*leaf[:2], dtype=leaf[2], device=leaf[3]) if _is_tensor(leaf) else leaf for leaf in half
+        ]
+        operands, named = pytree.tree_unflatten(made, spec)
+        results = pytree.tree_leaves(func(*operands, **named))
+    return tuple((tuple(one.shape), one.stride()) if isinstance(one, Tensor) else None for one in results)
+
+
 def _may_differ(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    if is_absent_convolution(func, args):
+        return True
     table = load_stride_table()
     if not isinstance(func, OpOverload) or str(func) not in table.differ or _aliases_operand(func):
         return False
@@ -131,7 +163,8 @@ def merge_forced_strides(graph: fx.Graph) -> None:
     for node in graph.find_nodes(op="call_function", target=load_force_strides()):
         source = node.args[0]
         called = source.args[0] if source.op == "call_function" and _is_getitem(source) else source
-        if str(called.target) not in load_stride_table().differ:
+        known = str(called.target) in load_stride_table().differ
+        if not known and not is_absent_convolution(called.target, [one.meta.get("val") for one in called.args[:1]]):
             continue
         source.meta["val"] = node.meta["val"]
         if called is not source:

@@ -17,6 +17,7 @@ from torch import Tensor, fx, nn
 from frx_graph.capture.aten_trace import Tangent, UntracedGraph, find_backward_roots, list_results
 from frx_graph.capture.captured_graph import Capture
 from frx_graph.capture.dynamo_events import list_breaks_since, record_position, shorten_reason
+from frx_graph.capture.engineless_backward import needs_no_engine
 from frx_graph.capture.model_call import ISOLATED
 from frx_graph.capture.recorder import GraphRecorder
 from frx_graph.capture.state_snapshot import preserve_state
@@ -145,6 +146,9 @@ def _measure_boundary_gradients(runs: Sequence[_CountedGraph], outputs: Any) -> 
     returned = [t for run in runs for call in run.outputs for t in call]
     crossing = [t for t in returned if isinstance(t, Tensor) and t.grad_fn is not None]
     if not roots or not crossing:
+        return {}
+    if needs_no_engine(roots):
+        # Gradients of what is no leaf: each graph is taken to get them in its outputs' strides.
         return {}
     received = torch.autograd.grad(roots, crossing, [torch.ones_like(r) for r in roots], allow_unused=True)
     pairs = (

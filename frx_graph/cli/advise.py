@@ -12,7 +12,7 @@ from frx_graph.advice import Advice
 from frx_graph.advisor.target import DTYPES
 from frx_graph.advisor.target_search import find_targets
 from frx_graph.cli.advised_target import AdviseSettings, advise_target
-from frx_graph.cli.options.placement import check_device, check_dtype
+from frx_graph.cli.options.placement import check_device, check_dtype, check_gpu
 from frx_graph.cli.printing.output import JsonOption, QuietOption, is_json, print_notice
 from frx_graph.cli.printing.report_output import ReportOptions, check_several, emit_report, emit_reports
 from frx_graph.config import read_advise_config
@@ -33,6 +33,10 @@ def advise(
     train: Annotated[bool | None, typer.Option("--train/--no-train", help="Include the backward pass.")] = None,
     dtype: Annotated[str | None, typer.Option(help=f"Cast model and inputs: {', '.join(DTYPES)}.")] = None,
     device: Annotated[str | None, typer.Option(help="Move model and inputs: cpu, cuda, cuda:1.")] = None,
+    gpu: Annotated[
+        str | None,
+        typer.Option("--for", help="Advise for this GPU, which need not be here: h100, a100, l4, mi300x, ..."),
+    ] = None,
     inner: Annotated[
         str | None, typer.Option(help="Compiler of the model: eager (the default), inductor, aot_eager.")
     ] = None,
@@ -88,7 +92,8 @@ def advise(
         inner=inner or config.inner or "eager",
         dtype=check_dtype(dtype or config.dtype),
         dtype_name=dtype or config.dtype,
-        device=check_device(device or config.device),
+        device=check_device(device or config.device) if gpu is None else None,
+        gpu=check_gpu(gpu, device=device, observe=observe),
         evidence=tuple(evidence or ()),
     )
     names = find_targets(targets or config.targets)

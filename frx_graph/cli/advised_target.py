@@ -16,6 +16,7 @@ from frx_graph.cli.interrupt import exit_on_interrupt
 from frx_graph.cli.printing.output import show_stages
 from frx_graph.errors import TargetError
 from frx_graph.measure.console_capture import STDERR, STDOUT, redirect_output
+from frx_graph.support.allocator import pool_allocations
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,8 @@ class AdviseSettings:
     dtype: torch.dtype | None
     dtype_name: str | None
     device: str | None
+    gpu: str | None = None
+    """Name of a GPU that the advice is for, which need not be here."""
     evidence: tuple[Path, ...] = ()
 
 
@@ -38,13 +41,20 @@ def advise_target(target: str, settings: AdviseSettings) -> Advice:
     with show_stages() as progress, redirect_output(STDOUT, STDERR), contextlib.redirect_stdout(sys.stderr):
         progress("importing torch's compiler")
         with exit_on_interrupt():
+            from frx_graph.advisor.absent_gpu import load_on_absent_gpu
             from frx_graph.advisor.advisor import advise as advise_model
             from frx_graph.advisor.allocation_cost import measure_allocation_cost
             from frx_graph.trial_worker.launch import start_arm
             from frx_graph.trials.arm_messages import TargetWorkload
 
+        if settings.measure and settings.gpu is None:
+            # Operators are timed without page faults, as trials time programs. The advice is for the user's allocation.
+            pool_allocations(by_plan=True)
         progress(f"loading {target}")
-        workload = place(load_target(target), settings.device, settings.dtype)
+        if settings.gpu is None:
+            workload = place(load_target(target), settings.device, settings.dtype)
+        else:
+            workload = load_on_absent_gpu(target, settings.dtype)
         cost_allocations = functools.partial(
             measure_allocation_cost,
             TargetWorkload(target, settings.device, settings.dtype_name),
@@ -66,6 +76,7 @@ def advise_target(target: str, settings: AdviseSettings) -> Advice:
                 evidence=settings.evidence,
                 progress=progress,
                 builder=workload.builder,
+                device=settings.gpu,
                 # Eager frees and allocates around every operator: only what Inductor compiles is worth the wait.
                 cost_allocations=cost_allocations if settings.observe and settings.inner == "inductor" else None,
             )

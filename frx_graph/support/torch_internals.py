@@ -31,7 +31,15 @@ from torch._guards import CompileContext, TracingContext, tracing  # the running
 from torch._ops import HigherOrderOperator, OperatorBase, OpOverload, OpOverloadPacket  # since 2.0, overloads 1.11
 from torch._prims_common import make_channels_last_strides_for, make_contiguous_strides_for  # since 1.13
 from torch._subclasses import fake_tensor  # tensors without data; since 1.13
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, disable_fake_tensor_cache  # the last by 2.13
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+    UnsupportedFakeTensorException,
+    UnsupportedOperatorException,
+    disable_fake_tensor_cache,  # by 2.13
+)
 from torch._subclasses.functional_tensor import FunctionalTensor  # what AOTAutograd traces; since 2.2
 from torch.autograd.grad_mode import _unsafe_preserve_version_counter as preserve_version_counter  # since 2.0
 from torch.fx._lazy_graph_module import _LazyGraphModule as LazyGraphModule  # since 2.3

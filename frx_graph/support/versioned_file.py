@@ -24,6 +24,11 @@ def find_nearest_version(kind: str, version: str, own: Path) -> Path | None:
     return min(found)[-1] if found else None
 
 
+def find_documented_file(kind: str) -> Path:
+    """Return the shipped file of what is documented for this kind."""
+    return _SHIPPED / f"{kind}-documented.yaml"
+
+
 def parse_minor(version: str) -> tuple[int, int]:
     """Return major and minor version; zeros for what is not a version."""
     found = re.match(r"(\d+)\.(\d+)", version)

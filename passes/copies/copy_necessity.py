@@ -20,6 +20,7 @@ from frx_graph.facts.operator_families import LAYOUT_COPIES
 from frx_graph.facts.operator_overload import find_overload
 from frx_graph.passes.analysis import Analysis
 from frx_graph.passes.copies.copy_loops import find_loop_copies
+from frx_graph.passes.copies.prediction import find_call_form
 from frx_graph.passes.copies.stride_replay import Strides, have_same_strides, replay_operator
 from frx_graph.passes.copies.view_chain import STORAGE_READERS, compute_value_key, is_view, trace_views
 from frx_graph.records import Copy
@@ -260,5 +261,6 @@ def _accepts_operand(analysis: Analysis, op: OpFacts, index: int, value: ValueFa
         return True
     if analysis.contract is None:
         return False
-    entry = analysis.contract.get_entry(op.target, index, pattern, value.dtype, rank=len(value.shape))
+    rank, form = len(value.shape), find_call_form(op, analysis.facts)
+    entry = analysis.contract.get_entry(op.target, index, pattern, value.dtype, rank=rank, case=form)
     return entry is not None and not entry.copied

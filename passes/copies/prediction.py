@@ -17,6 +17,7 @@ from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
 from frx_graph.facts.layout import StridePattern, is_reordering_copy, make_contiguous_strides
 from frx_graph.facts.operator_families import EXPLICIT_COPIES, FOLDED_PRODUCTS, WRITING_COPIES
+from frx_graph.facts.operator_overload import get_argument
 from frx_graph.facts.operator_signature import OperatorSignature, build_signature
 from frx_graph.measure.operators.operator_contract import OperatorContract
 from frx_graph.measure.operators.operator_measurement import Mechanism, OperatorMeasurement, SeenCopy
@@ -97,13 +98,17 @@ def find_unknown_operators(
 
     def is_unknown(op: OpFacts) -> bool:
         patterns = _classify_operands(op, facts, runs_channels_last(op, facts, forced))
+        form = find_call_form(op, facts)
         return any(
-            pattern is not StridePattern.CONTIGUOUS
-            and (
-                contract is None
-                or contract.get_entry(op.target, position, pattern, value.dtype, rank=len(value.shape)) is None
-            )
+            contract is None
+            or contract.get_entry(op.target, position, pattern, value.dtype, rank=len(value.shape), case=form) is None
             for position, (value, pattern) in enumerate(zip(facts.get_input_values(op), patterns, strict=True))
+            if pattern is not StridePattern.CONTIGUOUS
+            or (
+                contract is not None
+                and contract.documented
+                and contract.lists(op.target, position, pattern, value.dtype)
+            )
         )
 
     return tuple(op for op in facts.ops if may_copy_inside(op) and op.node not in measured and is_unknown(op))
@@ -192,6 +197,23 @@ def _predict_accumulation_copies(facts: GraphFacts) -> Iterator[Copy]:
         yield build_predicted_copy(op, kind, role, gradient_name, moved, cause, operator=ACCUMULATION)
 
 
+def find_call_form(op: OpFacts, facts: GraphFacts) -> str | None:
+    """Return the form of a convolution, as contracts name their cases; None for other operators."""
+    if op.operator not in ("aten.convolution", "aten.convolution_backward"):
+        return None
+    backward = op.operator == "aten.convolution_backward"
+    image, weight = (facts.values[name] for name in op.inputs[backward : backward + 2])
+    dimensions = f"{len(image.shape) - 2}-D"
+    groups = get_argument(op, "groups")
+    if get_argument(op, "transposed"):
+        return f"{dimensions}, transposed"
+    if dimensions != "2-D":
+        return dimensions
+    if groups != 1:
+        return f"{dimensions}, depthwise" if groups == image.shape[1] else f"{dimensions}, grouped"
+    return f"{dimensions}, 1x1" if weight.shape[2:] == (1, 1) and not backward else f"{dimensions}, 3x3"
+
+
 def _convert_measured_copies(op: OpFacts, facts: GraphFacts, measurement: OperatorMeasurement) -> list[Copy]:
     groups: dict[tuple[CopyKind, OperandRole, str, str], list[SeenCopy]] = {}
     for seen in measurement.copies:
@@ -227,7 +249,7 @@ def _look_up_contract_copies(
     op: OpFacts, facts: GraphFacts, contract: OperatorContract, channels_last: bool
 ) -> list[Copy]:
     copies: list[Copy] = []
-    operands = facts.get_input_values(op)
+    operands, form = facts.get_input_values(op), find_call_form(op, facts)
     patterns = _classify_operands(op, facts, channels_last)
     asked: list[tuple[int | None, ValueFacts, StridePattern, int]] = [
         (position, value, patterns[position], value.bytes) for position, value in enumerate(operands)
@@ -238,7 +260,7 @@ def _look_up_contract_copies(
         asked.append((None, results[0], patterns[0], sum(value.bytes for value in results)))
     for position, value, pattern, size in asked:
         rank = len(operands[0].shape) if position is None else len(value.shape)
-        entry = contract.get_entry(op.target, position, pattern, value.dtype, rank=rank)
+        entry = contract.get_entry(op.target, position, pattern, value.dtype, rank=rank, case=form)
         if entry is None or not entry.copied or size == 0:
             continue
         kind = CopyKind.OPERATOR if entry.mechanism is Mechanism.ATEN else CopyKind.REORDER

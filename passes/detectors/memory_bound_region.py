@@ -235,7 +235,7 @@ def _build_roofline_evidence(position: RooflinePosition, device: DeviceProfile) 
     return Evidence(
         f"{position.intensity:.2g} FLOP per byte, below the ridge point of {position.ridge:.3g}: at most {share:.2g}% "
         f"of the device's peak is attainable, in {1e3 * position.predicted_seconds:.3g} ms per step or more",
-        f"roofline of {device.name}, measured",
+        f"roofline of {device.name}, {'documented' if device.documented else 'measured'}",
     )
 
 

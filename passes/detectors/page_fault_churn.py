@@ -81,7 +81,8 @@ def _describe_saving(cost: AllocationCost) -> str:
         return "the time that they cost is unknown: it was not measured"
     least, most = min(cost.saved_pct), max(cost.saved_pct)
     claim = "" if least > 0 else ", so a gain is not proved"
-    return f"pooled memory saves from {least:.1f} to {most:.1f}% of a call in {len(cost.saved_pct)} pairs of processes{claim}"
+    pairs = f"{len(cost.saved_pct)} pairs of processes"
+    return f"pooled memory saves from {least:.1f} to {most:.1f}% of a call in {pairs}{claim}"
 
 
 DETECTOR = Detector(RULE, "page_fault_churn", detect)

@@ -9,6 +9,7 @@ import torch
 
 from frx_graph.advisor.target import DTYPES
 from frx_graph.errors import OptionError
+from frx_graph.rules.gpu_profile import require_gpu
 
 _SIZE = re.compile(r"\s*([A-Za-z_]\w*)\s*=\s*([0-9]{1,9})\s*")
 
@@ -35,6 +36,18 @@ def check_device(name: str | None) -> str | None:
         raise OptionError("--device meta computes nothing", "e.g. cpu, cuda, cuda:1")
     if device.type == "cuda" and not torch.cuda.is_available():
         raise OptionError(f"--device {name}: this torch sees no CUDA device", "see frx doctor")
+    return name
+
+
+def check_gpu(name: str | None, *, device: str | None, observe: bool | None) -> str | None:
+    """Return `name` if such a GPU is known, and nothing else is asked that takes one here. Raises `OptionError`."""
+    if name is None:
+        return None
+    if device is not None:
+        raise OptionError("--for and --device name two places", "leave out one of them")
+    if observe:
+        raise OptionError(f"--for {name}: a step on a GPU that is not here cannot be observed", "leave out --observe")
+    require_gpu(name)
     return name
 
 

@@ -1,4 +1,4 @@
-"""Describe the measured bandwidth and peak arithmetic of a device, and reject implausible values."""
+"""Describe the measured or documented bandwidth and peak arithmetic of a device, and reject implausible values."""
 
 from __future__ import annotations
 
@@ -28,6 +28,8 @@ class DeviceProfile:
     preferred_alignment_bytes: int
     peak_kernels: Mapping[torch.dtype, str] = field(default_factory=dict)
     under_load: bool = False
+    documented: str = ""
+    """Where the maker documents bandwidth and peaks, which were not measured then; empty: they were."""
 
     def get_ridge_point(self, dtype: torch.dtype) -> float | None:
         """FLOPs per byte above which an operator of `dtype` is compute-bound; None where the peak is unknown."""

@@ -1,8 +1,9 @@
 """Define the operator layout contract: the operands that operators copy inside, by class of strides and torch version.
 
-A contract is measured (`frx probe`), never written by hand. It also covers calls that were not measured. So it has an
-answer only if all measurements of an operator agree: a class of strides in which some calls copied and others did not
-is unknown.
+A contract is measured (`frx probe`). It also covers calls that were not measured. So it has an answer only if all
+measurements of an operator agree: a class of strides in which some calls copied and others did not is unknown. For GPUs
+that are not here there is a documented one, read from torch's source and the makers' documentation. It names the source
+of each call, and tells forms of an operator apart.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from frx_graph.errors import ContractError
 from frx_graph.facts.layout import StridePattern
 from frx_graph.measure.operators.operator_measurement import Mechanism
 from frx_graph.support.cache_directory import get_own_contracts
-from frx_graph.support.versioned_file import find_nearest_version, parse_minor
+from frx_graph.support.versioned_file import find_documented_file, find_nearest_version, parse_minor
 
 SCHEMA = "frx_operator_contract_v1"
 RESULT = "result"
@@ -74,19 +75,35 @@ class OperatorContract:
     measured_on: Mapping[str, str]
     rows: tuple[ContractRow, ...]
     exact: bool = True
+    documented: bool = False
+    """It rests on documents, not on measurements."""
     path: Path | None = field(default=None, compare=False)
 
     def get_entry(
-        self, target: str, operand: int | None, pattern: StridePattern, dtype: torch.dtype, *, rank: int | None = None
+        self,
+        target: str,
+        operand: int | None,
+        pattern: StridePattern,
+        dtype: torch.dtype,
+        *,
+        rank: int | None = None,
+        case: str | None = None,
     ) -> ContractEntry | None:
         """Return the effect of `target` on its tensor argument number `operand` (None: on its results, by the first
         operand's pattern) with these strides, all others being contiguous; None if unknown.
 
         An operator measured in several forms (convolution in 1, 2 and 3 dimensions, grouped or not) has an entry if its
-        forms agree; `rank`, the operand's number of dimensions, leaves out those of another rank.
+        forms agree; `rank`, the operand's number of dimensions, leaves out those of another rank. `case` is the form,
+        for a documented contract, which knows what holds for each.
         """
         rows = self._index.get((target, operand, pattern, dtype), ())
+        if self.documented and case is not None:
+            rows = [row for row in rows if row.case == case]
         return merge_entries([row.entry for row in rows if rank is None or row.rank == rank])
+
+    def lists(self, target: str, operand: int | None, pattern: StridePattern, dtype: torch.dtype) -> bool:
+        """Return True if there is a row for such an operand in some form of `target`, if only to say that it varies."""
+        return (target, operand, pattern, dtype) in self._index
 
     @cached_property
     def _index(self) -> Mapping[tuple[str, int | None, StridePattern, torch.dtype], Sequence[ContractRow]]:
@@ -112,6 +129,11 @@ def load_contract(device: str, torch_version: str, *, own: Path | None = None) -
     """
     path = find_nearest_version(device, torch_version, own or get_own_contracts())
     return None if path is None else read_contract(path, wanted=torch_version)
+
+
+def load_documented_contract(device: str) -> OperatorContract:
+    """Return the documented contract for a device kind. Raises `ContractError`."""
+    return read_contract(find_documented_file(device))
 
 
 def make_contract_name(device: str, torch_version: str) -> str:
@@ -223,6 +245,7 @@ class _OperandModel(_ContractModel):
 class _CallModel(_ContractModel):
     target: Annotated[str, Field(pattern=r"^\w+(\.\w+)+$")]
     case: str
+    source: Annotated[str, Field(min_length=1)] | None = None
     operands: tuple[_OperandModel, ...]
 
 
@@ -230,8 +253,14 @@ class _ContractDocument(_ContractModel):
     schema_: Annotated[Literal["frx_operator_contract_v1"], Field(alias="schema")]
     device: str
     torch: Annotated[str, Field(pattern=r"^\d+\.\d+")]
-    measured_on: dict[str, str]
+    measured_on: dict[str, str] = {}
     calls: tuple[_CallModel, ...]
+
+    @model_validator(mode="after")
+    def _check_sources(self) -> _ContractDocument:
+        if not self.measured_on and not all(call.source for call in self.calls):
+            raise ValueError("a contract that was not measured names the source of each call")
+        return self
 
     def build_contract(self, path: Path, wanted: str | None) -> OperatorContract:
         rows = tuple(
@@ -250,12 +279,15 @@ class _ContractDocument(_ContractModel):
             if (outcome := getattr(operand, str(dtype).removeprefix("torch."))) is not None
             for pattern, entry in outcome.list_entries()
         )
+        documented = not self.measured_on
+        name = make_contract_name(self.device, self.torch)
         return OperatorContract(
-            name=make_contract_name(self.device, self.torch),
+            name=f"{name}, documented and not measured" if documented else name,
             device=self.device,
             torch_version=self.torch,
             measured_on=self.measured_on,
             rows=rows,
             exact=wanted is None or parse_minor(wanted) == parse_minor(self.torch),
+            documented=documented,
             path=path,
         )

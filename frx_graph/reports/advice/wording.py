@@ -161,7 +161,8 @@ def describe_machine(environment: Environment) -> str:
     device = clean_line(environment.device)
     threads = "" if environment.threads is None else format_count(environment.threads, "thread")
     load = "peaks measured under load" if environment.calibrated_under_load else ""
-    details = ", ".join(part for part in (name, threads, load) if part)
+    absent = "not here: its figures are documented, not measured" if environment.documented else ""
+    details = ", ".join(part for part in (name, absent or threads, load) if part)
     return f"{clean_line(environment.inner)} on {device}" + (f" ({details})" if details else "")
 
 

@@ -1,0 +1,129 @@
+"""Put a program on a GPU that is not there: its tensors have the GPU's device, shapes and strides, but no memory.
+
+Torch's fake tensors may have a device that this machine lacks. What operators return for them follows torch's own rules
+for that device: a convolution answers in the strides that cuDNN would. `Module.to` cannot change a fake tensor's
+device, so the tensors are replaced one by one, in a copy of the program.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from frx_graph.advisor.target import Workload, load_target
+from frx_graph.errors import TargetError, summarize_error
+from frx_graph.measure.machine.device_calibration import get_preferred_alignment
+from frx_graph.measure.machine.device_profile import DeviceProfile
+from frx_graph.rules.gpu_profile import FLOAT32, GpuProfile
+from frx_graph.support.torch_internals import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+    UnsupportedFakeTensorException,
+    UnsupportedOperatorException,
+    pytree,
+)
+
+_DEVICE = "cuda"
+"""AMD's GPUs have the same type in torch."""
+_NEEDS_VALUES = (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    UnsupportedFakeTensorException,
+    UnsupportedOperatorException,
+)
+"""Errors of code that needs values: fake tensors have none."""
+
+
+@dataclass(frozen=True)
+class AbsentProgram:
+    """A program whose tensors are fakes of `mode`, on the GPU."""
+
+    mode: FakeTensorMode
+    model: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+
+
+def load_on_absent_gpu(target: str, dtype: torch.dtype | None) -> Workload:
+    """Load a target on the GPU, with floating-point tensors in `dtype`. Its weights take no memory, unless the program
+    needs values to build its model; then it is built as it is. Raises `TargetError`."""
+    try:
+        workload = load_target(target, within=FakeTensorMode(allow_non_fake_inputs=True))
+    except TargetError as error:
+        if not isinstance(error.__cause__, _NEEDS_VALUES):
+            raise
+        workload = load_target(target)
+    placed = place_on_absent_gpu(workload.model, workload.args, workload.kwargs, dtype)
+    return replace(workload, model=placed.model, args=placed.args, kwargs=placed.kwargs)
+
+
+def place_on_absent_gpu(
+    model: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] | None,
+    dtype: torch.dtype | None = None,
+) -> AbsentProgram:
+    """Return a copy of the program on the GPU, with floating-point tensors in `dtype`, if any. The program itself is
+    not changed. Raises `TargetError` if it cannot be copied."""
+    program = (model, tuple(args), dict(kwargs or {}))
+    tensors = {id(tensor): tensor for tensor in _list_tensors(program)}
+    fake = next((tensor for tensor in tensors.values() if isinstance(tensor, FakeTensor)), None)
+    mode = FakeTensorMode(allow_non_fake_inputs=True) if fake is None else fake.fake_mode
+    # What is in the memo is taken as the copy.
+    memo: dict[int, Any] = {key: _make_absent(tensor, dtype, mode) for key, tensor in tensors.items()}
+    try:
+        with mode:
+            placed = copy.deepcopy(program, memo)
+    except Exception as error:
+        raise TargetError(
+            f"the model cannot be copied for a GPU that is not here: {summarize_error(error)}",
+            "leave out --for, or let copy.deepcopy(model) work",
+        ) from error
+    return AbsentProgram(mode, *placed)
+
+
+def _list_tensors(program: tuple[object, ...]) -> Iterator[Tensor]:
+    """Yield the tensors of the arguments, and those that modules hold, as attributes too."""
+    for leaf in pytree.tree_leaves(program):
+        if isinstance(leaf, Tensor):
+            yield leaf
+        elif isinstance(leaf, nn.Module):
+            for module in leaf.modules():
+                held = pytree.tree_leaves(
+                    [value for value in vars(module).values() if not isinstance(value, nn.Module)]
+                )
+                yield from (value for value in held if isinstance(value, Tensor))
+
+
+def _make_absent(tensor: Tensor, dtype: torch.dtype | None, mode: FakeTensorMode) -> Tensor:
+    wanted = dtype if dtype is not None and tensor.is_floating_point() else tensor.dtype
+    if isinstance(tensor, FakeTensor) and (tensor.device.type, tensor.dtype) == (_DEVICE, wanted):
+        return tensor
+    with mode:
+        made = torch.empty_strided(tensor.size(), tensor.stride(), dtype=wanted, device=_DEVICE)
+        if isinstance(tensor, nn.Parameter):
+            return nn.Parameter(made, requires_grad=tensor.requires_grad)
+    return made.requires_grad_(tensor.requires_grad)
+
+
+def profile_documented_gpu(gpu: GpuProfile) -> DeviceProfile | None:
+    """Return the bandwidth and the peaks that the maker documents, without TF32; None if they are unknown."""
+    bandwidth, float32 = gpu.bandwidth_bytes_per_s, gpu.get_peak_flops(FLOAT32)
+    if gpu.product is None or gpu.product.source is None or bandwidth is None or float32 is None:
+        return None
+    half = {torch.bfloat16: gpu.get_peak_flops("bf16"), torch.float16: gpu.get_peak_flops("fp16")}
+    return DeviceProfile(
+        device=_DEVICE,
+        name=gpu.name,
+        bandwidth_bytes_per_s=bandwidth,
+        peak_flops={torch.float32: float32, **{dtype: peak for dtype, peak in half.items() if peak is not None}},
+        preferred_alignment_bytes=get_preferred_alignment(_DEVICE),
+        documented=gpu.product.source,
+    )

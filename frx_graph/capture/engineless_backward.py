@@ -1,0 +1,90 @@
+"""Differentiate fake tensors on a GPU that is not there, without autograd's engine.
+
+The engine asks the driver for its streams (`GraphTask::stash_current_streams`, torch 2.15), which fails without one.
+The functions of the graph can be called one by one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import BackwardCFunction
+from torch.fx import traceback as fx_traceback
+
+
+def needs_no_engine(tensors: Sequence[Tensor]) -> bool:
+    """Return True for tensors on a GPU that torch does not see."""
+    return any(tensor.device.type == "cuda" for tensor in tensors) and not torch.cuda.is_available()
+
+
+def differentiate(
+    roots: Sequence[Tensor], leaves: Sequence[Tensor], gradients: Sequence[Tensor]
+) -> tuple[Tensor | None, ...]:
+    """Return the gradients of `leaves`, as `torch.autograd.grad` with `allow_unused` does, for these of the `roots`.
+
+    Functions run in the engine's order, those of later operators first, and what they compute is traced with the stack
+    of their operator. Hooks do not run.
+    """
+    readers = _count_readers(roots)
+    incoming: dict[Any, dict[int, Tensor]] = {}
+
+    def add(function: Any, index: int, gradient: Tensor | None) -> None:
+        if function is None or gradient is None:
+            return
+        # As the engine does (`validate_outputs`): the gradient of what was expanded is a sum.
+        wanted = function._input_metadata[index]
+        gradient = (gradient if gradient.shape == wanted.shape else gradient.sum_to_size(wanted.shape)).to(wanted.dtype)
+        known = incoming.setdefault(function, {})
+        known[index] = gradient if index not in known else known[index] + gradient
+
+    for root, gradient in zip(roots, gradients, strict=True):
+        add(root.grad_fn, root.output_nr, gradient)
+    ready = [function for function in dict.fromkeys(root.grad_fn for root in roots) if not readers[function]]
+    found: dict[int, Tensor] = {}
+    while ready:
+        function = max(ready, key=lambda one: one._sequence_nr())  # type: ignore[union-attr]
+        ready.remove(function)
+        given = incoming.pop(function, {})
+        if (leaf := getattr(function, "variable", None)) is not None:
+            found |= {id(leaf): gradient for gradient in given.values()}
+        made = _call(function, given) if given and leaf is None else ()
+        for place, (following, index) in enumerate(function.next_functions):  # type: ignore[union-attr]
+            if following is None:
+                continue
+            add(following, index, made[place] if place < len(made) else None)
+            readers[following] -= 1
+            if not readers[following]:
+                ready.append(following)
+    return tuple(found.get(id(leaf)) for leaf in leaves)
+
+
+def _count_readers(roots: Sequence[Tensor]) -> Counter[Any]:
+    """Count for each function how many others hand gradients to it."""
+    readers: Counter[Any] = Counter()
+    pending = list(dict.fromkeys(root.grad_fn for root in roots))
+    seen = set(pending)
+    while pending:
+        for following, _ in pending.pop().next_functions:  # type: ignore[union-attr]
+            if following is None:
+                continue
+            readers[following] += 1
+            if following not in seen:
+                seen.add(following)
+                pending.append(following)
+    return readers
+
+
+def _call(function: Any, given: Mapping[int, Tensor]) -> tuple[Tensor | None, ...]:
+    """Call a function of the graph with the gradients of its outputs, by their index."""
+    gradients = [given.get(index) for index in range(len(function._input_metadata))]
+    fx_traceback.set_stack_trace(function.metadata.get("traceback_", []))
+    fx_traceback.set_grad_fn_seq_nr(function._sequence_nr())
+    try:
+        made = function.apply(*gradients) if isinstance(function, BackwardCFunction) else function(*gradients)
+    finally:
+        fx_traceback.reset_grad_fn_seq_nr()
+    return made if isinstance(made, tuple) else (made,)

@@ -1,0 +1,226 @@
+"""Advice for a GPU that is not there: what is placed on it, and what is said of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from frx_graph.advice import Advice
+from frx_graph.advisor import absent_gpu
+from frx_graph.advisor.absent_gpu import load_on_absent_gpu, place_on_absent_gpu, profile_documented_gpu
+from frx_graph.advisor.advisor import advise
+from frx_graph.advisor.target import load_target
+from frx_graph.capture.captured_graph import Phase
+from frx_graph.capture.model import capture_model
+from frx_graph.errors import OptionError, TargetError
+from frx_graph.rules.gpu_profile import require_gpu
+from frx_graph.support.torch_internals import FakeTensor
+
+TARGET = """\
+import torch
+from torch import nn
+
+def build():
+    rate = torch.linspace(0, 0.1, 3)[1]{item}
+    model = nn.Sequential(nn.Conv2d(64, 64, 3, padding=1), nn.ReLU(), nn.Conv2d(64, 64, 3, padding=1), nn.Dropout(0.1))
+    return model.eval(), (torch.randn(8, 64, 32, 32),)
+"""
+
+
+class Attended(nn.Module):
+    """Holds tensors in every way that a module can."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+        self.tied = nn.Linear(8, 8)
+        self.tied.weight = self.linear.weight
+        self.register_buffer("scale", torch.ones(8))
+        self.index = torch.arange(8)
+        self.extra = [torch.zeros(8)]
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.tied(self.linear(x))[:, self.index] * self.scale + self.extra[0]
+
+
+def test_every_tensor_is_on_the_gpu_and_the_program_is_left_alone() -> None:
+    model, x = Attended(), torch.randn(4, 8)
+    placed = place_on_absent_gpu(model, (x,), None, torch.bfloat16)
+    there = placed.model
+    held = [*there.parameters(), *there.buffers(), there.index, there.extra[0], *placed.args]  # type: ignore[attr-defined]
+    assert all(isinstance(tensor, FakeTensor) and tensor.device.type == "cuda" for tensor in held)
+    assert {tensor.dtype for tensor in held} == {torch.bfloat16, torch.int64}
+    assert there.tied.weight is there.linear.weight  # type: ignore[attr-defined]
+    assert isinstance(there.linear.weight, nn.Parameter)  # type: ignore[attr-defined]
+    assert model.linear.weight.device.type == "cpu"
+    assert not any(isinstance(tensor, FakeTensor) for tensor in (*model.parameters(), model.index, x))
+    torch.testing.assert_close(model(x), model(x))
+
+
+def test_strides_are_kept() -> None:
+    x = torch.randn(2, 8, 4, 4).to(memory_format=torch.channels_last)
+    placed = place_on_absent_gpu(nn.Conv2d(8, 8, 1), (x,), {})
+    (image,) = placed.args
+    assert image.stride() == x.stride()
+    with placed.mode:
+        made = placed.model(image)
+    assert made.is_contiguous(memory_format=torch.channels_last)
+    assert made.device.type == "cuda"
+
+
+@pytest.mark.parametrize("item", ["", ".item()"])
+def test_target_is_built_without_memory_unless_it_needs_values(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, item: str
+) -> None:
+    path = tmp_path / "model.py"
+    path.write_text(TARGET.format(item=item))
+    built: list[bool] = []
+
+    def load(target: str, **how: object) -> object:
+        built.append(bool(how))
+        return load_target(target, **how)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(absent_gpu, "load_target", load)
+    workload = load_on_absent_gpu(f"{path}:build", torch.float16)
+    assert built == ([True, False] if item else [True])
+    assert workload.args[0].dtype is torch.float16
+    assert workload.args[0].device.type == "cuda"
+
+
+def test_other_errors_of_a_builder_are_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "model.py"
+    path.write_text("def build():\n    raise RuntimeError('no weights')\n")
+    with pytest.raises(TargetError, match="no weights"):
+        load_on_absent_gpu(f"{path}:build", None)
+
+
+def test_model_that_cannot_be_copied_is_refused() -> None:
+    class Held(nn.Module):
+        def __deepcopy__(self, _: object) -> Held:
+            raise TypeError("a handle of its own")
+
+    with pytest.raises(TargetError, match="cannot be copied for a GPU that is not here"):
+        place_on_absent_gpu(Held(), (), None)
+
+
+def find(dtype: torch.dtype, *, channels_last: bool = False, train: bool = False) -> Advice:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(64, 64, 3, padding=1), nn.ReLU(), nn.Conv2d(64, 64, 3, padding=1))
+    x = torch.randn(8, 64, 32, 32)
+    if channels_last:
+        model, x = model.to(memory_format=torch.channels_last), x.to(memory_format=torch.channels_last)
+    return advise(model.to(dtype), (x.to(dtype),), train=train, device="h100").advice
+
+
+def test_plain_convolutions_in_half_precision_convert_on_an_h100() -> None:
+    advice = find(torch.bfloat16)
+    converted = [copy for copy in advice.copies if copy.operator == "aten.convolution"]
+    # Each converts the image, the weight and the result.
+    assert sum(copy.count for copy in converted) == 6
+    assert all("documented and not measured" in copy.cause for copy in converted)
+    assert "FRX004" in {finding.rule for finding in advice.findings}
+    assert advice.environment.device_name == "H100 SXM"
+    assert "data sheet" in advice.environment.documented
+    assert advice.environment.bandwidth_bytes_per_s == 3350e9
+
+
+def test_channels_last_convolutions_convert_nothing() -> None:
+    advice = find(torch.bfloat16, channels_last=True)
+    assert not [copy for copy in advice.copies if copy.operator == "aten.convolution"]
+    assert "FRX004" not in {finding.rule for finding in advice.findings}
+
+
+def test_single_precision_is_unknown_and_not_none() -> None:
+    advice = find(torch.float32)
+    assert not [copy for copy in advice.copies if copy.operator == "aten.convolution"]
+    assert any("convolution" in refusal.subject for refusal in advice.refusals)
+
+
+def test_backward_is_analysed_as_well() -> None:
+    assert find(torch.bfloat16, train=True).graphs[0].train
+
+
+def test_options_that_take_a_gpu_are_errors() -> None:
+    with pytest.raises(OptionError, match="cannot be observed here"):
+        advise(nn.ReLU(), (torch.ones(2),), device="a100", observe=True)
+    with pytest.raises(OptionError, match="no GPU is known by the name 'h10'"):
+        advise(nn.ReLU(), (torch.ones(2),), device="h10")
+
+
+def test_a_gpu_without_listed_peaks_has_no_profile() -> None:
+    assert profile_documented_gpu(require_gpu("sm_90")) is None
+    found = profile_documented_gpu(require_gpu("l4"))
+    assert found is not None
+    assert set(found.peak_flops) == {torch.float32, torch.bfloat16, torch.float16}
+
+
+class Attending(nn.Module):
+    """An attention of heads, with a mask or without."""
+
+    def __init__(self, mask: Tensor | None = None) -> None:
+        super().__init__()
+        self.products = nn.Linear(64, 192)
+        self.register_buffer("mask", mask)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (part.unflatten(-1, (4, 16)).transpose(1, 2) for part in self.products(x).chunk(3, -1))
+        y = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=self.mask)
+        return y.transpose(1, 2).flatten(2)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "mask", "kernel"),
+    [
+        (torch.bfloat16, None, "flash"),
+        (torch.float32, None, "efficient"),
+        (torch.bfloat16, torch.ones(32, 32, dtype=torch.bool), "efficient"),
+    ],
+)
+@pytest.mark.parametrize("train", [False, True])
+def test_attention_is_fused_as_on_a_gpu(dtype: torch.dtype, mask: Tensor | None, kernel: str, train: bool) -> None:
+    placed = place_on_absent_gpu(Attending(mask), (torch.randn(2, 32, 64),), None, dtype)
+    with placed.mode:
+        captured = capture_model(placed.model, placed.args, {}, train=train)
+    (graph,) = captured.graphs
+    called = [str(node.target) for node in graph.aten.graph.nodes if "scaled_dot_product" in str(node.target)]
+    backward = [f"aten._scaled_dot_product_{kernel}_attention_backward.default"] if train else []
+    assert called == [f"aten._scaled_dot_product_{kernel}_attention.default", *backward]
+    assert not captured.failures
+    assert not find_attention(dtype, mask, train)
+
+
+def find_attention(dtype: torch.dtype, mask: Tensor | None, train: bool) -> list[str]:
+    """The findings about stored scores."""
+    advice = advise(
+        Attending(mask).to(dtype), (torch.randn(2, 32, 64, dtype=dtype),), train=train, device="a100"
+    ).advice
+    return [finding.rule for finding in advice.findings if finding.rule == "FRX012"]
+
+
+def test_rows_that_no_fused_kernel_takes_store_their_scores() -> None:
+    class Wide(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return nn.functional.scaled_dot_product_attention(x, x, x)
+
+    placed = place_on_absent_gpu(Wide(), (torch.randn(2, 4, 32, 512),), None, torch.bfloat16)
+    with placed.mode:
+        (graph,) = capture_model(placed.model, placed.args, {}).graphs
+    assert not [node for node in graph.aten.graph.nodes if "attention" in str(node.target)]
+    with placed.mode:
+        odd = place_on_absent_gpu(Wide(), (torch.randn(2, 4, 32, 20),), None, torch.bfloat16)
+        (graph,) = capture_model(odd.model, odd.args, {}).graphs
+    assert graph.aten.graph.output_node().args[0][0].meta["val"].shape == (2, 4, 32, 20)
+
+
+def test_backward_of_a_convolution_is_attributed_to_its_line() -> None:
+    advice = find(torch.float16, train=True)
+    assert any(copy.phase is Phase.BACKWARD or "backward" in copy.operator for copy in advice.copies) or advice.refusals
+    model = nn.Sequential(nn.Conv2d(8, 8, 3), nn.BatchNorm2d(8), nn.ReLU())
+    placed = place_on_absent_gpu(model, (torch.randn(2, 8, 16, 16),), None, torch.float16)
+    with placed.mode:
+        (graph,) = capture_model(placed.model, placed.args, {}, train=True).graphs
+    sites = {str(node.target): graph.sites[node.name] for node in graph.aten.graph.nodes if node.name in graph.sites}
+    assert sites["aten.convolution_backward.default"].module_path == sites["aten.convolution.default"].module_path

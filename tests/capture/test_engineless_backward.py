@@ -1,0 +1,68 @@
+"""Gradients without autograd's engine are those of autograd."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from frx_graph.capture.engineless_backward import differentiate, needs_no_engine
+
+
+class Doubled(torch.autograd.Function):
+    """A function with a backward of its own."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return gradients[0] * 2
+
+
+class Branching(nn.Module):
+    """Values that are read twice, an operator of several results, a view, and a weight that is used twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+        self.norm = nn.LayerNorm(8)
+        self.unused = nn.Parameter(torch.ones(3))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        y = self.norm(self.linear(x))
+        left, right = y.chunk(2, dim=-1)
+        z = Doubled.apply(torch.cat([right, left], -1)) + y
+        return self.linear(z).t(), left.exp().sum()
+
+
+@pytest.mark.parametrize(
+    "model", [Branching(), nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2))], ids=["branching", "chain"]
+)
+def test_gradients_are_autograds(model: nn.Module) -> None:
+    torch.manual_seed(0)
+    model = model.double()
+    x = torch.randn(4, 8, dtype=torch.float64, requires_grad=True)
+    leaves = [x, *model.parameters()]
+
+    def run() -> tuple[list[Tensor], list[Tensor]]:
+        made = model(x)
+        roots = list(made) if isinstance(made, tuple) else [made]
+        return roots, [torch.full_like(root, 0.5) for root in roots]
+
+    roots, given = run()
+    expected = torch.autograd.grad(roots, leaves, given, allow_unused=True)
+    found = differentiate(*run()[:1], leaves, given)
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected, strict=True):
+        if other is None:
+            assert one is None
+        else:
+            torch.testing.assert_close(one, other)
+
+
+def test_the_engine_is_left_out_only_without_its_gpu() -> None:
+    assert not needs_no_engine([torch.ones(1)])
