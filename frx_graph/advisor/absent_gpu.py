@@ -7,6 +7,7 @@ device, so the tensors are replaced one by one, in a copy of the program.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,6 +29,7 @@ from frx_graph.support.torch_internals import (
     UnsupportedFakeTensorException,
     UnsupportedOperatorException,
     pytree,
+    replace_module_conversion,
 )
 
 _DEVICE = "cuda"
@@ -55,13 +57,39 @@ def load_on_absent_gpu(target: str, dtype: torch.dtype | None) -> Workload:
     """Load a target on the GPU, with floating-point tensors in `dtype`. Its weights take no memory, unless the program
     needs values to build its model; then it is built as it is. Raises `TargetError`."""
     try:
-        workload = load_target(target, within=FakeTensorMode(allow_non_fake_inputs=True))
+        workload = load_target(target, within=_build_without_memory())
     except TargetError as error:
         if not isinstance(error.__cause__, _NEEDS_VALUES):
             raise
         workload = load_target(target)
     placed = place_on_absent_gpu(workload.model, workload.args, workload.kwargs, dtype)
     return replace(workload, model=placed.model, args=placed.args, kwargs=placed.kwargs)
+
+
+@contextlib.contextmanager
+def _build_without_memory() -> Iterator[None]:
+    """Make fake tensors of what is built, and let modules convert them: torch cannot put other data into one."""
+    converted: dict[int, tuple[Tensor, nn.Parameter]] = {}
+
+    def convert(parameter: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
+        if id(parameter) not in converted:
+            made = nn.Parameter(function(parameter.detach()), parameter.requires_grad)
+            # The old one is kept, so that no other gets its id: tied weights stay tied.
+            converted[id(parameter)] = (parameter, made)
+        return converted[id(parameter)][1]
+
+    def apply(module: nn.Module, function: Callable[[Tensor], Tensor], recurse: bool = True) -> nn.Module:
+        converted.clear()
+        for each in module.modules() if recurse else (module,):
+            for name, parameter in each._parameters.items():
+                if parameter is not None:
+                    each._parameters[name] = convert(parameter, function)  # type: ignore[assignment]
+            for name, buffer in each._buffers.items():
+                each._buffers[name] = None if buffer is None else function(buffer)
+        return module
+
+    with replace_module_conversion(apply), FakeTensorMode(allow_non_fake_inputs=True):
+        yield
 
 
 def place_on_absent_gpu(

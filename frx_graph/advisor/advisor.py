@@ -186,7 +186,7 @@ def advise_capture(
 
     `inner` is the compiler of the graphs that name none themselves; `evidence` is the content of files of runs. `gpu`
     is the one that graphs of fake tensors are for.
-    `cost_allocations` measures the program's page faults. `forwards` are those of the model's modules by their paths,
+    `cost_allocations` measures the program's page faults. `forwards` has each module's `forward` by the module's path,
     and `builder` is the function that has built the model, for fixes of their source. `compiled_modules` are the paths
     of modules that the program compiles by itself.
     """

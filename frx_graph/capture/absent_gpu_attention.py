@@ -1,9 +1,9 @@
 """Trace fused attention on a GPU that is not there.
 
 Without a device torch chooses the kernel that stores all scores, since the fused ones ask for the device's capability.
-The rules that need no device are those of `ATen/native/transformers/cuda/sdp_utils.cpp` (torch 2.15): flash attention
-for half precision without a mask, else the memory-efficient one, for rows of up to 256 elements side by side. cuDNN's
-attention, which newer GPUs may take, stores no scores either.
+The other rules need no device (`ATen/native/transformers/cuda/sdp_utils.cpp`, torch 2.15). Rows have up to 256
+elements side by side. Half precision without a mask takes flash attention, and all else the memory-efficient one. Newer
+GPUs may take cuDNN's attention, which stores no scores either.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ _MOST_ROW = 256
 """Elements of a row of queries, keys and values that the fused kernels take."""
 _FLASH_ROW = 8
 """Rows of flash attention are padded to a multiple of this."""
-_ATEN = torch.ops.aten
 
 
 class FusedAttention(TorchFunctionMode):
@@ -56,13 +55,15 @@ def _run_fused(
         rows = [functional.pad(tensor, (0, padding)) if padding else tensor for tensor in operands]
         # Padding does not change the scale.
         chosen = row**-0.5 if scale is None else scale
-        result: Tensor = _ATEN._scaled_dot_product_flash_attention(*rows, dropout_p, is_causal, scale=chosen)[0]
+        result: Tensor = torch.ops.aten._scaled_dot_product_flash_attention(*rows, dropout_p, is_causal, scale=chosen)[
+            0
+        ]
         return result[..., :row] if padding else result
     if enable_gqa or row % 4:
         return None
     keeps = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in operands)
     mask = None if attn_mask is None else _prepare_mask(attn_mask, query, key)
-    made: Tensor = _ATEN._scaled_dot_product_efficient_attention(
+    made: Tensor = torch.ops.aten._scaled_dot_product_efficient_attention(
         *operands, mask, keeps, dropout_p, is_causal, scale=scale
     )[0]
     return made

@@ -7,13 +7,15 @@ The functions of the graph can be called one by one.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import BackwardCFunction
 from torch.fx import traceback as fx_traceback
+
+from frx_graph.support.torch_internals import get_function_number, list_results_of
 
 
 def needs_no_engine(tensors: Sequence[Tensor]) -> bool:
@@ -29,14 +31,16 @@ def differentiate(
     Functions run in the engine's order, those of later operators first, and what they compute is traced with the stack
     of their operator. Hooks do not run.
     """
-    readers = _count_readers(roots)
+    # What is differentiated for is the end, also if something has made it: an input of a graph that another graph made.
+    ends = {leaf.grad_fn for leaf in leaves if leaf.grad_fn is not None}
+    readers = _count_readers(roots, ends)
     incoming: dict[Any, dict[int, Tensor]] = {}
 
     def add(function: Any, index: int, gradient: Tensor | None) -> None:
         if function is None or gradient is None:
             return
         # As the engine does (`validate_outputs`): the gradient of what was expanded is a sum.
-        wanted = function._input_metadata[index]
+        wanted = list_results_of(function)[index]
         gradient = (gradient if gradient.shape == wanted.shape else gradient.sum_to_size(wanted.shape)).to(wanted.dtype)
         known = incoming.setdefault(function, {})
         known[index] = gradient if index not in known else known[index] + gradient
@@ -45,10 +49,14 @@ def differentiate(
         add(root.grad_fn, root.output_nr, gradient)
     ready = [function for function in dict.fromkeys(root.grad_fn for root in roots) if not readers[function]]
     found: dict[int, Tensor] = {}
+    made_by = {(leaf.grad_fn, leaf.output_nr): id(leaf) for leaf in leaves if leaf.grad_fn is not None}
     while ready:
-        function = max(ready, key=lambda one: one._sequence_nr())  # type: ignore[union-attr]
+        function = max(ready, key=get_function_number)
         ready.remove(function)
         given = incoming.pop(function, {})
+        if function in ends:
+            found |= {made_by[function, index]: one for index, one in given.items() if (function, index) in made_by}
+            continue
         if (leaf := getattr(function, "variable", None)) is not None:
             found |= {id(leaf): gradient for gradient in given.values()}
         made = _call(function, given) if given and leaf is None else ()
@@ -62,13 +70,14 @@ def differentiate(
     return tuple(found.get(id(leaf)) for leaf in leaves)
 
 
-def _count_readers(roots: Sequence[Tensor]) -> Counter[Any]:
-    """Count for each function how many others hand gradients to it."""
+def _count_readers(roots: Sequence[Tensor], ends: Set[Any]) -> Counter[Any]:
+    """Count for each function how many others hand gradients to it; those behind `ends` do not."""
     readers: Counter[Any] = Counter()
     pending = list(dict.fromkeys(root.grad_fn for root in roots))
     seen = set(pending)
     while pending:
-        for following, _ in pending.pop().next_functions:  # type: ignore[union-attr]
+        function = pending.pop()
+        for following, _ in () if function in ends else function.next_functions:  # type: ignore[union-attr]
             if following is None:
                 continue
             readers[following] += 1
@@ -79,10 +88,10 @@ def _count_readers(roots: Sequence[Tensor]) -> Counter[Any]:
 
 
 def _call(function: Any, given: Mapping[int, Tensor]) -> tuple[Tensor | None, ...]:
-    """Call a function of the graph with the gradients of its outputs, by their index."""
-    gradients = [given.get(index) for index in range(len(function._input_metadata))]
+    """Call a function of the graph with these gradients, by the index of the result that each belongs to."""
+    gradients = [given.get(index) for index in range(len(list_results_of(function)))]
     fx_traceback.set_stack_trace(function.metadata.get("traceback_", []))
-    fx_traceback.set_grad_fn_seq_nr(function._sequence_nr())
+    fx_traceback.set_grad_fn_seq_nr(get_function_number(function))
     try:
         made = function.apply(*gradients) if isinstance(function, BackwardCFunction) else function(*gradients)
     finally:

@@ -148,7 +148,7 @@ def _measure_boundary_gradients(runs: Sequence[_CountedGraph], outputs: Any) -> 
     if not roots or not crossing:
         return {}
     if needs_no_engine(roots):
-        # Gradients of what is no leaf: each graph is taken to get them in its outputs' strides.
+        # Each graph is then taken to get gradients in the strides of what it returns.
         return {}
     received = torch.autograd.grad(roots, crossing, [torch.ones_like(r) for r in roots], allow_unused=True)
     pairs = (

@@ -46,7 +46,7 @@ def _find_common_forward(subject: FixSubject) -> tuple[SourceFile, cst.FunctionD
     around = [_list_forwards(subject, path) for path in paths]
     common = [forward for forward in around[0] if all(forward in of_path for of_path in around)] if around else []
     if not common:
-        raise CannotFixError("no module of yours runs all of its operators")
+        raise CannotFixError("no module in your source runs all its operators")
     smallest = max(common, key=lambda forward: min(of_path[forward] for of_path in around))
     source = subject.files.get(smallest.file)
     return source, source.find_function(smallest)

@@ -40,8 +40,8 @@ class SourceFiles:
 @dataclass(frozen=True)
 class FixSubject:
     """A finding, its graph's analysis, and the user's files. `judge_graph` judges the copies that the program asks for.
-    `forwards` are those of the model's modules, by the modules' paths, but for classes of torch. `builder` is the
-    user's function that builds the model; None if it is not known."""
+    `forwards` has the `forward` of each module of the model by the module's path, but for classes of torch. `builder`
+    is the user's function that builds the model; None if it is not known."""
 
     finding: Finding
     analysis: Analysis

@@ -40,7 +40,8 @@ def offer_fixes(
     fixers: Sequence[Fixer] = FIXERS,
 ) -> tuple[Finding, ...]:
     """Return the findings with what can be done to their source. `analyses` are by `graph_id`, `forwards`
-    those of the model's modules by their paths, and `builder` is the function that builds it. No file is changed.
+    has each module's `forward` by the module's path, and `builder` is the function that builds the model. No file is
+    changed.
 
     Findings of one rule at one place, in several graphs, are fixable if the same edits fix each of them.
     """

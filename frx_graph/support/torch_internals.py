@@ -12,7 +12,7 @@ import contextlib
 import importlib
 import operator
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -191,6 +191,27 @@ def get_compile_stance() -> str:
 def get_storage_id(storage: torch.UntypedStorage) -> int:
     """Return an identifier of a storage, unique while it lives."""
     return int(storage._cdata)
+
+
+def get_function_number(function: Any) -> int:
+    """Return the number of a function in autograd's graph: later operators have greater ones."""
+    return int(function._sequence_nr())
+
+
+def list_results_of(function: Any) -> Sequence[Any]:
+    """Return shape and dtype of each result whose gradient a function in autograd's graph takes. By 2.13."""
+    return tuple(function._input_metadata)
+
+
+@contextlib.contextmanager
+def replace_module_conversion(convert: Callable[..., nn.Module]) -> Iterator[None]:
+    """Let `convert(module, function, recurse)` do what `Module.to`, `half` and the like do with their tensors."""
+    former = nn.Module._apply
+    nn.Module._apply = convert  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        nn.Module._apply = former  # type: ignore[method-assign]
 
 
 def is_view(tensor: Tensor) -> bool:

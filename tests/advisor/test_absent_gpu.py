@@ -90,6 +90,25 @@ def test_target_is_built_without_memory_unless_it_needs_values(
     assert workload.args[0].device.type == "cuda"
 
 
+def test_modules_are_converted_while_they_are_built(tmp_path: Path) -> None:
+    path = tmp_path / "model.py"
+    path.write_text(
+        "import torch\nfrom torch import nn\n\ndef build():\n"
+        "    model = nn.Sequential(nn.Conv2d(8, 8, 3), nn.Conv2d(8, 8, 3))\n"
+        "    model[1].weight = model[0].weight\n"
+        "    model = model.half().to(memory_format=torch.channels_last)\n"
+        "    return model, (torch.randn(2, 8, 16, 16).half(),)\n"
+    )
+    model = load_on_absent_gpu(f"{path}:build", None).model
+    assert isinstance(model, nn.Sequential)
+    first, second = (convolution.weight for convolution in model)
+    assert first is second
+    assert isinstance(first, nn.Parameter)
+    assert first.dtype is torch.float16
+    assert first.is_contiguous(memory_format=torch.channels_last)
+    assert nn.Linear(2, 2).double().weight.dtype is torch.float64
+
+
 def test_other_errors_of_a_builder_are_its_own(tmp_path: Path) -> None:
     path = tmp_path / "model.py"
     path.write_text("def build():\n    raise RuntimeError('no weights')\n")

@@ -64,5 +64,18 @@ def test_gradients_are_autograds(model: nn.Module) -> None:
             torch.testing.assert_close(one, other)
 
 
+def test_the_gradient_of_what_something_else_has_made_ends_there() -> None:
+    weight = torch.randn(4, requires_grad=True)
+    given = (weight * 2).exp()
+    root = (given * weight).sum()
+    leaves, ones = [given, weight], [torch.ones_like(root)]
+    expected = torch.autograd.grad([root], leaves, ones, retain_graph=True)
+    found = differentiate([root], leaves, ones)
+    assert found[0] is not None
+    torch.testing.assert_close(found[0], expected[0])
+    # Autograd goes on through `given`; a graph's inputs have nothing in common.
+    torch.testing.assert_close(found[1], given.detach())
+
+
 def test_the_engine_is_left_out_only_without_its_gpu() -> None:
     assert not needs_no_engine([torch.ones(1)])

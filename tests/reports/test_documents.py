@@ -75,7 +75,7 @@ _OF_TRIALS = frozenset(
     | {"load", "departure"}
 )
 _OF_TRACES = frozenset({"idle_host_work_ms", "small_kernels_by_part", "small_kernels_by_operator", "host_operators"})
-_OF_ADVICE = frozenset({"autopilot", "offer", "measurements", "kernel", "calibrated_under_load"})
+_OF_ADVICE = frozenset({"autopilot", "offer", "measurements", "kernel", "calibrated_under_load", "documented"})
 _OF_RUNS = _OF_TRACES | {"uses_device", "host", "command"}
 _OF_RUN_CHANGES = frozenset(
     {"regressions", "before_mean_ms", "after_mean_ms", "before_ms", "after_ms", "bytes_per_step", "ms_per_step"}

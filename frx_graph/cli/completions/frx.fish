@@ -63,6 +63,7 @@ complete -c frx -n '__fish_seen_subcommand_from advise' -l train
 complete -c frx -n '__fish_seen_subcommand_from advise' -l no-train
 complete -c frx -n '__fish_seen_subcommand_from advise' -l dtype -r
 complete -c frx -n '__fish_seen_subcommand_from advise' -l device -r
+complete -c frx -n '__fish_seen_subcommand_from advise' -l for -r
 complete -c frx -n '__fish_seen_subcommand_from advise' -l inner -r
 complete -c frx -n '__fish_seen_subcommand_from advise' -l observe
 complete -c frx -n '__fish_seen_subcommand_from advise' -l no-observe
@@ -357,6 +358,7 @@ complete -c frx-graph -n '__fish_seen_subcommand_from advise' -l train
 complete -c frx-graph -n '__fish_seen_subcommand_from advise' -l no-train
 complete -c frx-graph -n '__fish_seen_subcommand_from advise' -l dtype -r
 complete -c frx-graph -n '__fish_seen_subcommand_from advise' -l device -r
+complete -c frx-graph -n '__fish_seen_subcommand_from advise' -l for -r
 complete -c frx-graph -n '__fish_seen_subcommand_from advise' -l inner -r
 complete -c frx-graph -n '__fish_seen_subcommand_from advise' -l observe
 complete -c frx-graph -n '__fish_seen_subcommand_from advise' -l no-observe

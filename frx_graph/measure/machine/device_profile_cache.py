@@ -129,7 +129,8 @@ def _dump_entry(profile: DeviceProfile) -> str:
         "peak_flops": {names[dtype]: peak for dtype, peak in profile.peak_flops.items()},
         "peak_kernels": {names[dtype]: kernel for dtype, kernel in profile.peak_kernels.items()},
     }
-    return _StoredProfile.model_validate({**vars(profile), **by_name}).model_dump_json(indent=1)
+    measured = {name: value for name, value in vars(profile).items() if name != "documented"}
+    return _StoredProfile.model_validate({**measured, **by_name}).model_dump_json(indent=1)
 
 
 def _read_entry(path: Path) -> DeviceProfile | None:

@@ -254,12 +254,13 @@ class _ContractDocument(_ContractModel):
     device: str
     torch: Annotated[str, Field(pattern=r"^\d+\.\d+")]
     measured_on: dict[str, str] = {}
+    documented: bool = False
     calls: tuple[_CallModel, ...]
 
     @model_validator(mode="after")
     def _check_sources(self) -> _ContractDocument:
-        if not self.measured_on and not all(call.source for call in self.calls):
-            raise ValueError("a contract that was not measured names the source of each call")
+        if self.documented and not all(call.source for call in self.calls):
+            raise ValueError("a documented contract names the source of each call")
         return self
 
     def build_contract(self, path: Path, wanted: str | None) -> OperatorContract:
@@ -279,15 +280,14 @@ class _ContractDocument(_ContractModel):
             if (outcome := getattr(operand, str(dtype).removeprefix("torch."))) is not None
             for pattern, entry in outcome.list_entries()
         )
-        documented = not self.measured_on
         name = make_contract_name(self.device, self.torch)
         return OperatorContract(
-            name=f"{name}, documented and not measured" if documented else name,
+            name=f"{name}, documented and not measured" if self.documented else name,
             device=self.device,
             torch_version=self.torch,
             measured_on=self.measured_on,
             rows=rows,
             exact=wanted is None or parse_minor(wanted) == parse_minor(self.torch),
-            documented=documented,
+            documented=self.documented,
             path=path,
         )

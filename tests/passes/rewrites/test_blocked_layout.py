@@ -1,11 +1,12 @@
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 from frx_graph.compiler import operator_times, rewrite_pipeline
-from frx_graph.compiler.operator_times import time_calls
+from frx_graph.compiler.operator_times import time_under_load
 from frx_graph.facts.operator_signature import OperatorSignature
 from frx_graph.measure.operators.operator_inputs import PACKED_CONVOLUTION, PACKED_PRODUCT, PACKED_TRANSPOSED
 
@@ -384,8 +385,8 @@ def test_solved_packs_what_was_measured_to_be_faster(
         prices = {call: 0.5 if ("mkldnn" in call.target) == faster else 1.0 for call in calls}
         return prices | {call: 1e-6 for call in calls if call.target == "aten.clone.default"}
 
-    for module in (operator_times, rewrite_pipeline):
-        monkeypatch.setattr(module, "time_calls", seconds)
+    monkeypatch.setattr(operator_times, "time_under_load", lambda *asked: (seconds(*asked), False))
+    monkeypatch.setattr(rewrite_pipeline, "time_under_load", operator_times.time_under_load)
     monkeypatch.setattr(operator_times, "measure_bandwidth", lambda _facts: 1e12)
     frozen = freeze(nn.Sequential(convolution(), nn.Conv2d(16, 8, 3)), plan="solved")
     frozen.run(IMAGE)
@@ -396,13 +397,13 @@ def test_solved_packs_what_was_measured_to_be_faster(
 def test_packed_calls_can_be_timed(freeze: Freeze, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[OperatorSignature] = []
 
-    def counted(groups: Sequence[Sequence[OperatorSignature]], device_type: str) -> dict[OperatorSignature, float]:
-        timed = time_calls(list(groups), device_type)
+    def counted(groups: Sequence[Sequence[OperatorSignature]], device_type: str) -> tuple[Any, bool]:
+        timed, loaded = time_under_load(list(groups), device_type)
         seen.extend(timed)
-        return dict(timed)
+        return timed, loaded
 
-    monkeypatch.setattr(operator_times, "time_calls", counted)
-    monkeypatch.setattr(rewrite_pipeline, "time_calls", counted)
+    monkeypatch.setattr(operator_times, "time_under_load", counted)
+    monkeypatch.setattr(rewrite_pipeline, "time_under_load", counted)
     model = nn.Sequential(nn.Conv2d(8, 4, 3), nn.ConvTranspose2d(4, 4, 2), nn.Flatten(), nn.Linear(484, 8))
     freeze(model, plan="solved").run(IMAGE)
     assert {PACKED_CONVOLUTION, PACKED_TRANSPOSED, PACKED_PRODUCT} <= {call.target for call in seen}

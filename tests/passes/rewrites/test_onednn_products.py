@@ -195,7 +195,7 @@ def test_each_gradient_takes_its_own_fastest_form(rewrite, monkeypatch, form: st
             found[call] = prices.get(call.target, by_torch)
         return found
 
-    monkeypatch.setattr(rewrite_pipeline, "time_calls", seconds)
+    monkeypatch.setattr(rewrite_pipeline, "time_under_load", lambda *asked: (seconds(*asked), False))
     image = torch.randn(SMALL, requires_grad=True)
     backward = rewrite(HEAVY, image, train=True, plan="solved").graph(Phase.BACKWARD).targets()
     expected = {target for target, price in prices.items() if price < 1}
@@ -215,7 +215,7 @@ def test_measured_times_decide(rewrite, monkeypatch, faster: bool) -> None:
     def seconds(groups: Iterator[Sequence[OperatorSignature]], _device_type: str) -> Mapping[OperatorSignature, float]:
         return {call: 1.0 + (call.target == TARGET) * (-0.2 if faster else 0.2) for group in groups for call in group}
 
-    monkeypatch.setattr(rewrite_pipeline, "time_calls", seconds)
+    monkeypatch.setattr(rewrite_pipeline, "time_under_load", lambda *asked: (seconds(*asked), False))
     (graph,) = rewrite(nn.Linear(7, 5), torch.randn(3, 7), plan="solved").graphs
     assert (PRODUCT in graph.targets()) is faster
     if faster:
@@ -224,7 +224,7 @@ def test_measured_times_decide(rewrite, monkeypatch, faster: bool) -> None:
 
 
 def test_untimed_product_stays_and_is_reported(rewrite, monkeypatch) -> None:
-    monkeypatch.setattr(rewrite_pipeline, "time_calls", lambda _groups, _device_type: {})
+    monkeypatch.setattr(rewrite_pipeline, "time_under_load", lambda _groups, _device_type: ({}, False))
     (graph,) = rewrite(nn.Linear(7, 5), torch.randn(3, 7), plan="solved").graphs
     assert PRODUCT not in graph.targets()
     assert [refusal.subject for refusal in graph.done.refused] == ["onednn_products"]
