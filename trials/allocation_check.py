@@ -64,7 +64,8 @@ class AllocationCheck:
         promoted = measured.outcome is Outcome.PROMOTE
         unknown = self.shows is None and (promoted or self.quads)
         refused = self.shows is False and promoted
-        outcome = Outcome.INCONCLUSIVE if unknown else Outcome.REJECT if refused else measured.outcome
+        failed = refused or bool(self.failure)
+        outcome = Outcome.REJECT if failed else Outcome.INCONCLUSIVE if unknown else measured.outcome
         if outcome is Outcome.REJECT and not (promoted or self.failure) and (self.ratio_median or 0.0) > 1:
             # One pair or two that have gained here do not prove a loss.
             outcome = Outcome.INCONCLUSIVE

@@ -17,30 +17,21 @@ import torch
 from torch import Tensor, nn
 
 from frx_graph.advisor.target import Workload, load_target
+from frx_graph.capture.state_snapshot import find_state
 from frx_graph.errors import TargetError, summarize_error
 from frx_graph.measure.machine.device_calibration import get_preferred_alignment
 from frx_graph.measure.machine.device_profile import DeviceProfile
 from frx_graph.rules.gpu_profile import FLOAT32, GpuProfile
 from frx_graph.support.torch_internals import (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
     FakeTensor,
     FakeTensorMode,
-    UnsupportedFakeTensorException,
-    UnsupportedOperatorException,
+    convert_module,
     pytree,
     replace_module_conversion,
 )
 
 _DEVICE = "cuda"
 """AMD's GPUs have the same type in torch."""
-_NEEDS_VALUES = (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
-    UnsupportedFakeTensorException,
-    UnsupportedOperatorException,
-)
-"""Errors of code that needs values: fake tensors have none."""
 
 
 @dataclass(frozen=True)
@@ -54,13 +45,12 @@ class AbsentProgram:
 
 
 def load_on_absent_gpu(target: str, dtype: torch.dtype | None) -> Workload:
-    """Load a target on the GPU, with floating-point tensors in `dtype`. Its weights take no memory, unless the program
-    needs values to build its model; then it is built as it is. Raises `TargetError`."""
+    """Load a target on the GPU, with floating-point tensors in `dtype`. Its weights take no memory, unless the model
+    cannot be built so; then it is built as it is. Raises `TargetError`."""
     try:
         workload = load_target(target, within=_build_without_memory())
-    except TargetError as error:
-        if not isinstance(error.__cause__, _NEEDS_VALUES):
-            raise
+    except TargetError:
+        # Values are needed, or a library refuses fake tensors, with any exception.
         workload = load_target(target)
     placed = place_on_absent_gpu(workload.model, workload.args, workload.kwargs, dtype)
     return replace(workload, model=placed.model, args=placed.args, kwargs=placed.kwargs)
@@ -78,14 +68,23 @@ def _build_without_memory() -> Iterator[None]:
             converted[id(parameter)] = (parameter, made)
         return converted[id(parameter)][1]
 
+    depth = 0
+
     def apply(module: nn.Module, function: Callable[[Tensor], Tensor], recurse: bool = True) -> nn.Module:
-        converted.clear()
-        for each in module.modules() if recurse else (module,):
-            for name, parameter in each._parameters.items():
-                if parameter is not None:
-                    each._parameters[name] = convert(parameter, function)  # type: ignore[assignment]
-            for name, buffer in each._buffers.items():
-                each._buffers[name] = None if buffer is None else function(buffer)
+        nonlocal depth
+        if not depth:
+            converted.clear()
+        depth += 1
+        try:
+            for child in module.children() if recurse else ():
+                convert_module(child, function)
+        finally:
+            depth -= 1
+        for name, parameter in module._parameters.items():
+            if parameter is not None:
+                module._parameters[name] = convert(parameter, function)  # type: ignore[assignment]
+        for name, buffer in module._buffers.items():
+            module._buffers[name] = None if buffer is None else function(buffer)
         return module
 
     with replace_module_conversion(apply), FakeTensorMode(allow_non_fake_inputs=True):
@@ -104,11 +103,13 @@ def place_on_absent_gpu(
     tensors = {id(tensor): tensor for tensor in _list_tensors(program)}
     fake = next((tensor for tensor in tensors.values() if isinstance(tensor, FakeTensor)), None)
     mode = FakeTensorMode(allow_non_fake_inputs=True) if fake is None else fake.fake_mode
-    # What is in the memo is taken as the copy.
-    memo: dict[int, Any] = {key: _make_absent(tensor, dtype, mode) for key, tensor in tensors.items()}
     try:
+        # What is in the memo is taken as the copy.
+        memo: dict[int, Any] = {key: _make_absent(tensor, dtype, mode) for key, tensor in tensors.items()}
         with mode:
             placed = copy.deepcopy(program, memo)
+        if not all(isinstance(tensor, FakeTensor) for tensor in _list_tensors(placed)):
+            raise TypeError("a function holds tensors of its own: make it a module")
     except Exception as error:
         raise TargetError(
             f"the model cannot be copied for a GPU that is not here: {summarize_error(error)}",
@@ -118,16 +119,12 @@ def place_on_absent_gpu(
 
 
 def _list_tensors(program: tuple[object, ...]) -> Iterator[Tensor]:
-    """Yield the tensors of the arguments, and those that modules hold, as attributes too."""
-    for leaf in pytree.tree_leaves(program):
-        if isinstance(leaf, Tensor):
-            yield leaf
-        elif isinstance(leaf, nn.Module):
-            for module in leaf.modules():
-                held = pytree.tree_leaves(
-                    [value for value in vars(module).values() if not isinstance(value, nn.Module)]
-                )
-                yield from (value for value in held if isinstance(value, Tensor))
+    """Yield the tensors of the arguments, those that modules hold, as attributes too, and those of functions."""
+    modules, tensors = find_state(program)
+    yield from tensors
+    for module in modules:
+        held = pytree.tree_leaves([value for value in vars(module).values() if not isinstance(value, nn.Module)])
+        yield from (value for value in held if isinstance(value, Tensor))
 
 
 def _make_absent(tensor: Tensor, dtype: torch.dtype | None, mode: FakeTensorMode) -> Tensor:

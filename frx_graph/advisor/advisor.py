@@ -54,6 +54,7 @@ from frx_graph.records import HIDDEN_KINDS, Finding, Refusal
 from frx_graph.reports.advice.render import AdviceReport
 from frx_graph.rules.gpu_profile import GpuProfile, require_gpu
 from frx_graph.support.garbage_collection import pause_gc
+from frx_graph.support.torch_internals import allow_gpu_autocast
 
 _Known = TypeVar("_Known")
 
@@ -131,7 +132,7 @@ def advise(
         capture = capture_model(model, args, kwargs, train=train, origin=name, as_eager=inner == "eager")
     else:
         absent = place_on_absent_gpu(model, args, kwargs)
-        with absent.mode:
+        with absent.mode, allow_gpu_autocast():
             capture = capture_model(
                 absent.model, absent.args, absent.kwargs, train=train, origin=name, as_eager=inner == "eager"
             )
@@ -262,7 +263,7 @@ def advise_capture(
         Advice(
             target=target,
             environment=describe_environment(
-                device, profile, inner=inners, contract=contract.name if contract else None
+                device, profile, inner=inners, contract=contract.name if contract else None, gpu=gpu
             ),
             graphs=summaries,
             findings=offer_fixes(

@@ -75,6 +75,7 @@ def measure_allocation_cost(
     if (reason := _explain_no_measurement()) is not None:
         return Refusal(_SUBJECT, reason)
     load = Load(workload, train, inner, _SEED, random=False)
+    cost: AllocationCost | None = None
     try:
         for number in range(1, _MOST_PROCESSES + 1):
             with ExitStack() as running:
@@ -88,20 +89,22 @@ def measure_allocation_cost(
                 if not compare_times:
                     return cost
                 pooled = _start(start, POOLING_VARIABLES, load, running)
-                kept = _count(pooled)
-                saved = []
-                for pair in range(_PAIRS):
-                    if pair:
-                        running.close()
-                        default = _start(start, {}, load, running)
-                        pooled = _start(start, POOLING_VARIABLES, load, running)
+                cost = replace(cost, pooled=_count(pooled))
+                saved: list[float] = []
+                while True:
                     found, disturbance = _compare_times(default, pooled)
                     if disturbance:
-                        return replace(cost, pooled=kept, disturbance=disturbance)
+                        return replace(cost, disturbance=disturbance)
                     saved.append(statistics.median(found))
-                return replace(cost, pooled=kept, saved_pct=tuple(saved))
+                    if len(saved) == _PAIRS:
+                        return replace(cost, saved_pct=tuple(saved))
+                    running.close()
+                    default = _start_with_faults(start, load, running)
+                    pooled = _start(start, POOLING_VARIABLES, load, running)
     except ArmError as error:
-        return Refusal(_SUBJECT, f"not counted: {error}")
+        # What was counted before stands.
+        return Refusal(_SUBJECT, f"not counted: {error}") if cost is None else replace(cost, disturbance=str(error))
+    assert cost is not None, "at least one process was counted"
     return cost
 
 
@@ -120,6 +123,18 @@ def _start(start: StartProcess, environment: Mapping[str, str], load: Load, runn
     running.callback(process.stop)
     ask(process, load, Loaded, _ANSWER_SECONDS)
     ask(process, Warm(_WARM_STEPS), Warmed, _ANSWER_SECONDS)
+    return process
+
+
+def _start_with_faults(start: StartProcess, load: Load, running: ExitStack) -> FreshProcess:
+    """Start processes until one has many faults, as the one before; the last has what it has."""
+    process = _start(start, {}, load, running)
+    for _ in range(_MOST_PROCESSES - 1):
+        faults = _count(process)
+        if faults is not None and faults.per_call >= FEWEST_FAULTS:
+            break
+        running.close()
+        process = _start(start, {}, load, running)
     return process
 
 

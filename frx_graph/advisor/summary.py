@@ -17,13 +17,20 @@ from frx_graph.passes.copies.prediction import find_unknown_operators
 from frx_graph.passes.costs.operator_costs import list_roofline_points
 from frx_graph.passes.spans import build_layout_spans
 from frx_graph.records import Finding, Refusal
+from frx_graph.rules.gpu_profile import GpuProfile
 from frx_graph.version import __version__
 
 
 def describe_environment(
-    device: torch.device, profile: DeviceProfile | None, *, inner: str, contract: str | None
+    device: torch.device,
+    profile: DeviceProfile | None,
+    *,
+    inner: str,
+    contract: str | None,
+    gpu: GpuProfile | None = None,
 ) -> Environment:
-    """Return the versions and the device; bandwidth and peaks only if the device was calibrated."""
+    """Return the versions and the device; bandwidth and peaks only if the device was calibrated. `gpu` is the one that
+    is not here."""
     peaks = profile.peak_flops if profile is not None else {}
     kernels = profile.peak_kernels if profile is not None else {}
     return Environment(
@@ -32,7 +39,7 @@ def describe_environment(
         python_version=platform.python_version(),
         platform=f"{platform.system()} {platform.machine()}",
         device=str(device),
-        device_name=profile.name if profile is not None else device.type,
+        device_name=gpu.name if gpu is not None else profile.name if profile is not None else device.type,
         inner=inner,
         threads=torch.get_num_threads(),
         bandwidth_bytes_per_s=profile.bandwidth_bytes_per_s if profile is not None else None,
@@ -41,7 +48,11 @@ def describe_environment(
         ),
         contract=contract,
         calibrated_under_load=profile is not None and profile.under_load,
-        documented=profile.documented if profile is not None else "",
+        documented=""
+        if gpu is None
+        else profile.documented
+        if profile is not None
+        else "bandwidth and peaks are not listed",
     )
 
 

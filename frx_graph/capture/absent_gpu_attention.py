@@ -1,9 +1,9 @@
 """Trace fused attention on a GPU that is not there.
 
 Without a device torch chooses the kernel that stores all scores, since the fused ones ask for the device's capability.
-The other rules need no device (`ATen/native/transformers/cuda/sdp_utils.cpp`, torch 2.15). Rows have up to 256
-elements side by side. Half precision without a mask takes flash attention, and all else the memory-efficient one. Newer
-GPUs may take cuDNN's attention, which stores no scores either.
+The other rules need no device (`ATen/native/transformers/cuda/sdp_utils.cpp`). Half precision without a mask takes
+flash attention, and most else the memory-efficient one. GPUs before Ampere run the latter instead of flash, and newer
+ones may run cuDNN's attention: none of them stores scores.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 _MOST_ROW = 256
-"""Elements of a row of queries, keys and values that the fused kernels take."""
+"""Elements of a row of queries, keys and values that flash attention takes."""
 _FLASH_ROW = 8
 """Rows of flash attention are padded to a multiple of this."""
+_HALF = (torch.float16, torch.bfloat16)
 
 
 class FusedAttention(TorchFunctionMode):
@@ -48,9 +49,11 @@ def _run_fused(
     """Return the result; None where torch would store the scores."""
     operands = (query, key, value)
     row = query.size(-1)
-    if not all(_fits(tensor) and tensor.size(-1) == row for tensor in operands):
+    if not all(_fits(tensor, query) for tensor in operands) or key.size(-1) != row:
         return None
-    if attn_mask is None and query.dtype in (torch.float16, torch.bfloat16):
+    square = not is_causal or query.size(-2) == key.size(-2)
+    fits_flash = attn_mask is None and query.dtype in _HALF and value.size(-1) == row <= _MOST_ROW and square
+    if fits_flash and torch.backends.cuda.flash_sdp_enabled():
         padding = -row % _FLASH_ROW
         rows = [functional.pad(tensor, (0, padding)) if padding else tensor for tensor in operands]
         # Padding does not change the scale.
@@ -59,7 +62,8 @@ def _run_fused(
             0
         ]
         return result[..., :row] if padding else result
-    if enable_gqa or row % 4:
+    step = 8 if query.dtype in _HALF else 4
+    if enable_gqa or row % step or value.size(-1) % step or not torch.backends.cuda.mem_efficient_sdp_enabled():
         return None
     keeps = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in operands)
     mask = None if attn_mask is None else _prepare_mask(attn_mask, query, key)
@@ -69,10 +73,9 @@ def _run_fused(
     return made
 
 
-def _fits(tensor: Tensor) -> bool:
-    return (
-        tensor.device.type == "cuda" and tensor.dim() == 4 and tensor.stride(-1) == 1 and tensor.size(-1) <= _MOST_ROW
-    )
+def _fits(tensor: Tensor, query: Tensor) -> bool:
+    known = tensor.device.type == "cuda" and tensor.dtype in (*_HALF, torch.float32)
+    return known and tensor.dim() == 4 and tensor.stride(-1) == 1 and tensor.size(0) == query.size(0)
 
 
 def _prepare_mask(mask: Tensor, query: Tensor, key: Tensor) -> Tensor:

@@ -29,7 +29,7 @@ from frx_graph.capture.call_site import (
     resolve_module_site,
 )
 from frx_graph.capture.captured_graph import CapturedGraph, GraphInput, InputKind, Phase
-from frx_graph.capture.engineless_backward import differentiate, needs_no_engine
+from frx_graph.capture.engineless_backward import differentiate, needs_no_engine, note_end
 from frx_graph.capture.kernel_strides import KernelStrides, merge_forced_strides
 from frx_graph.capture.tracing_context import disable_guards, hide_from_saved_tensor_hooks, restore_modes
 from frx_graph.support.torch_internals import (
@@ -80,9 +80,10 @@ def trace_eager(
         return fx.Interpreter(graph.dynamo).run(*args)
 
     def forward_and_backward(*args: Any) -> Any:
+        leaves = [a for a in args if isinstance(a, Tensor) and a.requires_grad]
+        ends = [note_end(leaf) for leaf in leaves]
         outputs = forward(*args)
         roots, gradients = _find_roots_and_gradients(pytree.tree_leaves(outputs), tangents)
-        leaves = [a for a in args if isinstance(a, Tensor) and a.requires_grad]
         if not roots or not leaves:
             return outputs, ()
         alone = needs_no_engine(roots)
@@ -93,7 +94,7 @@ def trace_eager(
         forward_nodes.update(node.name for node in proxy_mode.tracer.graph.nodes)
         given = [make() for make in gradients]
         if alone:
-            return outputs, differentiate(roots, leaves, given)
+            return outputs, differentiate(roots, ends, given)
         return outputs, torch.autograd.grad(roots, leaves, given, allow_unused=True)
 
     with contextlib.ExitStack() as stack:

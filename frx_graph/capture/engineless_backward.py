@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -23,16 +24,32 @@ def needs_no_engine(tensors: Sequence[Tensor]) -> bool:
     return any(tensor.device.type == "cuda" for tensor in tensors) and not torch.cuda.is_available()
 
 
+@dataclass(frozen=True, slots=True)
+class End:
+    """A tensor that is differentiated for, and the function that has made it: an input of a graph that another graph
+    made. To be noted before the graph runs, since a write in place changes both."""
+
+    leaf: Tensor
+    function: Any
+    index: int
+
+
+def note_end(leaf: Tensor) -> End:
+    """Return where the gradients of a tensor end."""
+    return End(leaf, leaf.grad_fn, leaf.output_nr)
+
+
+@torch.no_grad()
 def differentiate(
-    roots: Sequence[Tensor], leaves: Sequence[Tensor], gradients: Sequence[Tensor]
+    roots: Sequence[Tensor], ends_at: Sequence[End], gradients: Sequence[Tensor]
 ) -> tuple[Tensor | None, ...]:
-    """Return the gradients of `leaves`, as `torch.autograd.grad` with `allow_unused` does, for these of the `roots`.
+    """Return the gradients of `ends_at`, as `torch.autograd.grad` with `allow_unused` does, for these of the `roots`.
 
     Functions run in the engine's order, those of later operators first, and what they compute is traced with the stack
-    of their operator. Hooks do not run.
+    of their operator. Hooks do not run. Raises `RuntimeError` for a function of the program's own whose gradients
+    cannot be told apart.
     """
-    # What is differentiated for is the end, also if something has made it: an input of a graph that another graph made.
-    ends = {leaf.grad_fn for leaf in leaves if leaf.grad_fn is not None}
+    ends = {end.function for end in ends_at if end.function is not None}
     readers = _count_readers(roots, ends)
     incoming: dict[Any, dict[int, Tensor]] = {}
 
@@ -49,7 +66,7 @@ def differentiate(
         add(root.grad_fn, root.output_nr, gradient)
     ready = [function for function in dict.fromkeys(root.grad_fn for root in roots) if not readers[function]]
     found: dict[int, Tensor] = {}
-    made_by = {(leaf.grad_fn, leaf.output_nr): id(leaf) for leaf in leaves if leaf.grad_fn is not None}
+    made_by = {(end.function, end.index): id(end.leaf) for end in ends_at if end.function is not None}
     while ready:
         function = max(ready, key=get_function_number)
         ready.remove(function)
@@ -67,7 +84,7 @@ def differentiate(
             readers[following] -= 1
             if not readers[following]:
                 ready.append(following)
-    return tuple(found.get(id(leaf)) for leaf in leaves)
+    return tuple(found.get(id(end.leaf)) for end in ends_at)
 
 
 def _count_readers(roots: Sequence[Tensor], ends: Set[Any]) -> Counter[Any]:
@@ -89,11 +106,18 @@ def _count_readers(roots: Sequence[Tensor], ends: Set[Any]) -> Counter[Any]:
 
 def _call(function: Any, given: Mapping[int, Tensor]) -> tuple[Tensor | None, ...]:
     """Call a function of the graph with these gradients, by the index of the result that each belongs to."""
-    gradients = [given.get(index) for index in range(len(list_results_of(function)))]
+    own = isinstance(function, BackwardCFunction)
+    gradients = [
+        given.get(index, torch.zeros(result.shape, dtype=result.dtype, device=result.device) if own else None)
+        for index, result in enumerate(list_results_of(function))
+    ]
     fx_traceback.set_stack_trace(function.metadata.get("traceback_", []))
     fx_traceback.set_grad_fn_seq_nr(get_function_number(function))
     try:
-        made = function.apply(*gradients) if isinstance(function, BackwardCFunction) else function(*gradients)
+        made = function.apply(*gradients) if own else function(*gradients)
     finally:
         fx_traceback.reset_grad_fn_seq_nr()
-    return made if isinstance(made, tuple) else (made,)
+    results = made if isinstance(made, tuple) else (made,)
+    if own and len(results) != len(function.next_functions):
+        raise RuntimeError(f"{type(function).__name__} takes arguments that are not tensors")
+    return results

@@ -115,7 +115,7 @@ def _predict_absent_results(
         return None
     described = [_describe(leaf) for leaf in leaves]
     half = [(*leaf[:2], torch.float16, leaf[3]) if _is_tensor(leaf) else leaf for leaf in described]
-    with disable_current_modes(), FakeTensorMode(), torch.no_grad():
+    with disable_current_modes(), disable_autocast(), FakeTensorMode(), torch.no_grad():
         made = [
             torch.empty_strided(*leaf[:2], dtype=leaf[2], device=leaf[3]) if _is_tensor(leaf) else leaf for leaf in half
         ]

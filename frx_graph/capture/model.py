@@ -23,6 +23,8 @@ from frx_graph.capture.recorder import GraphRecorder
 from frx_graph.capture.state_snapshot import preserve_state
 from frx_graph.errors import NOT_THE_MODELS, CaptureError, TargetError, summarize_error
 from frx_graph.support.torch_internals import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
     TorchDynamoException,
     dynamo_config,
     dynamo_torch,
@@ -65,6 +67,8 @@ def capture_model(
                 gradients = _measure_boundary_gradients(runs, outputs) if train else {}
             except NOT_THE_MODELS:
                 raise
+            except NEEDS_VALUES:
+                recorder.fail("program", "what follows needs values, which tensors without memory do not have")
             except BaseException as error:  # noqa: BLE001 - Dynamo or the model: distinguished below, reported either way
                 _raise_if_model_fails(model, args, kwargs)
                 # Dynamo's own errors explain themselves at length; of others the first line will do.
@@ -82,6 +86,8 @@ def capture_model(
     return capture
 
 
+NEEDS_VALUES = (DataDependentOutputException, DynamicOutputShapeException)
+"""Errors of code that needs the values of fake tensors."""
 _Tangents: TypeAlias = tuple[Tangent | None, ...]
 
 _ONE_AT_A_TIME = threading.RLock()

@@ -52,7 +52,7 @@ class StateSnapshot:
     """State of all modules and tensors that `program` reaches. `parameters` holds each parameter of a module once."""
 
     def __init__(self, *program: object) -> None:
-        modules, tensors = _find_state(program)
+        modules, tensors = find_state(program)
         self.parameters = tuple(dict.fromkeys(p for module in modules for p in module.parameters(recurse=False)))
         buffers = [b for module in modules for b in module.buffers(recurse=False)]
         distinct = {id(t): t for t in (*self.parameters, *buffers, *tensors) if not is_lazy(t)}
@@ -126,7 +126,7 @@ def _have_same_bytes(one: Tensor, other: Tensor) -> bool:
     return torch.equal(*[t.as_strided((t.numel(),), (1,)).view(torch.uint8) for t in plain])
 
 
-def _find_state(program: object) -> tuple[list[nn.Module], list[Tensor]]:
+def find_state(program: object) -> tuple[list[nn.Module], list[Tensor]]:
     """Return all modules that `program` reaches, submodules included, and all tensors besides theirs."""
     found: dict[int, object] = {}
     pending = pytree.tree_leaves(program)

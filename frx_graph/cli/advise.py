@@ -93,7 +93,7 @@ def advise(
         dtype=check_dtype(dtype or config.dtype),
         dtype_name=dtype or config.dtype,
         device=check_device(device or config.device) if gpu is None else None,
-        gpu=check_gpu(gpu, device=device, observe=observe),
+        gpu=check_gpu(gpu, device=device, observe=config.observe if observe is None else observe),
         evidence=tuple(evidence or ()),
     )
     names = find_targets(targets or config.targets)

@@ -28,7 +28,7 @@ def find_forwards(model: Callable[..., Any]) -> Mapping[str, CallSite]:
         return {}
     found = {}
     for name, module in model.named_modules(remove_duplicate=False):
-        code = getattr(inspect.unwrap(type(module).forward), "__code__", None)
+        code = getattr(inspect.unwrap(getattr(type(module), "forward", module)), "__code__", None)
         if code is not None and code.co_name == "forward" and not is_foreign(code.co_filename):
             path = f"{MODEL_PATH}.{name}" if name else MODEL_PATH
             found[path] = CallSite(code.co_filename, code.co_firstlineno, code.co_name)

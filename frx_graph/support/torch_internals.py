@@ -36,8 +36,6 @@ from torch._subclasses.fake_tensor import (
     DynamicOutputShapeException,
     FakeTensor,
     FakeTensorMode,
-    UnsupportedFakeTensorException,
-    UnsupportedOperatorException,
     disable_fake_tensor_cache,  # by 2.13
 )
 from torch._subclasses.functional_tensor import FunctionalTensor  # what AOTAutograd traces; since 2.2
@@ -201,6 +199,24 @@ def get_function_number(function: Any) -> int:
 def list_results_of(function: Any) -> Sequence[Any]:
     """Return shape and dtype of each result whose gradient a function in autograd's graph takes. By 2.13."""
     return tuple(function._input_metadata)
+
+
+def convert_module(module: nn.Module, function: Callable[[Tensor], Tensor]) -> None:
+    """Convert the tensors of a module in its own way, as `Module.to` does."""
+    module._apply(function)
+
+
+@contextlib.contextmanager
+def allow_gpu_autocast() -> Iterator[None]:
+    """Let autocast of GPUs narrow operators also without one: torch switches it off then."""
+    cuda = torch.cuda
+    former = cuda.amp.common.amp_definitely_not_available, cuda.is_bf16_supported
+    cuda.amp.common.amp_definitely_not_available = lambda: False
+    cuda.is_bf16_supported = lambda *_: True
+    try:
+        yield
+    finally:
+        cuda.amp.common.amp_definitely_not_available, cuda.is_bf16_supported = former
 
 
 @contextlib.contextmanager

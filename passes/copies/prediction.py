@@ -107,7 +107,7 @@ def find_unknown_operators(
             or (
                 contract is not None
                 and contract.documented
-                and contract.lists(op.target, position, pattern, value.dtype)
+                and contract.lists(op.target, position, pattern, value.dtype, rank=len(value.shape))
             )
         )
 
@@ -207,11 +207,13 @@ def find_call_form(op: OpFacts, facts: GraphFacts) -> str | None:
     groups = get_argument(op, "groups")
     if get_argument(op, "transposed"):
         return f"{dimensions}, transposed"
-    if dimensions != "2-D":
+    if dimensions == "1-D":
         return dimensions
     if groups != 1:
         return f"{dimensions}, depthwise" if groups == image.shape[1] else f"{dimensions}, grouped"
-    return f"{dimensions}, 1x1" if weight.shape[2:] == (1, 1) and not backward else f"{dimensions}, 3x3"
+    if set(weight.shape[2:]) == {1} and not backward:
+        return f"{dimensions}, 1x1"
+    return f"{dimensions}, 3x3" if dimensions == "2-D" else dimensions
 
 
 def _convert_measured_copies(op: OpFacts, facts: GraphFacts, measurement: OperatorMeasurement) -> list[Copy]:
@@ -257,7 +259,10 @@ def _look_up_contract_copies(
     results = facts.get_output_values(op)
     if results:
         # The contract covers all results together, by the strides of the first operand.
-        asked.append((None, results[0], patterns[0], sum(value.bytes for value in results)))
+        # By documents, convolutions run in channels-last if the image or the weight is.
+        last = contract.documented and form is not None and StridePattern.CHANNELS_LAST in patterns[:2]
+        pattern = StridePattern.CHANNELS_LAST if last else patterns[0]
+        asked.append((None, results[0], pattern, sum(value.bytes for value in results)))
     for position, value, pattern, size in asked:
         rank = len(operands[0].shape) if position is None else len(value.shape)
         entry = contract.get_entry(op.target, position, pattern, value.dtype, rank=rank, case=form)

@@ -13,11 +13,10 @@ from frx_graph.advisor import absent_gpu
 from frx_graph.advisor.absent_gpu import load_on_absent_gpu, place_on_absent_gpu, profile_documented_gpu
 from frx_graph.advisor.advisor import advise
 from frx_graph.advisor.target import load_target
-from frx_graph.capture.captured_graph import Phase
 from frx_graph.capture.model import capture_model
 from frx_graph.errors import OptionError, TargetError
 from frx_graph.rules.gpu_profile import require_gpu
-from frx_graph.support.torch_internals import FakeTensor
+from frx_graph.support.torch_internals import FakeTensor, allow_gpu_autocast
 
 TARGET = """\
 import torch
@@ -159,7 +158,72 @@ def test_single_precision_is_unknown_and_not_none() -> None:
 
 
 def test_backward_is_analysed_as_well() -> None:
-    assert find(torch.bfloat16, train=True).graphs[0].train
+    advice = find(torch.bfloat16, train=True)
+    assert advice.graphs[0].ops > find(torch.bfloat16).graphs[0].ops
+    assert any("convolution_backward" in refusal.subject for refusal in advice.refusals)
+
+
+def capture(model: nn.Module, x: Tensor, dtype: torch.dtype) -> list[str]:
+    """The operators of a training step."""
+    placed = place_on_absent_gpu(model, (x,), None, dtype)
+    with placed.mode, allow_gpu_autocast():
+        captured = capture_model(placed.model, placed.args, {}, train=True)
+    assert not captured.failures
+    return [str(node.target) for graph in captured.graphs for node in graph.aten.graph.nodes]
+
+
+def test_backward_has_the_operators_that_autograd_calls() -> None:
+    operators = capture(nn.Sequential(nn.GroupNorm(2, 8), nn.SiLU()), torch.randn(2, 8, 4, 4), torch.float32)
+    assert {"aten.silu_backward.default", "aten.native_group_norm_backward.default"} <= set(operators)
+
+
+def test_autocast_narrows_products() -> None:
+    class Narrowed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(8, 8)
+
+        def forward(self, x: Tensor) -> Tensor:
+            with torch.autocast("cuda", dtype=torch.bfloat16):
+                return self.linear(x)
+
+    assert "aten._to_copy.default" in capture(Narrowed(), torch.randn(4, 8), torch.float32)
+
+
+def test_a_network_that_torch_converts_in_its_own_way(tmp_path: Path) -> None:
+    path = tmp_path / "model.py"
+    path.write_text(
+        "import torch\nfrom torch import nn\n\ndef build():\n"
+        "    return nn.Sequential(nn.LSTM(8, 8)).half(), (torch.randn(4, 2, 8).half(),)\n"
+    )
+    model = load_on_absent_gpu(f"{path}:build", None).model
+    assert isinstance(model, nn.Sequential)
+    recurrent = model[0]
+    assert isinstance(recurrent, nn.LSTM)
+    held = {id(weight) for weight in recurrent._flat_weights}
+    assert held == {id(weight) for weight in recurrent.parameters()}
+
+
+def test_a_function_with_tensors_of_its_own_is_refused() -> None:
+    weight = torch.ones(4)
+    with pytest.raises(TargetError, match="a function holds tensors of its own"):
+        advise(lambda x: x * weight, (torch.ones(4),), device="h100")
+
+
+def test_values_that_a_model_asks_for_end_what_is_captured() -> None:
+    class Asking(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            y = x.transpose(0, 1).contiguous() * 2
+            return y * 3 if y.sum().item() > 0 else y
+
+    advice = advise(Asking(), (torch.randn(8, 8),), device="h100").advice
+    assert advice.copies
+    assert any("needs values" in refusal.reason for refusal in advice.refusals)
+
+
+def test_a_lazy_parameter_is_an_error_for_people() -> None:
+    with pytest.raises(TargetError, match="cannot be copied for a GPU that is not here"):
+        place_on_absent_gpu(nn.LazyLinear(4), (torch.ones(2, 3),), None)
 
 
 def test_options_that_take_a_gpu_are_errors() -> None:
@@ -219,24 +283,31 @@ def find_attention(dtype: torch.dtype, mask: Tensor | None, train: bool) -> list
     return [finding.rule for finding in advice.findings if finding.rule == "FRX012"]
 
 
-def test_rows_that_no_fused_kernel_takes_store_their_scores() -> None:
-    class Wide(nn.Module):
+@pytest.mark.parametrize(
+    ("row", "dtype", "causal", "kernel"),
+    [
+        (512, torch.bfloat16, False, "efficient"),
+        (20, torch.bfloat16, False, "flash"),
+        (20, torch.float32, False, "efficient"),
+        (18, torch.float32, False, ""),
+        (64, torch.bfloat16, True, "efficient"),
+        (64, torch.float64, False, ""),
+    ],
+)
+def test_the_kernel_depends_on_rows_dtype_and_lengths(row: int, dtype: torch.dtype, causal: bool, kernel: str) -> None:
+    class Attention(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
-            return nn.functional.scaled_dot_product_attention(x, x, x)
+            return nn.functional.scaled_dot_product_attention(x[:, :, :16], x, x, is_causal=causal)
 
-    placed = place_on_absent_gpu(Wide(), (torch.randn(2, 4, 32, 512),), None, torch.bfloat16)
+    placed = place_on_absent_gpu(Attention(), (torch.randn(2, 4, 32, row),), None, dtype)
     with placed.mode:
         (graph,) = capture_model(placed.model, placed.args, {}).graphs
-    assert not [node for node in graph.aten.graph.nodes if "attention" in str(node.target)]
-    with placed.mode:
-        odd = place_on_absent_gpu(Wide(), (torch.randn(2, 4, 32, 20),), None, torch.bfloat16)
-        (graph,) = capture_model(odd.model, odd.args, {}).graphs
-    assert graph.aten.graph.output_node().args[0][0].meta["val"].shape == (2, 4, 32, 20)
+    called = [str(node.target) for node in graph.aten.graph.nodes if "scaled_dot_product" in str(node.target)]
+    assert called == ([f"aten._scaled_dot_product_{kernel}_attention.default"] if kernel else [])
+    assert graph.aten.graph.output_node().args[0][0].meta["val"].shape == (2, 4, 16, row)
 
 
 def test_backward_of_a_convolution_is_attributed_to_its_line() -> None:
-    advice = find(torch.float16, train=True)
-    assert any(copy.phase is Phase.BACKWARD or "backward" in copy.operator for copy in advice.copies) or advice.refusals
     model = nn.Sequential(nn.Conv2d(8, 8, 3), nn.BatchNorm2d(8), nn.ReLU())
     placed = place_on_absent_gpu(model, (torch.randn(2, 8, 16, 16),), None, torch.float16)
     with placed.mode:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from frx_graph.capture.engineless_backward import differentiate, needs_no_engine
+from frx_graph.capture.engineless_backward import differentiate, needs_no_engine, note_end
 
 
 class Doubled(torch.autograd.Function):
@@ -55,7 +55,7 @@ def test_gradients_are_autograds(model: nn.Module) -> None:
 
     roots, given = run()
     expected = torch.autograd.grad(roots, leaves, given, allow_unused=True)
-    found = differentiate(*run()[:1], leaves, given)
+    found = differentiate(*run()[:1], list(map(note_end, leaves)), given)
     assert len(found) == len(expected)
     for one, other in zip(found, expected, strict=True):
         if other is None:
@@ -70,11 +70,43 @@ def test_the_gradient_of_what_something_else_has_made_ends_there() -> None:
     root = (given * weight).sum()
     leaves, ones = [given, weight], [torch.ones_like(root)]
     expected = torch.autograd.grad([root], leaves, ones, retain_graph=True)
-    found = differentiate([root], leaves, ones)
+    found = differentiate([root], list(map(note_end, leaves)), ones)
     assert found[0] is not None
     torch.testing.assert_close(found[0], expected[0])
     # Autograd goes on through `given`; a graph's inputs have nothing in common.
     torch.testing.assert_close(found[1], given.detach())
+
+
+class Twofold(torch.autograd.Function):
+    """Two results; its backward takes both gradients for granted."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> tuple[Tensor, Tensor]:
+        return x * 2, x * 3
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return gradients[0] * 2 + gradients[1] * 3
+
+
+def test_gradients_of_unused_results_are_zeros_for_the_programs_own_functions() -> None:
+    x = torch.randn(4, requires_grad=True)
+    root = Twofold.apply(x)[0].sum()
+    (found,) = differentiate([root], [note_end(x)], [torch.ones_like(root)])
+    assert found is not None
+    torch.testing.assert_close(found, torch.full_like(x, 2.0))
+
+
+def test_a_write_into_an_input_does_not_hide_what_is_written() -> None:
+    weight = torch.randn(4, requires_grad=True)
+    given = torch.randn(4, requires_grad=True) * 1.0
+    ends = [note_end(given), note_end(weight)]
+    root = given.add_(weight * 2).sum()
+    found = differentiate([root], ends, [torch.ones_like(root)])
+    assert found[0] is not None
+    assert found[1] is not None
+    torch.testing.assert_close(found[0], torch.ones(4))
+    torch.testing.assert_close(found[1], torch.full((4,), 2.0))
 
 
 def test_the_engine_is_left_out_only_without_its_gpu() -> None:

@@ -105,6 +105,11 @@ def test_forward_that_calls_a_method_is_compiled(tmp_path: Path) -> None:
     assert change.after.decode() == text.replace(helper, f"    @torch.compile\n{helper}")
 
 
+def test_scripted_modules_are_passed_over(tmp_path: Path) -> None:
+    text = MODEL.replace("nn.Sequential(Gate(), Gate())", "nn.Sequential(Gate(), torch.jit.script(nn.ReLU()))")
+    assert find(tmp_path, text)
+
+
 def test_modules_without_lines_of_their_own_are_compiled_where_they_are_called(tmp_path: Path) -> None:
     gates = "nn.Sequential(nn.Sigmoid(), nn.Tanh(), nn.Softplus())"
     text = MODEL.replace("nn.Sequential(Gate(), Gate())", gates)

@@ -101,9 +101,9 @@ class OperatorContract:
             rows = [row for row in rows if row.case == case]
         return merge_entries([row.entry for row in rows if rank is None or row.rank == rank])
 
-    def lists(self, target: str, operand: int | None, pattern: StridePattern, dtype: torch.dtype) -> bool:
+    def lists(self, target: str, operand: int | None, pattern: StridePattern, dtype: torch.dtype, *, rank: int) -> bool:
         """Return True if there is a row for such an operand in some form of `target`, if only to say that it varies."""
-        return (target, operand, pattern, dtype) in self._index
+        return any(row.rank == rank for row in self._index.get((target, operand, pattern, dtype), ()))
 
     @cached_property
     def _index(self) -> Mapping[tuple[str, int | None, StridePattern, torch.dtype], Sequence[ContractRow]]:

@@ -11,6 +11,7 @@ from torch import nn
 from frx_graph.measure.page_faults import AllocationCost, PageFaults
 from frx_graph.passes.detectors.page_fault_churn import DETECTOR, FEWEST_FAULTS, detect
 from frx_graph.records import Basis, Effort, Finding, Risk, Saving, Severity
+from frx_graph.rules.rule_card import load_card
 from frx_graph.support.allocator import POOLING_VARIABLES
 
 MANY = PageFaults((3645, 4797, 4797, 5728, 4797), 4096)
@@ -41,6 +42,8 @@ def test_a_program_that_faults_its_memory_in_again(findings):
 def test_the_fix_names_each_way_and_its_price(findings):
     (found,) = findings(COST)
 
+    card = load_card("FRX018")
+    assert all(f"{name}={value}" in " ".join(card.fix.split()) for name, value in POOLING_VARIABLES.items())
     for name, value in POOLING_VARIABLES.items():
         assert f"{name}={value}" in found.fix
     for part in ('options={"pool_allocations": True}', "mallopt", "jemalloc or tcmalloc", "keeps its peak memory"):
