@@ -109,7 +109,7 @@ def place_on_absent_gpu(
         with mode:
             placed = copy.deepcopy(program, memo)
         if not all(isinstance(tensor, FakeTensor) for tensor in _list_tensors(placed)):
-            raise TypeError("a function holds tensors of its own: make it a module")
+            raise TypeError("a function holds tensors: make it a module")
     except Exception as error:
         raise TargetError(
             f"the model cannot be copied for a GPU that is not here: {summarize_error(error)}",

@@ -46,8 +46,8 @@ def differentiate(
     """Return the gradients of `ends_at`, as `torch.autograd.grad` with `allow_unused` does, for these of the `roots`.
 
     Functions run in the engine's order, those of later operators first, and what they compute is traced with the stack
-    of their operator. Hooks do not run. Raises `RuntimeError` for a function of the program's own whose gradients
-    cannot be told apart.
+    of their operator. Hooks do not run. Raises `RuntimeError` for a function of the program that takes other arguments
+    than tensors.
     """
     ends = {end.function for end in ends_at if end.function is not None}
     readers = _count_readers(roots, ends)
