@@ -46,8 +46,7 @@ def differentiate(
     """Return the gradients of `ends_at`, as `torch.autograd.grad` with `allow_unused` does, for these of the `roots`.
 
     Functions run in the engine's order, those of later operators first, and what they compute is traced with the stack
-    of their operator. Hooks do not run. Raises `RuntimeError` for a function of the program that takes other arguments
-    than tensors.
+    of their operator. Hooks do not run.
     """
     ends = {end.function for end in ends_at if end.function is not None}
     readers = _count_readers(roots, ends)
@@ -118,6 +117,10 @@ def _call(function: Any, given: Mapping[int, Tensor]) -> tuple[Tensor | None, ..
     finally:
         fx_traceback.reset_grad_fn_seq_nr()
     results = made if isinstance(made, tuple) else (made,)
-    if own and len(results) != len(function.next_functions):
-        raise RuntimeError(f"{type(function).__name__} takes arguments that are not tensors")
-    return results
+    return _drop_other_arguments(function, results) if own else results
+
+
+def _drop_other_arguments(function: Any, results: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
+    """Return a result for each tensor that a function of the program takes: it also returns one for each number."""
+    needed = iter([one for one, needs in zip(results, function.needs_input_grad, strict=True) if needs])
+    return tuple(next(needed) if following is not None else None for following, _ in function.next_functions)

@@ -97,6 +97,29 @@ def test_gradients_of_unused_results_are_zeros_for_the_programs_own_functions() 
     torch.testing.assert_close(found, torch.full_like(x, 2.0))
 
 
+class Scaled(torch.autograd.Function):
+    """Takes a number before its tensors, and a tensor that needs no gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, factor: float, x: Tensor, mask: Tensor, y: Tensor) -> Tensor:
+        ctx.factor = factor
+        return x * factor + mask + y
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return None, gradients[0] * ctx.factor, None, gradients[0]
+
+
+def test_numbers_that_a_function_takes_have_no_gradient() -> None:
+    x, y = torch.randn(4, requires_grad=True), torch.randn(4, requires_grad=True)
+    root = Scaled.apply(3.0, x, torch.ones(4), y).sum()
+    found = differentiate([root], [note_end(x), note_end(y)], [torch.ones_like(root)])
+    assert found[0] is not None
+    assert found[1] is not None
+    torch.testing.assert_close(found[0], torch.full_like(x, 3.0))
+    torch.testing.assert_close(found[1], torch.ones_like(y))
+
+
 def test_a_write_into_an_input_does_not_hide_what_is_written() -> None:
     weight = torch.randn(4, requires_grad=True)
     given = torch.randn(4, requires_grad=True) * 1.0
