@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from frx_graph.advisor.target import Workload, load_target
 from frx_graph.capture.state_snapshot import find_state
-from frx_graph.errors import TargetError, summarize_error
+from frx_graph.errors import OptionError, TargetError, summarize_error
 from frx_graph.measure.machine.device_calibration import get_preferred_alignment
 from frx_graph.measure.machine.device_profile import DeviceProfile
 from frx_graph.rules.gpu_profile import FLOAT32, GpuProfile
@@ -44,9 +44,20 @@ class AbsentProgram:
     kwargs: Mapping[str, Any]
 
 
+def check_build() -> None:
+    """Raise `OptionError` if torch is built for processors only. Operators then raise for tensors of a GPU, also
+    without memory, and autograd ends the process (torch 2.13)."""
+    if not torch.backends.cuda.is_built():
+        raise OptionError(
+            "this torch is built for processors only, and knows nothing of GPUs",
+            "install a torch for CUDA or ROCm: it needs no GPU for this",
+        )
+
+
 def load_on_absent_gpu(target: str, dtype: torch.dtype | None) -> Workload:
     """Load a target on the GPU, with floating-point tensors in `dtype`. Its weights take no memory, unless the model
-    cannot be built so; then it is built as it is. Raises `TargetError`."""
+    cannot be built so; then it is built as it is. Raises `TargetError`, and `OptionError` as `check_build` does."""
+    check_build()
     try:
         workload = load_target(target, within=_build_without_memory())
     except TargetError:
@@ -98,7 +109,8 @@ def place_on_absent_gpu(
     dtype: torch.dtype | None = None,
 ) -> AbsentProgram:
     """Return a copy of the program on the GPU, with floating-point tensors in `dtype`, if any. The program itself is
-    not changed. Raises `TargetError` if it cannot be copied."""
+    not changed. Raises `TargetError` if it cannot be copied, and `OptionError` as `check_build` does."""
+    check_build()
     program = (model, tuple(args), dict(kwargs or {}))
     tensors = {id(tensor): tensor for tensor in _list_tensors(program)}
     fake = next((tensor for tensor in tensors.values() if isinstance(tensor, FakeTensor)), None)

@@ -18,6 +18,8 @@ from frx_graph.errors import OptionError, TargetError
 from frx_graph.rules.gpu_profile import require_gpu
 from frx_graph.support.torch_internals import FakeTensor, allow_gpu_autocast
 
+BUILT = torch.backends.cuda.is_built()
+needs_build = pytest.mark.skipif(not BUILT, reason="this torch is built for processors only")
 TARGET = """\
 import torch
 from torch import nn
@@ -45,6 +47,7 @@ class Attended(nn.Module):
         return self.tied(self.linear(x))[:, self.index] * self.scale + self.extra[0]
 
 
+@needs_build
 def test_every_tensor_is_on_the_gpu_and_the_program_is_left_alone() -> None:
     model, x = Attended(), torch.randn(4, 8)
     placed = place_on_absent_gpu(model, (x,), None, torch.bfloat16)
@@ -59,17 +62,37 @@ def test_every_tensor_is_on_the_gpu_and_the_program_is_left_alone() -> None:
     torch.testing.assert_close(model(x), model(x))
 
 
-def test_strides_are_kept() -> None:
-    x = torch.randn(2, 8, 4, 4).to(memory_format=torch.channels_last)
-    placed = place_on_absent_gpu(nn.Conv2d(8, 8, 1), (x,), {})
-    (image,) = placed.args
-    assert image.stride() == x.stride()
+@needs_build
+@pytest.mark.parametrize(
+    ("dtype", "image", "weight", "last"),
+    [
+        (torch.float32, True, False, True),
+        (torch.bfloat16, True, True, True),
+        (torch.bfloat16, False, True, True),
+        (torch.float16, False, False, False),
+        (torch.float64, True, True, False),
+    ],
+)
+@pytest.mark.parametrize("rank", [4, 5])
+def test_convolutions_make_the_strides_of_cudnn(
+    dtype: torch.dtype, image: bool, weight: bool, last: bool, rank: int
+) -> None:
+    memory_format = torch.channels_last if rank == 4 else torch.channels_last_3d
+    model = nn.Conv2d(8, 8, 1) if rank == 4 else nn.Conv3d(8, 8, 1)
+    x = torch.randn(2, 8, *[4] * (rank - 2))
+    model = model.to(memory_format=memory_format) if weight else model
+    x = x.to(memory_format=memory_format) if image else x
+    placed = place_on_absent_gpu(model, (x,), {}, dtype)
+    assert placed.args[0].stride() == x.stride()
     with placed.mode:
-        made = placed.model(image)
-    assert made.is_contiguous(memory_format=torch.channels_last)
-    assert made.device.type == "cuda"
+        (graph,) = capture_model(placed.model, placed.args, {}, train=True).graphs
+    made = {str(node.target): node.meta["val"] for node in graph.aten.graph.nodes if "val" in node.meta}
+    result = made["aten.convolution.default"]
+    assert result.is_contiguous(memory_format=memory_format) is last
+    assert result.device.type == "cuda"
 
 
+@needs_build
 @pytest.mark.parametrize("item", ["", ".item()"])
 def test_target_is_built_without_memory_unless_it_needs_values(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, item: str
@@ -89,6 +112,7 @@ def test_target_is_built_without_memory_unless_it_needs_values(
     assert workload.args[0].device.type == "cuda"
 
 
+@needs_build
 def test_modules_are_converted_while_they_are_built(tmp_path: Path) -> None:
     path = tmp_path / "model.py"
     path.write_text(
@@ -108,6 +132,7 @@ def test_modules_are_converted_while_they_are_built(tmp_path: Path) -> None:
     assert nn.Linear(2, 2).double().weight.dtype is torch.float64
 
 
+@needs_build
 def test_other_errors_of_a_builder_are_its_own(tmp_path: Path) -> None:
     path = tmp_path / "model.py"
     path.write_text("def build():\n    raise RuntimeError('no weights')\n")
@@ -115,6 +140,7 @@ def test_other_errors_of_a_builder_are_its_own(tmp_path: Path) -> None:
         load_on_absent_gpu(f"{path}:build", None)
 
 
+@needs_build
 def test_model_that_cannot_be_copied_is_refused() -> None:
     class Held(nn.Module):
         def __deepcopy__(self, _: object) -> Held:
@@ -133,6 +159,7 @@ def find(dtype: torch.dtype, *, channels_last: bool = False, train: bool = False
     return advise(model.to(dtype), (x.to(dtype),), train=train, device="h100").advice
 
 
+@needs_build
 def test_plain_convolutions_in_half_precision_convert_on_an_h100() -> None:
     advice = find(torch.bfloat16)
     converted = [copy for copy in advice.copies if copy.operator == "aten.convolution"]
@@ -145,18 +172,21 @@ def test_plain_convolutions_in_half_precision_convert_on_an_h100() -> None:
     assert advice.environment.bandwidth_bytes_per_s == 3350e9
 
 
+@needs_build
 def test_channels_last_convolutions_convert_nothing() -> None:
     advice = find(torch.bfloat16, channels_last=True)
     assert not [copy for copy in advice.copies if copy.operator == "aten.convolution"]
     assert "FRX004" not in {finding.rule for finding in advice.findings}
 
 
+@needs_build
 def test_single_precision_is_unknown_and_not_none() -> None:
     advice = find(torch.float32)
     assert not [copy for copy in advice.copies if copy.operator == "aten.convolution"]
     assert any("convolution" in refusal.subject for refusal in advice.refusals)
 
 
+@needs_build
 def test_backward_is_analysed_as_well() -> None:
     advice = find(torch.bfloat16, train=True)
     assert advice.graphs[0].ops > find(torch.bfloat16).graphs[0].ops
@@ -172,11 +202,13 @@ def capture(model: nn.Module, x: Tensor, dtype: torch.dtype) -> list[str]:
     return [str(node.target) for graph in captured.graphs for node in graph.aten.graph.nodes]
 
 
+@needs_build
 def test_backward_has_the_operators_that_autograd_calls() -> None:
     operators = capture(nn.Sequential(nn.GroupNorm(2, 8), nn.SiLU()), torch.randn(2, 8, 4, 4), torch.float32)
     assert {"aten.silu_backward.default", "aten.native_group_norm_backward.default"} <= set(operators)
 
 
+@needs_build
 def test_autocast_narrows_products() -> None:
     class Narrowed(nn.Module):
         def __init__(self) -> None:
@@ -190,6 +222,7 @@ def test_autocast_narrows_products() -> None:
     assert "aten._to_copy.default" in capture(Narrowed(), torch.randn(4, 8), torch.float32)
 
 
+@needs_build
 def test_a_network_that_torch_converts_in_its_own_way(tmp_path: Path) -> None:
     path = tmp_path / "model.py"
     path.write_text(
@@ -204,12 +237,14 @@ def test_a_network_that_torch_converts_in_its_own_way(tmp_path: Path) -> None:
     assert held == {id(weight) for weight in recurrent.parameters()}
 
 
+@needs_build
 def test_a_function_with_tensors_of_its_own_is_refused() -> None:
     weight = torch.ones(4)
     with pytest.raises(TargetError, match="a function holds tensors"):
         advise(lambda x: x * weight, (torch.ones(4),), device="h100")
 
 
+@needs_build
 def test_values_that_a_model_asks_for_end_what_is_captured() -> None:
     class Asking(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
@@ -221,6 +256,7 @@ def test_values_that_a_model_asks_for_end_what_is_captured() -> None:
     assert any("needs values" in refusal.reason for refusal in advice.refusals)
 
 
+@needs_build
 def test_a_lazy_parameter_is_an_error_for_people() -> None:
     with pytest.raises(TargetError, match="cannot be copied for a GPU that is not here"):
         place_on_absent_gpu(nn.LazyLinear(4), (torch.ones(2, 3),), None)
@@ -254,6 +290,7 @@ class Attending(nn.Module):
         return y.transpose(1, 2).flatten(2)
 
 
+@needs_build
 @pytest.mark.parametrize(
     ("dtype", "mask", "kernel"),
     [
@@ -283,6 +320,7 @@ def find_attention(dtype: torch.dtype, mask: Tensor | None, train: bool) -> list
     return [finding.rule for finding in advice.findings if finding.rule == "FRX012"]
 
 
+@needs_build
 @pytest.mark.parametrize(
     ("row", "dtype", "causal", "kernel"),
     [
@@ -307,6 +345,7 @@ def test_the_kernel_depends_on_rows_dtype_and_lengths(row: int, dtype: torch.dty
     assert graph.aten.graph.output_node().args[0][0].meta["val"].shape == (2, 4, 16, row)
 
 
+@needs_build
 def test_backward_of_a_convolution_is_attributed_to_its_line() -> None:
     model = nn.Sequential(nn.Conv2d(8, 8, 3), nn.BatchNorm2d(8), nn.ReLU())
     placed = place_on_absent_gpu(model, (torch.randn(2, 8, 16, 16),), None, torch.float16)
@@ -314,3 +353,9 @@ def test_backward_of_a_convolution_is_attributed_to_its_line() -> None:
         (graph,) = capture_model(placed.model, placed.args, {}, train=True).graphs
     sites = {str(node.target): graph.sites[node.name] for node in graph.aten.graph.nodes if node.name in graph.sites}
     assert sites["aten.convolution_backward.default"].module_path == sites["aten.convolution.default"].module_path
+
+
+@pytest.mark.skipif(BUILT, reason="this torch is built for GPUs")
+def test_a_torch_for_processors_is_refused() -> None:
+    with pytest.raises(OptionError, match="built for processors only"):
+        advise(nn.ReLU(), (torch.ones(2),), device="h100")
