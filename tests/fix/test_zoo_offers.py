@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,15 @@ from frx_graph.records import Fixability
 
 WRITTEN = Path(__file__).parents[2] / "benchmarks"
 LIBRARIES = [entry for entry in ZOO if entry.group is not Group.WRITTEN or entry.name in ("unet_3d", "regnet")]
+
+
+@pytest.fixture(autouse=True)
+def environment() -> Iterator[None]:
+    """Libraries set variables when they are imported (monai: that of cuBLAS), and decisions hold for those."""
+    before = dict(os.environ)
+    yield
+    os.environ.clear()
+    os.environ.update(before)
 
 
 @pytest.mark.integration
