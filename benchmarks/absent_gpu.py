@@ -64,7 +64,7 @@ def advise(name: str, train: bool, gpu: str, dtype: str) -> Row:
         # The memory of this child alone: `getrusage` has the largest of all.
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
-        seconds, gigabytes = time.monotonic() - began, usage.ru_maxrss / 1e6
+        seconds, gigabytes = time.monotonic() - began, usage.ru_maxrss * 1024 / 1e9
         out.seek(0)
         errors.seek(0)
         if process.returncode:

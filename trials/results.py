@@ -37,6 +37,7 @@ from frx_graph.trials.numerics import (
 LEARNING_RATE = 0.01
 """Learning rate of the SGD step that is made to compare parameters if a program has no optimizer. A wrong gradient
 shows in the parameters."""
+_PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
 Tensors: TypeAlias = dict[str, Tensor]
 
@@ -112,9 +113,6 @@ def observe_step(program: Program, seed: int, within: AbstractContextManager[obj
         results = StepResults({name: tensor.detach().to("cpu", copy=True) for name, tensor in named.items()}, forms)
     program.forget_gradients()
     return results
-
-
-_PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
 
 def _list_outputs(made: object) -> list[Tensor]:

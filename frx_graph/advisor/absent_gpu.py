@@ -125,7 +125,7 @@ def place_on_absent_gpu(
     except Exception as error:
         raise TargetError(
             f"the model cannot be copied for a GPU that is not here: {summarize_error(error)}",
-            "leave out --for, or let copy.deepcopy(model) work",
+            "let copy.deepcopy(model) work",
         ) from error
     return AbsentProgram(mode, *placed)
 

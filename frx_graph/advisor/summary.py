@@ -31,6 +31,9 @@ def describe_environment(
 ) -> Environment:
     """Return the versions and the device; bandwidth and peaks only if the device was calibrated. `gpu` is the one that
     is not here."""
+    name, documented = (device.type, "") if gpu is None else (gpu.name, "bandwidth and peaks are not listed")
+    if profile is not None:
+        name, documented = profile.name, profile.documented
     peaks = profile.peak_flops if profile is not None else {}
     kernels = profile.peak_kernels if profile is not None else {}
     return Environment(
@@ -39,7 +42,7 @@ def describe_environment(
         python_version=platform.python_version(),
         platform=f"{platform.system()} {platform.machine()}",
         device=str(device),
-        device_name=gpu.name if gpu is not None else profile.name if profile is not None else device.type,
+        device_name=name,
         inner=inner,
         threads=torch.get_num_threads(),
         bandwidth_bytes_per_s=profile.bandwidth_bytes_per_s if profile is not None else None,
@@ -48,11 +51,7 @@ def describe_environment(
         ),
         contract=contract,
         calibrated_under_load=profile is not None and profile.under_load,
-        documented=""
-        if gpu is None
-        else profile.documented
-        if profile is not None
-        else "bandwidth and peaks are not listed",
+        documented=documented,
     )
 
 

@@ -19,6 +19,7 @@ from torch.fx import traceback as fx_traceback
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
 
 from frx_graph.capture.absent_gpu_attention import FusedAttention
+from frx_graph.capture.absent_gpu_strides import are_on_absent_gpu
 from frx_graph.capture.call_site import (
     MODEL_PATH,
     UNKNOWN_SITE,
@@ -29,7 +30,7 @@ from frx_graph.capture.call_site import (
     resolve_module_site,
 )
 from frx_graph.capture.captured_graph import CapturedGraph, GraphInput, InputKind, Phase
-from frx_graph.capture.engineless_backward import differentiate, needs_no_engine, note_end
+from frx_graph.capture.engineless_backward import differentiate, note_end
 from frx_graph.capture.kernel_strides import KernelStrides, merge_forced_strides
 from frx_graph.capture.tracing_context import disable_guards, hide_from_saved_tensor_hooks, restore_modes
 from frx_graph.support.torch_internals import (
@@ -86,14 +87,14 @@ def trace_eager(
         roots, gradients = _find_roots_and_gradients(pytree.tree_leaves(outputs), tangents)
         if not roots or not leaves:
             return outputs, ()
-        alone = needs_no_engine(roots)
-        if not alone:
+        absent = are_on_absent_gpu(roots)
+        if not absent:
             setup_stacktrace_preservation_hooks([r.grad_fn for r in roots if r.grad_fn is not None])
         proxy_mode = get_proxy_mode()
         assert proxy_mode is not None, "only make_fx calls this"
         forward_nodes.update(node.name for node in proxy_mode.tracer.graph.nodes)
         given = [make() for make in gradients]
-        if alone:
+        if absent:
             return outputs, differentiate(roots, ends, given)
         return outputs, torch.autograd.grad(roots, leaves, given, allow_unused=True)
 
@@ -112,7 +113,7 @@ def trace_eager(
         torch.set_grad_enabled(graph.train or torch.is_grad_enabled())
         function: Callable[..., Any] = forward_and_backward if graph.train else forward
         stack.enter_context(KernelStrides())
-        if needs_no_engine([fake for fake in graph.fakes if isinstance(fake, Tensor)]):
+        if are_on_absent_gpu(fake for fake in graph.fakes if isinstance(fake, Tensor)):
             stack.enter_context(FusedAttention())
         try:
             aten = make_fx(function, record_module_stack=False)(*graph.fakes)

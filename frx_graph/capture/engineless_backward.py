@@ -19,11 +19,6 @@ from torch.fx import traceback as fx_traceback
 from frx_graph.support.torch_internals import get_function_number, list_results_of
 
 
-def needs_no_engine(tensors: Sequence[Tensor]) -> bool:
-    """Return True for tensors on a GPU that torch does not see."""
-    return any(tensor.device.type == "cuda" for tensor in tensors) and not torch.cuda.is_available()
-
-
 @dataclass(frozen=True, slots=True)
 class End:
     """A tensor that is differentiated for, and the function that has made it: an input of a graph that another graph
@@ -106,8 +101,11 @@ def _count_readers(roots: Sequence[Tensor], ends: Set[Any]) -> Counter[Any]:
 def _call(function: Any, given: Mapping[int, Tensor]) -> tuple[Tensor | None, ...]:
     """Call a function of the graph with these gradients, by the index of the result that each belongs to."""
     own = isinstance(function, BackwardCFunction)
+    # The engine gives the program's own functions zeros for the results that nothing reads.
     gradients = [
-        given.get(index, torch.zeros(result.shape, dtype=result.dtype, device=result.device) if own else None)
+        torch.zeros(result.shape, dtype=result.dtype, device=result.device)
+        if own and index not in given
+        else given.get(index)
         for index, result in enumerate(list_results_of(function))
     ]
     fx_traceback.set_stack_trace(function.metadata.get("traceback_", []))

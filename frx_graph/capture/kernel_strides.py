@@ -19,6 +19,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import SymBool, SymFloat, SymInt, Tensor, fx
 
+from frx_graph.capture.absent_gpu_strides import is_absent_convolution, predict_convolution_strides
 from frx_graph.capture.stride_table import load_stride_table
 from frx_graph.support.size_hint import get_shape_hint, get_size_hint, get_stride_hint, is_known
 from frx_graph.support.torch_internals import (
@@ -37,7 +38,6 @@ from frx_graph.support.torch_internals import (
 
 Strides: TypeAlias = tuple[int, ...]
 Restride: TypeAlias = Callable[[Tensor, Strides], Tensor]
-_IMAGE_RANKS = (4, 5)
 _MOST_BYTES = 512 << 20
 """Operands of a call that is run to see its strides, at most: it runs beside the program."""
 
@@ -77,9 +77,12 @@ def correct_strides(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], r
     """
     if not _may_differ(func, args, kwargs):
         return result
-    absent = is_absent_convolution(func, args)
-    made = _predict_absent_results(func, args, result) if absent else measure_results(func, args, kwargs)
     leaves, spec = pytree.tree_flatten(result)
+    if is_absent_convolution(func, args):
+        known = all(_is_known(one) for one in (*args, *leaves) if isinstance(one, Tensor))
+        made = predict_convolution_strides(func, args, result) if known else None
+    else:
+        made = measure_results(func, args, kwargs)
     if made is None or len(made) != len(leaves):
         return result
     corrected = [
@@ -94,59 +97,6 @@ def knows_result_strides(func: Any, args: Sequence[Any], kwargs: Mapping[str, An
     if not _may_differ(func, args, kwargs):
         return True
     return measure_results(func, args, kwargs) is not None
-
-
-def is_absent_convolution(func: Any, args: Sequence[Any]) -> bool:
-    """Return True for a convolution on a GPU that is not there. Whether cuDNN runs it depends on the device and on how
-    torch was built, so that its fake may be plain without one (`use_cudnn`, torch 2.15)."""
-    return (
-        getattr(func, "overloadpacket", None) in (torch.ops.aten.convolution, torch.ops.aten.convolution_backward)
-        and args[0].device.type == "cuda"
-        and not torch.cuda.is_available()
-    )
-
-
-def _predict_absent_results(
-    func: OpOverload, args: Sequence[Any], result: Any
-) -> tuple[tuple[Strides, Strides] | None, ...] | None:
-    """Return what `measure_results` would on the GPU. Images and weights are channels-last if the image or the weight
-    is, and plain in double precision (`ATen/native/ConvUtils.h`, `cudnn_conv_suggest_memory_format`)."""
-    backward = func.overloadpacket is torch.ops.aten.convolution_backward
-    operands = args[backward : backward + 2]
-    leaves = pytree.tree_leaves(result)
-    if not all(map(_is_known, (*operands, *(leaf for leaf in leaves if isinstance(leaf, Tensor))))):
-        return None
-    last = operands[0].dtype is not torch.float64 and any(map(_suggests_channels_last, operands))
-
-    def predict(leaf: Any) -> tuple[Strides, Strides] | None:
-        if not isinstance(leaf, Tensor) or leaf.dim() not in _IMAGE_RANKS:
-            return None
-        shape = get_shape_hint(leaf)
-        strides, step = [0] * len(shape), 1
-        for dim in reversed(_order_channels_last(len(shape)) if last else range(len(shape))):
-            strides[dim] = step
-            step *= max(shape[dim], 1)
-        return shape, tuple(strides)
-
-    return tuple(map(predict, leaves))
-
-
-def _order_channels_last(rank: int) -> Sequence[int]:
-    return (0, *range(2, rank), 1)
-
-
-def _suggests_channels_last(tensor: Tensor) -> bool:
-    """Return True if torch takes the strides for channels-last, also with gaps (`c10/core/MemoryFormat.h`,
-    `is_channels_last_strides_2d_s4`)."""
-    if tensor.dim() not in _IMAGE_RANKS:
-        return False
-    shape, strides = get_shape_hint(tensor), get_stride_hint(tensor)
-    least = 0
-    for dim in reversed(_order_channels_last(len(shape))):
-        if shape[dim] == 0 or strides[dim] < least or strides[1] == 0 or (dim == 0 and least == strides[1]):
-            return False
-        least = strides[dim] * max(shape[dim], 1)
-    return True
 
 
 def _may_differ(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:

@@ -14,10 +14,10 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, fx, nn
 
+from frx_graph.capture.absent_gpu_strides import are_on_absent_gpu
 from frx_graph.capture.aten_trace import Tangent, UntracedGraph, find_backward_roots, list_results
 from frx_graph.capture.captured_graph import Capture
 from frx_graph.capture.dynamo_events import list_breaks_since, record_position, shorten_reason
-from frx_graph.capture.engineless_backward import needs_no_engine
 from frx_graph.capture.model_call import ISOLATED
 from frx_graph.capture.recorder import GraphRecorder
 from frx_graph.capture.state_snapshot import preserve_state
@@ -153,7 +153,7 @@ def _measure_boundary_gradients(runs: Sequence[_CountedGraph], outputs: Any) -> 
     crossing = [t for t in returned if isinstance(t, Tensor) and t.grad_fn is not None]
     if not roots or not crossing:
         return {}
-    if needs_no_engine(roots):
+    if are_on_absent_gpu(roots):
         # Each graph is then taken to get gradients in the strides of what it returns.
         return {}
     received = torch.autograd.grad(roots, crossing, [torch.ones_like(r) for r in roots], allow_unused=True)

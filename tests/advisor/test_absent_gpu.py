@@ -112,18 +112,24 @@ def test_target_is_built_without_memory_unless_it_needs_values(
     assert workload.args[0].device.type == "cuda"
 
 
+def load_built(tmp_path: Path, body: str) -> nn.Sequential:
+    """The model of a builder with this body, on the GPU."""
+    path = tmp_path / "model.py"
+    path.write_text(f"import torch\nfrom torch import nn\n\ndef build():\n{body}")
+    model = load_on_absent_gpu(f"{path}:build", None).model
+    assert isinstance(model, nn.Sequential)
+    return model
+
+
 @needs_build
 def test_modules_are_converted_while_they_are_built(tmp_path: Path) -> None:
-    path = tmp_path / "model.py"
-    path.write_text(
-        "import torch\nfrom torch import nn\n\ndef build():\n"
+    model = load_built(
+        tmp_path,
         "    model = nn.Sequential(nn.Conv2d(8, 8, 3), nn.Conv2d(8, 8, 3))\n"
         "    model[1].weight = model[0].weight\n"
         "    model = model.half().to(memory_format=torch.channels_last)\n"
-        "    return model, (torch.randn(2, 8, 16, 16).half(),)\n"
+        "    return model, (torch.randn(2, 8, 16, 16).half(),)\n",
     )
-    model = load_on_absent_gpu(f"{path}:build", None).model
-    assert isinstance(model, nn.Sequential)
     first, second = (convolution.weight for convolution in model)
     assert first is second
     assert isinstance(first, nn.Parameter)
@@ -224,14 +230,8 @@ def test_autocast_narrows_products() -> None:
 
 @needs_build
 def test_a_network_that_torch_converts_in_its_own_way(tmp_path: Path) -> None:
-    path = tmp_path / "model.py"
-    path.write_text(
-        "import torch\nfrom torch import nn\n\ndef build():\n"
-        "    return nn.Sequential(nn.LSTM(8, 8)).half(), (torch.randn(4, 2, 8).half(),)\n"
-    )
-    model = load_on_absent_gpu(f"{path}:build", None).model
-    assert isinstance(model, nn.Sequential)
-    recurrent = model[0]
+    built = load_built(tmp_path, "    return nn.Sequential(nn.LSTM(8, 8)).half(), (torch.randn(4, 2, 8).half(),)\n")
+    recurrent = built[0]
     assert isinstance(recurrent, nn.LSTM)
     held = {id(weight) for weight in recurrent._flat_weights}
     assert held == {id(weight) for weight in recurrent.parameters()}

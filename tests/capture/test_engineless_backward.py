@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
-from frx_graph.capture.engineless_backward import differentiate, needs_no_engine, note_end
+from frx_graph.capture.absent_gpu_strides import are_on_absent_gpu
+from frx_graph.capture.engineless_backward import differentiate, note_end
 
 
 class Doubled(torch.autograd.Function):
@@ -132,5 +134,11 @@ def test_a_write_into_an_input_does_not_hide_what_is_written() -> None:
     torch.testing.assert_close(found[1], torch.full((4,), 2.0))
 
 
-def test_the_engine_is_left_out_only_without_its_gpu() -> None:
-    assert not needs_no_engine([torch.ones(1)])
+@pytest.mark.skipif(not torch.backends.cuda.is_built(), reason="this torch is built for processors only")
+@pytest.mark.parametrize("seen", [False, True])
+def test_a_gpu_is_absent_if_torch_sees_none(monkeypatch: pytest.MonkeyPatch, seen: bool) -> None:
+    with FakeTensorMode():
+        here, there = torch.ones(1), torch.ones(1, device="cuda")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: seen)
+    assert are_on_absent_gpu([here, there]) is not seen
+    assert not are_on_absent_gpu([here])
