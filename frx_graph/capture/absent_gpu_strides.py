@@ -32,7 +32,7 @@ def is_absent_convolution(func: Any, args: Sequence[Any]) -> bool:
 def predict_convolution_strides(
     func: OpOverload, args: Sequence[Any], result: Any
 ) -> tuple[tuple[tuple[int, ...], tuple[int, ...]] | None, ...]:
-    """Return shape and strides, in elements, of each image and weight in the result of the convolution; None for others.
+    """Return shape and strides, in elements, of each image and weight in the convolution's result; None for others.
     These are channels-last if the image or the weight is, and plain in double precision (`ATen/native/ConvUtils.h`,
     `cudnn_conv_suggest_memory_format`)."""
     backward = func.overloadpacket is torch.ops.aten.convolution_backward
