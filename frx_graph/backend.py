@@ -29,7 +29,9 @@ from frx_graph.errors import AgreementError, CaptureError, OptionError, Serializ
 from frx_graph.monitor.monitored_program import make_monitored_backend
 from frx_graph.options import PLANNED, BackendOptions, check_together, parse_backend_options
 from frx_graph.plan import Plan
+from frx_graph.rules.gpu_profile import require_gpu
 from frx_graph.support.allocator import pool_allocations
+from frx_graph.support.torch_internals import allow_gpu_autocast
 from frx_graph.support.user_warning import WarnOnce, warn_user
 
 if TYPE_CHECKING:
@@ -55,6 +57,8 @@ class _Session:
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._recorder = GraphRecorder("process")
+        self.gpu: str | None = None
+        """The GPU that the advice is for; None: the devices that graphs are on."""
         self._print_at_exit = False
         self.warnings = WarnOnce()
         self._promoted: PromotedPlans | None = None
@@ -65,7 +69,34 @@ class _Session:
             if options.mode == "advise" and not self._print_at_exit:
                 self._print_at_exit = True
                 atexit.register(self._print)
-            self._recorder.record(dynamo, example_inputs, options.inner)
+            if options.gpu is not None:
+                self._record_for_gpu(dynamo, example_inputs, options)
+            elif self.gpu is None:
+                self._recorder.record(dynamo, example_inputs, options.inner)
+
+    def _record_for_gpu(self, dynamo: fx.GraphModule, example_inputs: Sequence[Any], options: BackendOptions) -> None:
+        # Imported for those who ask for it: this takes half a second.
+        from frx_graph.advisor.absent_gpu import place_graph_on_absent_gpu
+
+        if self.gpu is None:
+            self.gpu, self._recorder = options.gpu, GraphRecorder("process")
+        graph = self._recorder.note(dynamo, example_inputs)
+        placed = place_graph_on_absent_gpu(graph)
+        with placed.get_fake_mode(), allow_gpu_autocast():
+            self._recorder.trace(placed, inner=options.inner)
+
+    def check_gpu(self, options: BackendOptions) -> None:
+        """Raise `OptionError` for advice for a second GPU, and if this torch knows none."""
+        if options.gpu is None:
+            return
+        if self.gpu not in (None, options.gpu):
+            raise OptionError(
+                f"this process already advises for {self.gpu}, not {options.gpu}",
+                "one GPU a process, or frx_graph.clear() before",
+            )
+        from frx_graph.advisor.absent_gpu import check_build
+
+        check_build()
 
     def find_promotion(
         self, dynamo: fx.GraphModule, example_inputs: Sequence[Any], options: BackendOptions
@@ -158,7 +189,7 @@ class _Session:
 
     def clear(self) -> None:
         with self._lock:
-            self._recorder = GraphRecorder("process")
+            self._recorder, self.gpu = GraphRecorder("process"), None
             self.warnings.clear()
             if self._promoted is not None:
                 self._promoted.trials.searches.clear()
@@ -190,6 +221,7 @@ def frx(
     if checked.pin_strides:
         raise OptionError("a backend cannot pin strides: guards run before it is called", "use frx_graph.compile")
     check_together(checked)
+    _session.check_gpu(checked)
     if checked.pool_allocations and not pool_allocations():
         _session.warnings.warn("allocation", _NOT_POOLED)
     promotion = _session.find_promotion(dynamo, example_inputs, checked) if checked.plan is None else None
@@ -212,8 +244,9 @@ def report(*, measure: bool = True) -> AdviceReport:
     """Return the advice on what this process has compiled with `backend="frx"` so far, and what the autopilot tried.
 
     Each graph counts once a step, since counting calls would slow them; with several graphs the report says so. With
-    `measure`, operators that the operator layout contract does not settle are run for a moment. Raises `CaptureError`
-    if nothing has been compiled yet.
+    `measure`, operators that the operator layout contract does not settle are run for a moment. If graphs were compiled
+    with the option `for`, the advice is on those, for that GPU, and nothing is run. Raises `CaptureError` if nothing
+    has been compiled yet.
     """
     capture = _session.capture()
     if not capture.graphs and not capture.failures:
@@ -228,7 +261,8 @@ def report(*, measure: bool = True) -> AdviceReport:
     current = select_current_versions(capture)
     if len(current.graphs) > 1:
         current = replace(current, failures=(*current.failures, _CALLS_NOT_COUNTED))
-    made = advise_capture(current, target="process", measure=measure)
+    gpu = None if _session.gpu is None else require_gpu(_session.gpu)
+    made = advise_capture(current, target="process", measure=measure and gpu is None, gpu=gpu)
     return replace(made, advice=replace(made.advice, autopilot=_session.list_searches()))
 
 

@@ -39,6 +39,7 @@ class AdviseConfig(BaseModel):
     ignore: tuple[str, ...] = ()
     inner: str | None = None
     device: str | None = None
+    gpu: str | None = Field(default=None, alias="for")
     dtype: str | None = None
     train: bool = Field(default=False, strict=True)
     observe: bool = Field(default=False, strict=True)
@@ -69,9 +70,10 @@ def read_advise_config(start: Path) -> AdviseConfig:
     table = tool.get("frx", {}) if isinstance(tool, dict) else {}
     if not isinstance(table, dict):
         raise OptionError(f"{name}: tool.frx is not a table", "write it as [tool.frx]")
+    known = [field.alias or name for name, field in AdviseConfig.model_fields.items()]
     for key in table:
-        if key not in AdviseConfig.model_fields:
-            hint = suggest_name(key, AdviseConfig.model_fields, "known keys")
+        if key not in known:
+            hint = suggest_name(key, known, "known keys")
             raise OptionError(f"{name}: unknown key {clean_line(key, 60)!r} in [tool.frx]", hint)
     try:
         config = AdviseConfig.model_validate(table)
@@ -79,6 +81,8 @@ def read_advise_config(start: Path) -> AdviseConfig:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"])
         raise OptionError(f"{name}: [tool.frx] {where}: {clean_line(first['msg'])}") from error
+    if config.gpu is not None and config.device is not None:
+        raise OptionError(f"{name}: [tool.frx] for and device name two places", "leave out one of them")
     # In the file, paths are relative to its folder.
     paths: dict[str, Any] = {"targets": tuple(_place_target(target, file.parent) for target in config.targets)}
     if config.baseline is not None:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, ValidationError
 
 from frx_graph.errors import OptionError, suggest_name, summarize_error
+from frx_graph.rules.gpu_profile import require_gpu
 from frx_graph.support.torch_internals import InductorBackend, inductor_config, list_backends, list_mode_options
 from frx_graph.trials.policy import TrialPolicy, parse_policy, read_policy
 
@@ -49,6 +50,11 @@ class BackendOptions(BaseModel):
         description="make the process keep the host memory that it frees, so that calls do not fault it in again; it "
         "then stays as large as it ever was; nothing happens with another allocator than glibc's default",
     )
+    gpu: str | None = Field(
+        None,
+        alias="for",
+        description="with mode advise: advise for this GPU, which need not be here; the program runs where it is",
+    )
     inner: str = Field("inductor", description="the backend that compiles the program")
     inner_mode: str | None = Field(None, description="torch.compile's `mode` for an inductor inner backend")
     inner_options: Mapping[str, Any] = Field(
@@ -69,10 +75,14 @@ def check_inner(name: str) -> None:
 
 
 def check_together(options: BackendOptions) -> None:
-    """Raise `OptionError` for a wrong inner backend or option of Inductor, and for contradictory options."""
+    """Raise `OptionError` for a wrong inner backend, option of Inductor or GPU, and for contradictory options."""
     check_inner(options.inner)
     if options.policy is not None and options.mode != "autopilot":
         raise OptionError("a policy is for mode 'autopilot'", 'add "mode": "autopilot", or leave it out')
+    if options.gpu is not None:
+        require_gpu(options.gpu)
+        if options.mode != "advise":
+            raise OptionError("option 'for' names the GPU of advice", 'add "mode": "advise", or leave it out')
     if options.plan is not None and options.mode == "autopilot":
         raise OptionError("the autopilot finds a plan by itself", "leave out plan, or mode")
     if options.inner != "inductor" and (options.inner_mode or options.inner_options):
@@ -130,7 +140,7 @@ def parse_backend_options(options: Mapping[str, Any] | None, mode: str | None) -
             given["policy"] = parse_policy(policy, "option 'policy'")
     if mode is not None:
         given["inner_mode"] = mode
-    known = BackendOptions.model_fields
+    known = [field.alias or name for name, field in BackendOptions.model_fields.items()]
     for key in given:
         if key not in known:
             hint = suggest_name(str(key), known, "known options")

@@ -59,9 +59,15 @@ def test_all_keys(tmp_path):
     )
 
 
+def test_the_gpu_of_the_advice_is_a_key(tmp_path):
+    assert read_advise_config(_project(tmp_path, '[tool.frx]\nfor = "h100"\n')).gpu == "h100"
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        ('[tool.frx]\nfor = "h100"\ndevice = "cpu"\n', "for and device name two places"),
+        ('[tool.frx]\ngpu = "h100"\n', "unknown key 'gpu'"),
         ("[tool.frx]\nexit-zero = true\n", "unknown key 'exit-zero'.*did you mean 'exit_zero'"),
         ("[tool.frx]\nignored = []\n", "did you mean 'ignore'"),
         ("[tool.frx]\nzzz = 1\n", "known keys: targets, select"),

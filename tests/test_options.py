@@ -31,8 +31,8 @@ def test_torch_compiles_mode_is_the_inner_backends() -> None:
         (
             {"zzz": 1},
             "unknown option 'zzz'",
-            "known options: mode, policy, plan, freeze, pin_strides, pool_allocations, inner, inner_mode, "
-            "inner_options",
+            "known options: mode, policy, plan, freeze, pin_strides, pool_allocations, for, inner, "
+            "inner_mode, inner_options",
         ),
         ({7: 1}, "unknown option 7", "known options"),
         ({"mode": "advice"}, "option 'mode'", "given: 'advice'"),
@@ -76,6 +76,8 @@ def test_another_inner_backend_is_refused_with_the_nearest_name(name: str, hint:
         ({"inner": "aot_ts", "mode": "autopilot"}, "cannot try anything under inner backend 'aot_ts'"),
         ({"mode": "autopilot", "freeze": True}, "does not try frozen weights"),
         ({"mode": "autopilot", "inner_options": {"max_autotune": False}}, "with inner_options"),
+        ({"for": "h100"}, "option 'for' names the GPU of advice"),
+        ({"mode": "advise", "for": "h10"}, "no GPU is known by the name 'h10'"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(options: dict[str, Any], said: str) -> None:

@@ -14,9 +14,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
+from torch.fx.node import map_aggregate
 
 from frx_graph.advisor.target import Workload, load_target
+from frx_graph.capture.aten_trace import UntracedGraph
 from frx_graph.capture.state_snapshot import find_state
 from frx_graph.errors import OptionError, TargetError, summarize_error
 from frx_graph.measure.machine.device_calibration import get_preferred_alignment
@@ -148,6 +150,26 @@ def _make_absent(tensor: Tensor, dtype: torch.dtype | None, mode: FakeTensorMode
         if isinstance(tensor, nn.Parameter):
             return nn.Parameter(made, requires_grad=tensor.requires_grad)
     return made.requires_grad_(tensor.requires_grad)
+
+
+def place_graph_on_absent_gpu(graph: UntracedGraph) -> UntracedGraph:
+    """Return a copy of a graph of a program that runs here: its inputs are on the GPU, and so is what names the CPU."""
+    held = {id(tensor): tensor for tensor in _list_tensors((graph.dynamo,))}
+    mode = graph.get_fake_mode()
+    memo: dict[int, Any] = {key: _make_absent(tensor, None, mode) for key, tensor in held.items()}
+    dynamo = copy.deepcopy(graph.dynamo, memo)
+    for module in dynamo.modules():
+        for node in module.graph.nodes if isinstance(module, fx.GraphModule) else ():
+            if node.op.startswith("call"):
+                node.args, node.kwargs = map_aggregate((node.args, node.kwargs), _name_gpu)
+    fakes = tuple(_make_absent(fake, None, mode) if isinstance(fake, Tensor) else fake for fake in graph.fakes)
+    return replace(graph, dynamo=dynamo, fakes=fakes)
+
+
+def _name_gpu(argument: Any) -> Any:
+    if isinstance(argument, str):
+        return _DEVICE if argument == "cpu" else argument
+    return torch.device(_DEVICE) if argument == torch.device("cpu") else argument
 
 
 def profile_documented_gpu(gpu: GpuProfile) -> DeviceProfile | None:

@@ -34,6 +34,7 @@ from frx_graph.capture.engineless_backward import differentiate, note_end
 from frx_graph.capture.kernel_strides import KernelStrides, merge_forced_strides
 from frx_graph.capture.tracing_context import disable_guards, hide_from_saved_tensor_hooks, restore_modes
 from frx_graph.support.torch_internals import (
+    FakeTensor,
     FakeTensorMode,
     TracingContext,
     compile_lock,
@@ -65,6 +66,11 @@ class UntracedGraph:
     module_root: str = MODEL_PATH
     parameters: tuple[int, ...] = ()
     caller: CallSite = UNKNOWN_SITE
+
+    def get_fake_mode(self) -> FakeTensorMode:
+        """Return the mode of the fake values, or a new one."""
+        # Not `detect_fake_mode`: it prefers the backend's fake mode, and these values belong to Dynamo's own.
+        return next((fake.fake_mode for fake in self.fakes if isinstance(fake, FakeTensor)), None) or FakeTensorMode()
 
 
 def trace_eager(

@@ -32,7 +32,7 @@ from frx_graph.capture.captured_graph import (
 from frx_graph.capture.dynamo_events import convert_break_reason, get_recompile_reason, list_unreported
 from frx_graph.capture.graph_signature import find_attribute
 from frx_graph.errors import summarize_error
-from frx_graph.support.torch_internals import CompileContext, FakeTensor, FakeTensorMode, get_dynamo_source
+from frx_graph.support.torch_internals import CompileContext, FakeTensor, get_dynamo_source
 
 _RECOMPUTED = "the backward computes its operators again and repeats their copies; only the forward's are counted"
 _SELF_SOURCE = re.compile(r"^L\['(?P<local>[^']+)'\](?P<rest>.*)$")
@@ -89,10 +89,8 @@ class GraphRecorder:
         if reason is not None:
             self.fail(f"graph {graph.graph_id}", reason, _find_first_site(graph.dynamo, graph.caller))
             return
-        # Not `detect_fake_mode`: it prefers the backend's fake mode, and these values belong to Dynamo's own.
-        fake_mode = next((f.fake_mode for f in graph.fakes if isinstance(f, FakeTensor)), None) or FakeTensorMode()
         try:
-            captured = trace_eager(graph, fake_mode, tangents)
+            captured = trace_eager(graph, graph.get_fake_mode(), tangents)
         except Exception as error:  # noqa: BLE001 - tracing runs arbitrary operators; the program must go on
             self.fail(f"graph {graph.graph_id}", summarize_error(error), _find_first_site(graph.dynamo, graph.caller))
         else:

@@ -85,6 +85,8 @@ def advise(
         exit_zero=config.exit_zero if exit_zero is None else exit_zero,
     )
     options.check()
+    # Options of the command overrule those of the file.
+    gpu = gpu or (config.gpu if device is None else None)
     settings = AdviseSettings(
         train=config.train if train is None else train,
         observe=config.observe if observe is None else observe,

@@ -13,6 +13,7 @@ import importlib
 import operator
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -435,7 +436,7 @@ backends, and hashes of the sources of torch and Triton. Together they take abou
 
 
 def warm_up_compiler() -> None:
-    """Import and compute what the first compilation would, without compiling anything."""
+    """Import and compute what the first compilation would, without compiling a program."""
     for name in _IMPORTED_BY_COMPILING:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
@@ -443,3 +444,17 @@ def warm_up_compiler() -> None:
         # A version that lacks one computes it when it compiles.
         with contextlib.suppress(ImportError, AttributeError):
             getattr(importlib.import_module(module), function)()
+    # Without a C++ compiler, the compilation that needs one says so.
+    with contextlib.suppress(Exception):
+        _test_instruction_sets()
+
+
+def _test_instruction_sets() -> None:
+    """Compile and load Inductor's test of each vector instruction set, side by side. With an empty cache, the first
+    compilation does so one after the other, which takes 8 seconds (torch 2.15, two cores)."""
+    from torch._inductor import cpu_vec_isa
+
+    has = cpu_vec_isa.x86_isa_checker()
+    sets = [one for one in cpu_vec_isa.supported_vec_isa_list if set(str(one).split()) <= set(has)]
+    with ThreadPoolExecutor(max(1, len(sets))) as threads:
+        list(threads.map(bool, sets))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from frx_graph.advisor.absent_gpu import load_on_absent_gpu
 from frx_graph.advisor.advisor import advise
 from frx_graph.advisor.target import load_target, place
-from frx_graph.cli.options.placement import check_device, check_dtype
+from frx_graph.cli.options.placement import check_device, check_dtype, check_gpu
 from frx_graph.config import read_advise_config
 from frx_graph.errors import TargetError
 from frx_graph.reports.advice.baseline import filter_new, read_baseline
@@ -21,7 +22,11 @@ def check_target(target: str, folder: Path) -> str | None:
     """Return the report of a target in `folder` if it has findings; None if it has none. Raises `TargetError` if
     nothing of it could be analysed."""
     config = read_advise_config(folder)
-    workload = place(load_target(target), check_device(config.device), check_dtype(config.dtype))
+    dtype = check_dtype(config.dtype)
+    if gpu := check_gpu(config.gpu, device=config.device, observe=config.observe):
+        workload = load_on_absent_gpu(target, dtype)
+    else:
+        workload = place(load_target(target), check_device(config.device), dtype)
     advice = advise(
         workload.model,
         workload.args,
@@ -31,6 +36,7 @@ def check_target(target: str, folder: Path) -> str | None:
         inner=config.inner or "eager",
         measure=config.measure,
         target=target,
+        device=gpu,
     ).advice
     shown = choose_findings(advice, config.select, config.ignore)
     if config.baseline is not None:

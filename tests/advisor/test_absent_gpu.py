@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._dynamo.exc import BackendCompilerFailed
 
+import frx_graph
 from frx_graph.advice import Advice
 from frx_graph.advisor import absent_gpu
 from frx_graph.advisor.absent_gpu import load_on_absent_gpu, place_on_absent_gpu, profile_documented_gpu
@@ -260,6 +262,40 @@ def test_values_that_a_model_asks_for_end_what_is_captured() -> None:
 def test_a_lazy_parameter_is_an_error_for_people() -> None:
     with pytest.raises(TargetError, match="cannot be copied for a GPU that is not here"):
         place_on_absent_gpu(nn.LazyLinear(4), (torch.ones(2, 3),), None)
+
+
+@needs_build
+@pytest.mark.parametrize("train", [False, True])
+def test_a_program_that_runs_here_is_advised_for_a_gpu(train: bool) -> None:
+    frx_graph.clear()
+
+    class Masked(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.convolution = nn.Conv2d(64, 64, 3, padding=1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                y = self.convolution(x)
+            return y * torch.ones(32, device="cpu")
+
+    model, x = Masked(), torch.randn(8, 64, 32, 32)
+    options = {"mode": "advise", "for": "h100", "inner": "eager"}
+    try:
+        with torch.set_grad_enabled(train):
+            made = torch.compile(model, backend="frx", options=options)(x)
+            torch.compile(nn.Linear(8, 8), backend="frx", options={"inner": "eager"})(torch.ones(8))
+        assert torch.equal(made, model(x))
+        advice = frx_graph.report().advice
+        (graph,) = advice.graphs
+        assert graph.train is train
+        assert (advice.environment.device, advice.environment.device_name) == ("cuda:0", "H100 SXM")
+        assert advice.environment.documented
+        assert "aten.convolution" in {copy.operator for copy in advice.copies}
+        with pytest.raises(BackendCompilerFailed, match="already advises for h100, not a100"):
+            torch.compile(nn.ReLU(), backend="frx", options={**options, "for": "a100"})(x)
+    finally:
+        frx_graph.clear()
 
 
 def test_options_that_take_a_gpu_are_errors() -> None:

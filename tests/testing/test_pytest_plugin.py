@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 pytest_plugins = ["pytester"]
 MODEL = """
@@ -31,6 +32,15 @@ def test_targets_are_tests(pytester: pytest.Pytester) -> None:
     ran.stdout.fnmatch_lines(["*frx::model.py:build*", "*FRX002*", "*has no 'missing'*"])
     # Without the option nothing is added.
     assert pytester.runpytest_inprocess("-p", "no:cacheprovider").ret is pytest.ExitCode.NO_TESTS_COLLECTED
+
+
+@pytest.mark.skipif(not torch.backends.cuda.is_built(), reason="this torch is built for processors only")
+def test_targets_for_a_gpu_that_is_not_here(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(model=MODEL)
+    pytester.makepyprojecttoml('[tool.frx]\nfor = "h100"\ntargets = ["model.py:build"]\n')
+    ran = pytester.runpytest_inprocess("--frx", "-p", "no:cacheprovider")
+    ran.assert_outcomes(failed=1)
+    ran.stdout.fnmatch_lines(["*H100*", "*FRX002*"])
 
 
 def test_no_targets_is_an_error(pytester: pytest.Pytester) -> None:
