@@ -120,6 +120,13 @@ class GpuProfile:
         """Bytes that the L2 cache holds."""
         return None if self.product is None or self.product.l2_kib is None else self.product.l2_kib << 10
 
+    @property
+    def runs_tf32(self) -> bool:
+        """True if tensor cores take float32, rounded to TF32. Source: CUDA C++ Programming Guide, compute capability
+        8.x."""
+        compute = re.fullmatch(r"sm_(\d+)", self.architecture.architecture)
+        return compute is not None and int(compute[1]) >= 80
+
     def get_peak_flops(self, of: str) -> float | None:
         """Return operations per second, counting a fused multiply-add as two: `float32`, or `fp16`, `bf16`, `tf32` of
         tensor cores that accumulate in float32."""

@@ -218,7 +218,7 @@ def advise_capture(
         profile = profile_documented_gpu(gpu)
         if profile is None:
             no_profile.append(Refusal("device profile", f"bandwidth and peaks of {gpu.name} are not listed"))
-        contract = load_documented_contract(device.type) if gpu.architecture.limits is not None else None
+        contract = load_documented(gpu, device.type)
     else:
         try:
             profile = get_device_profile(device, measure=measure)
@@ -275,6 +275,13 @@ def advise_capture(
             timings=Timings(capture_s=None, analysis_s=elapsed - (measure_s or 0.0), measure_s=measure_s),
         )
     )
+
+
+def load_documented(gpu: GpuProfile, device: str) -> OperatorContract | None:
+    """Return what is documented of operators on a GPU; None for AMD's."""
+    if gpu.architecture.limits is None:
+        return None
+    return load_documented_contract(device, tf32=gpu.runs_tf32 and PrecisionSettings.read_current(device).cudnn_tf32)
 
 
 def _choose_device(graphs: Iterable[GraphFacts]) -> torch.device:

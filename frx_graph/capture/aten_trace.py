@@ -41,6 +41,7 @@ from frx_graph.support.torch_internals import (
     enable_python_dispatcher,
     pytree,
     setup_stacktrace_preservation_hooks,
+    trace_without_constants,
     tracing,
 )
 
@@ -121,6 +122,7 @@ def trace_eager(
         stack.enter_context(KernelStrides())
         if are_on_absent_gpu(fake for fake in graph.fakes if isinstance(fake, Tensor)):
             stack.enter_context(FusedAttention())
+            stack.enter_context(trace_without_constants())
         try:
             aten = make_fx(function, record_module_stack=False)(*graph.fakes)
         except (RuntimeError, TypeError) as error:

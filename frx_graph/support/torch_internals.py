@@ -231,6 +231,18 @@ def replace_module_conversion(convert: Callable[..., nn.Module]) -> Iterator[Non
         nn.Module._apply = former  # type: ignore[method-assign]
 
 
+@contextlib.contextmanager
+def trace_without_constants() -> Iterator[None]:
+    """Compute nothing while tracing: of tensors of one element torch knows the values, and computes with them on their
+    device, which may not be here (`proxy_call`; since 1.13)."""
+    proxy_tensor: Any = importlib.import_module("torch.fx.experimental.proxy_tensor")
+    former, proxy_tensor.CONSTANT_NUMEL_LIMIT = proxy_tensor.CONSTANT_NUMEL_LIMIT, -1
+    try:
+        yield
+    finally:
+        proxy_tensor.CONSTANT_NUMEL_LIMIT = former
+
+
 def is_view(tensor: Tensor) -> bool:
     """Return True if autograd treats the tensor as a view."""
     return tensor._is_view()

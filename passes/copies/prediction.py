@@ -213,7 +213,11 @@ def find_call_form(op: OpFacts, facts: GraphFacts) -> str | None:
         return f"{dimensions}, depthwise" if groups == image.shape[1] else f"{dimensions}, grouped"
     if set(weight.shape[2:]) == {1} and not backward:
         return f"{dimensions}, 1x1"
-    return f"{dimensions}, 3x3" if dimensions == "2-D" else dimensions
+    if dimensions != "2-D":
+        return dimensions
+    # Tensor cores take float32, as TF32, in groups of four channels.
+    few = not backward and image.dtype is torch.float32 and image.shape[1] < 4
+    return f"{dimensions}, 3x3, few channels" if few else f"{dimensions}, 3x3"
 
 
 def _convert_measured_copies(op: OpFacts, facts: GraphFacts, measurement: OperatorMeasurement) -> list[Copy]:

@@ -158,13 +158,13 @@ def test_model_that_cannot_be_copied_is_refused() -> None:
         place_on_absent_gpu(Held(), (), None)
 
 
-def find(dtype: torch.dtype, *, channels_last: bool = False, train: bool = False) -> Advice:
+def find(dtype: torch.dtype, *, channels_last: bool = False, train: bool = False, gpu: str = "h100") -> Advice:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(64, 64, 3, padding=1), nn.ReLU(), nn.Conv2d(64, 64, 3, padding=1))
     x = torch.randn(8, 64, 32, 32)
     if channels_last:
         model, x = model.to(memory_format=torch.channels_last), x.to(memory_format=torch.channels_last)
-    return advise(model.to(dtype), (x.to(dtype),), train=train, device="h100").advice
+    return advise(model.to(dtype), (x.to(dtype),), train=train, device=gpu).advice
 
 
 @needs_build
@@ -187,11 +187,45 @@ def test_channels_last_convolutions_convert_nothing() -> None:
     assert "FRX004" not in {finding.rule for finding in advice.findings}
 
 
+def count_conversions(advice: Advice) -> int:
+    return sum(copy.count for copy in advice.copies if copy.operator == "aten.convolution")
+
+
 @needs_build
-def test_single_precision_is_unknown_and_not_none() -> None:
-    advice = find(torch.float32)
-    assert not [copy for copy in advice.copies if copy.operator == "aten.convolution"]
+@pytest.mark.parametrize(("gpu", "tf32"), [("v100", True), ("t4", True), ("h100", False)])
+def test_single_precision_without_tf32_is_unknown_and_not_none(
+    gpu: str, tf32: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", tf32)
+    advice = find(torch.float32, gpu=gpu)
+    assert not count_conversions(advice)
     assert any("convolution" in refusal.subject for refusal in advice.refusals)
+
+
+@needs_build
+@pytest.mark.parametrize("gpu", ["h100", "a100", "rtx 5070 ti"])
+def test_single_precision_in_tf32_converts(gpu: str) -> None:
+    assert torch.backends.cudnn.allow_tf32
+    assert count_conversions(find(torch.float32, gpu=gpu)) == 6
+    assert not count_conversions(find(torch.float32, gpu=gpu, channels_last=True))
+
+
+@needs_build
+def test_images_of_three_channels_stay_as_they_are_in_tf32() -> None:
+    model, x = nn.Conv2d(3, 64, 7, stride=2), torch.randn(2, 3, 64, 64)
+    assert not count_conversions(advise(model, (x,), device="a100").advice)
+    assert count_conversions(advise(model.bfloat16(), (x.bfloat16(),), device="a100").advice) == 3
+
+
+@needs_build
+def test_a_tensor_of_one_number_made_on_the_way() -> None:
+    class Scaled(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.t().contiguous() * torch.tensor([2.0], dtype=x.dtype, device=x.device) + torch.tensor(1.0)
+
+    advice = advise(Scaled(), (torch.randn(8, 4),), device="h100").advice
+    assert not advice.refusals
+    assert [copy.operator for copy in advice.copies if copy.bytes > 8] == ["aten.clone"]
 
 
 @needs_build

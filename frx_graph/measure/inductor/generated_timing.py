@@ -29,7 +29,7 @@ from frx_graph.support.supervisor.run import run_program
 
 WORKER = (sys.executable or "python", "-m", "frx_graph.measure.inductor.generated_worker")
 _START_SECONDS = 60.0
-"""Importing Inductor takes about 4 seconds, its precompiled header, once, about 10 (torch 2.15, two cores)."""
+"""Importing Inductor takes about 4 seconds, its tests of instruction sets, once, about 8 (torch 2.15, two cores)."""
 _CALL_SECONDS = 5.0
 """Compiling a loop takes 0.4 to 1.3 seconds."""
 _NOT_INHERITED = ("TORCH_LOGS", "TORCH_TRACE", "TORCH_COMPILE_DEBUG", "TORCHINDUCTOR_COMPILE_THREADS")

@@ -131,9 +131,10 @@ def load_contract(device: str, torch_version: str, *, own: Path | None = None) -
     return None if path is None else read_contract(path, wanted=torch_version)
 
 
-def load_documented_contract(device: str) -> OperatorContract:
-    """Return the documented contract for a device kind. Raises `ContractError`."""
-    return read_contract(find_documented_file(device))
+def load_documented_contract(device: str, *, tf32: bool) -> OperatorContract:
+    """Return the documented contract for a device kind. With `tf32`, convolutions round float32 operands to TF32.
+    Raises `ContractError`."""
+    return read_contract(find_documented_file(device), tf32=tf32)
 
 
 def make_contract_name(device: str, torch_version: str) -> str:
@@ -142,11 +143,11 @@ def make_contract_name(device: str, torch_version: str) -> str:
     return f"{device}-{major}.{minor}"
 
 
-def read_contract(path: Path, *, wanted: str | None = None) -> OperatorContract:
+def read_contract(path: Path, *, wanted: str | None = None, tf32: bool = False) -> OperatorContract:
     """Read one file; `wanted` is the torch version that it is to answer for. Raises `ContractError`."""
     try:
         document = yaml.load(path.read_text(encoding="utf-8"), Loader=_LOADER)
-        return _ContractDocument.model_validate(document).build_contract(path, wanted)
+        return _ContractDocument.model_validate(document).build_contract(path, wanted, tf32=tf32)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ContractError(f"the operator layout contract {path} cannot be read: {error}") from error
     except ValidationError as error:
@@ -238,8 +239,17 @@ class _OperandModel(_ContractModel):
     operand: Annotated[int, Field(ge=0)] | Literal["result"]
     rank: Annotated[int, Field(ge=0)]
     float32: _OutcomeModel | None = None
+    tf32: _OutcomeModel | None = None
+    """Float32 where the device may round operands to TF32; None: as without."""
     bfloat16: _OutcomeModel | None = None
     float16: _OutcomeModel | None = None
+
+    def get_outcome(self, dtype: torch.dtype, *, tf32: bool) -> _OutcomeModel | None:
+        """Return what is known of operands in a dtype."""
+        if dtype is torch.float32 and tf32 and self.tf32 is not None:
+            return self.tf32
+        known: _OutcomeModel | None = getattr(self, str(dtype).removeprefix("torch."))
+        return known
 
 
 class _CallModel(_ContractModel):
@@ -263,7 +273,7 @@ class _ContractDocument(_ContractModel):
             raise ValueError("a documented contract names the source of each call")
         return self
 
-    def build_contract(self, path: Path, wanted: str | None) -> OperatorContract:
+    def build_contract(self, path: Path, wanted: str | None, *, tf32: bool) -> OperatorContract:
         rows = tuple(
             ContractRow(
                 target=call.target,
@@ -277,7 +287,7 @@ class _ContractDocument(_ContractModel):
             for call in self.calls
             for operand in call.operands
             for dtype in (torch.float32, torch.bfloat16, torch.float16)
-            if (outcome := getattr(operand, str(dtype).removeprefix("torch."))) is not None
+            if (outcome := operand.get_outcome(dtype, tf32=tf32)) is not None
             for pattern, entry in outcome.list_entries()
         )
         name = make_contract_name(self.device, self.torch)
