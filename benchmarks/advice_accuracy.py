@@ -1,6 +1,7 @@
-"""How true the advice is: predicted layout copies beside those of a real eager step on the CPU, for the whole zoo.
+"""How true the advice is: predicted layout copies beside those of a real eager step, for the whole zoo.
 
-    python benchmarks/advice_accuracy.py [NETWORK ...] [--mode inference|training|both] [--verbose] [--json FILE]
+    python benchmarks/advice_accuracy.py [NETWORK ...] [--mode inference|training|both] [--device cpu|cuda] [--verbose]
+        [--json FILE]
 
 Copies are compared by place: file, line, operator, kind, rule and direction. The copies at one place are found if the
 advice claims as many copies and bytes there, within 10 %; what the advice claims at a place is confirmed if the step
@@ -24,6 +25,8 @@ from pathlib import Path
 
 import torch
 from tabulate import tabulate
+from torch import Tensor
+from torch.utils import _pytree as pytree
 from zoo import ZOO, zoo_entry
 from zoo_entry import ZooEntry
 
@@ -169,9 +172,11 @@ def broken_bounds(comparison: Comparison) -> list[str]:
     return broken
 
 
-def compare(entry: ZooEntry, train: bool) -> Comparison:
+def compare(entry: ZooEntry, train: bool, device: str = "cpu") -> Comparison:
     """Advise on one network, run one step of it, and put the copies side by side."""
     model, args, kwargs = entry.build(train)
+    model = model.to(device)
+    args, kwargs = pytree.tree_map_only(Tensor, lambda tensor: tensor.to(device), (args, kwargs))
     advice = frx_graph.advise(model, args, kwargs, train=train).advice
     torch._dynamo.reset()
     observed = observe_step(model, args, kwargs, train=train, inner="eager")
@@ -262,6 +267,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("networks", nargs="*", metavar="NETWORK", help="names from the zoo; all if none is given")
     parser.add_argument("--mode", choices=MODES, default="both")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--verbose", action="store_true", help="list every place where the two sides disagree")
     parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args(arguments)
@@ -273,7 +279,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     comparisons = []
     for entry in entries:
         for train in MODES[options.mode]:
-            comparison = compare(entry, train)
+            comparison = compare(entry, train, options.device)
             gc.collect()
             comparisons.append(comparison)
             total = score(comparison.rows)

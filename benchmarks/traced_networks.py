@@ -6,8 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from zoo import CLASSES
-from zoo_entry import IMAGE
+from zoo_entry import CLASSES, IMAGE
 
 Built = tuple[nn.Module, tuple[Any, ...]] | tuple[nn.Module, tuple[Any, ...], dict[str, Any]]
 

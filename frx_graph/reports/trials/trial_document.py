@@ -75,6 +75,9 @@ class StatsPart(Part):
     processes: int
     pair_medians: tuple[float, ...]
     void: int
+    slow_pairs: int = Field(
+        0, description="process pairs that count for no ratio, since the machine was slower in them"
+    )
 
 
 class CheckPart(Part):

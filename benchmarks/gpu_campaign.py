@@ -1,0 +1,311 @@
+"""Find out on a machine with a GPU what only a GPU can tell, the most valuable first.
+
+    python benchmarks/gpu_campaign.py --out DIR [--minutes 25] [--device cuda|cpu] [--small] [--again STEP,STEP]
+
+Every step is a process with a time limit. DIR/campaign.json has the device, the versions and what came of each step; it
+is written before and after every step. The same command goes on where a run was ended, at any time: what is done stays,
+and long measurements go on from their own files in DIR. Steps that failed are repeated with `--again`.
+
+The campaign needs this checkout, torch 2.11 or later, and the packages of pyproject.toml. It uses no network, and names
+what is missing. `--small` takes the smallest programs, to try the campaign itself; with `--device cpu` it takes some
+minutes. Exit code 0: all that can run here is done; 1: a step failed, or there was no time; 2: something is missing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import os
+import re
+import sys
+import time
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+SCHEMA = "frx_gpu_campaign_v1"
+LEAST_SECONDS = 20.0
+"""No step is begun with less time."""
+DONE, FAILED, RUNNING, NO_TIME, NOT_HERE = "done", "failed", "running", "no time", "not here"
+FRX = (sys.executable, "-m", "frx_graph")
+ZOO = "benchmarks/zoo.py"
+TESTS = ("measure", "trials", "trial_worker", "capture", "runs/sdk", "cli/test_profile.py", "benchmarks")
+"""Rooms with tests that need a GPU."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One process, from the root of the checkout. `{out}` in its command is the campaign's folder. What it prints as
+    JSON is kept if it writes no `result` itself. `needs` is a key of the machine: ncu, several GPUs, a GPU, pytest."""
+
+    name: str
+    command: tuple[str, ...]
+    seconds: float
+    result: str = ""
+    needs: str = ""
+    finds: bool = False
+    """Exit code 1 is an answer: findings, no promotion, a bound that does not hold."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a process ended: its exit code, None if it was stopped for the time, and the end of what it printed."""
+
+    code: int | None
+    seconds: float
+    output: bytes
+    errors: bytes
+
+
+Run = Callable[[Sequence[str], float], Ended]
+
+
+def list_steps(device: str, *, small: bool) -> tuple[Step, ...]:
+    """Return all steps, the most valuable first."""
+
+    def script(name: str, *options: str) -> tuple[str, ...]:
+        return (sys.executable, f"benchmarks/{name}.py", *options)
+
+    def part(name: str, *options: str) -> tuple[str, ...]:
+        return script("campaign_parts", name, "--device", device, *options)
+
+    def trial(target: str, *options: str) -> tuple[str, ...]:
+        told = (
+            "--device",
+            device,
+            "--json",
+            "--ledger",
+            "{out}/ledger.sqlite3",
+            *(("--ignore-load",) if small else ()),
+        )
+        return (*FRX, "trial", target, *told, *options)
+
+    def versus(file: str, entries: str, *options: str) -> tuple[str, ...]:
+        chosen = ("--entries", entries, "--device", device, "--json", f"{{out}}/{file}", "--resume", *options)
+        return script("versus", *chosen, *(("--quick",) if small else ()))
+
+    def profile(name: str) -> Step:
+        program = (sys.executable, "benchmarks/campaign_parts.py", name, "--device", device)
+        command = (*FRX, "profile", "--json", "--exit-zero", "--out", f"{{out}}/{name}.csv", "--", *program)
+        return Step(f"profile_{name}", command, 120, needs="ncu")
+
+    only = ("--only", "aten.bmm", "--only", "aten.relu") if small else ()
+    tests = ("-m", "pytest", "-q", "-m", "cuda", "-p", "no:cacheprovider", *(f"tests/{room}" for room in TESTS))
+    small_program = "benchmarks/small_programs.py:plain_stack"
+    declined = "custom_between" if small else "unet_plain,regnet,shufflenet,unet_3d"
+    networks = ("resnet18",) if small else ("resnet18", "unet_plain", "vit_small", "attention_contiguous")
+    rounds = ("--modes", "inference", "--rounds", "3") if small else ("--modes", "training", "--rounds", "7")
+    ranks = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "benchmarks/campaign_parts.py")
+    return (
+        Step("environment", (*FRX, "doctor", "--json"), 90, finds=True),
+        Step("tests", (sys.executable, *tests, "--junitxml", "{out}/tests.xml"), 360, "tests.xml", "pytest"),
+        Step("probe", (*FRX, "probe", "--device", device, "--output", "{out}/contract.yaml", "--json", *only), 240),
+        Step("contract", part("contract", "--path", "{out}/contract.yaml"), 60),
+        Step("calibration", part("calibration"), 60),
+        Step("absent_gpu", part("absent_gpu", "--path", "{out}/traces"), 240, needs="GPU"),
+        Step(
+            "accuracy",
+            script(
+                "advice_accuracy", *networks, "--device", device, "--mode", "inference", "--json", "{out}/accuracy.json"
+            ),
+            240,
+            "accuracy.json",
+            finds=True,
+        ),
+        Step("declined", versus("declined.json", declined, *rounds), 300, "declined.json", finds=True),
+        Step("equal_arms", trial(small_program, "--aa"), 240, finds=True),
+        Step("trial_network", trial(small_program if small else f"{ZOO}:resnet18"), 240, finds=True),
+        *(
+            ()
+            if small
+            else (
+                Step("trial_training", trial(f"{ZOO}:unet_plain", "--train"), 240, finds=True),
+                Step("trial_attention", trial(f"{ZOO}:attention_contiguous", "--dtype", "bfloat16"), 240, finds=True),
+            )
+        ),
+        *map(profile, ("convolution", "attention", "generated")),
+        Step("ranks", (sys.executable, *ranks, "ranks", "--device", device), 120, needs="two GPUs"),
+        *(
+            ()
+            if small
+            else (Step("zoo", versus("zoo.json", "resnet50,vit_small,bert_base"), 900, "zoo.json", finds=True),)
+        ),
+    )
+
+
+def find_missing(root: Path = ROOT) -> list[str]:
+    """Return the packages that the campaign needs and this Python lacks, as pyproject.toml names them."""
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    missing = []
+    for requirement in (*project["dependencies"], *project["optional-dependencies"]["torch"]):
+        name = re.split(r"[<>=\[; ]", requirement, maxsplit=1)[0]
+        try:
+            importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            missing.append(requirement)
+    return missing
+
+
+def describe_missing(missing: Sequence[str]) -> str:
+    """Return what to do about packages that are missing."""
+    quoted = " ".join(f"'{one}'" for one in missing)
+    return (
+        f"missing: {', '.join(missing)}\n"
+        f"Where there is a network: python -m pip download --only-binary=:all: -d wheels {quoted}\n"
+        f"Here: python -m pip install --no-index --find-links wheels {quoted}"
+    )
+
+
+def run_process(command: Sequence[str], limit_seconds: float) -> Ended:
+    """Run a process from the root of the checkout; its children end with it."""
+    from frx_graph.support.supervisor.run import RunEnding, run_program
+
+    paths = (str(ROOT), os.environ.get("PYTHONPATH", ""))
+    environment = {**os.environ, "FRX_TIER": "all", "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    before = Path.cwd()
+    os.chdir(ROOT)
+    try:
+        ran = run_program(command, limit_seconds=limit_seconds, environment=environment)
+    finally:
+        os.chdir(before)
+    code = None if ran.ending is RunEnding.TIMED_OUT else ran.exit_code
+    return Ended(code, ran.seconds, ran.output, ran.errors)
+
+
+class Campaign:
+    """The state in DIR/campaign.json. Raises `ValueError` if it is of another machine or of other options."""
+
+    def __init__(self, out: Path, machine: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+        self.out = out
+        self._file = out / "campaign.json"
+        fresh: dict[str, Any] = {"schema": SCHEMA, "machine": dict(machine), "options": dict(options), "steps": {}}
+        self._state: dict[str, Any] = (
+            json.loads(self._file.read_text(encoding="utf-8")) if self._file.exists() else fresh
+        )
+        if any(self._state.get(key) != fresh[key] for key in ("schema", "machine", "options")):
+            raise ValueError(f"{self._file} is of another machine or other options: choose another folder")
+
+    def get_status(self, name: str) -> str:
+        """Return the status of a step; empty if it has not run."""
+        return str(self._state["steps"].get(name, {}).get("status", ""))
+
+    def note(self, name: str, status: str, **facts: Any) -> None:
+        """Note the status of a step, on disk."""
+        self._state["steps"][name] = {"status": status, **facts}
+        written = self._file.with_suffix(".tmp")
+        written.write_text(json.dumps(self._state, indent=1) + "\n", encoding="utf-8")
+        written.replace(self._file)
+
+
+def run_step(campaign: Campaign, step: Step, limit_seconds: float, run: Run) -> str:
+    """Run a step for at most that time, note what came of it, and return its status."""
+    command = [part.replace("{out}", str(campaign.out)) for part in step.command]
+    campaign.note(step.name, RUNNING, command=command)
+    ended = run(command, limit_seconds)
+    said = ended.errors.decode(errors="replace").strip()[-2000:]
+    (campaign.out / f"{step.name}.log").write_bytes(ended.errors)
+    result = step.result
+    if not result:
+        result = f"{step.name}.json" if _is_json(ended.output) else f"{step.name}.txt"
+        kept = campaign.out / f"{result}.tmp"
+        kept.write_bytes(ended.output)
+        kept.replace(campaign.out / result)
+    good = ended.code == 0 or (step.finds and ended.code == 1)
+    status = NO_TIME if ended.code is None else DONE if good else FAILED
+    facts = {"command": command, "seconds": round(ended.seconds, 1), "exit_code": ended.code, "result": result}
+    campaign.note(step.name, status, **facts, said=said if status != DONE else "")
+    return status
+
+
+def _is_json(output: bytes) -> bool:
+    try:
+        json.loads(output)
+    except ValueError:
+        return False
+    return True
+
+
+def run_campaign(
+    campaign: Campaign,
+    steps: Sequence[Step],
+    machine: Mapping[str, Any],
+    *,
+    seconds: float,
+    again: Sequence[str] = (),
+    run: Run = run_process,
+    say: Callable[[str], None] = print,
+    clock: Callable[[], float] = time.monotonic,
+) -> bool:
+    """Run the steps that are not done, for `seconds` at most. Return True if all that can run here are done."""
+    deadline = clock() + seconds
+    complete = True
+    for number, step in enumerate(steps, start=1):
+        title = f"{number} of {len(steps)}: {step.name}"
+        known = campaign.get_status(step.name)
+        if known in (DONE, FAILED) and step.name not in again:
+            say(f"{title}: {known} before")
+            complete = complete and known == DONE
+            continue
+        if step.needs and not machine["has"].get(step.needs):
+            campaign.note(step.name, NOT_HERE, needs=step.needs)
+            say(f"{title}: not here, it needs {step.needs}")
+            continue
+        left = deadline - clock()
+        if left < LEAST_SECONDS:
+            if known != NO_TIME:
+                campaign.note(step.name, NO_TIME)
+            say(f"{title}: no time left")
+            complete = False
+            continue
+        limit = min(step.seconds, left)
+        say(f"{title}: at most {limit:.0f} s, {left / 60:.0f} min left")
+        status = run_step(campaign, step, limit, run)
+        say(f"{title}: {status}")
+        complete = complete and status == DONE
+    return complete
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the campaign."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR")
+    parser.add_argument("--minutes", type=float, default=25.0)
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--small", action="store_true")
+    parser.add_argument("--again", default="", metavar="STEP,STEP")
+    asked = parser.parse_args(arguments)
+    if missing := find_missing():
+        print(describe_missing(missing), file=sys.stderr)
+        return 2
+    sys.path.insert(0, str(ROOT))
+    began = time.monotonic()
+    out = asked.out.absolute()
+    out.mkdir(parents=True, exist_ok=True)
+    script = str(ROOT / "benchmarks" / "campaign_parts.py")
+    looked = run_process((sys.executable, script, "machine", "--device", asked.device), 120)
+    if looked.code != 0:
+        print(looked.errors.decode(errors="replace").strip()[-2000:], file=sys.stderr)
+        return 2
+    machine = json.loads(looked.output)
+    steps = list_steps(asked.device, small=asked.small)
+    again = tuple(filter(None, asked.again.split(",")))
+    if unknown := set(again) - {step.name for step in steps}:
+        parser.error(f"no step {', '.join(sorted(unknown))}; there are {', '.join(step.name for step in steps)}")
+    try:
+        campaign = Campaign(out, machine, {"device": asked.device, "small": asked.small})
+    except ValueError as error:
+        print(f"gpu_campaign: {error}", file=sys.stderr)
+        return 2
+    print(f"{machine['device']}, torch {machine['torch']}: {len(steps)} steps, {asked.minutes:g} min at most")
+    seconds = 60 * asked.minutes - (time.monotonic() - began)
+    complete = run_campaign(campaign, steps, machine, seconds=seconds, again=again)
+    print(f"results: {out / 'campaign.json'}")
+    return 0 if complete else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
