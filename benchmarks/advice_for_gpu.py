@@ -22,11 +22,12 @@ from pathlib import Path
 import torch
 from tabulate import tabulate
 
-from frx_graph.advisor.absent_gpu import load_on_absent_gpu, place_on_absent_gpu
+from frx_graph.advisor.absent_gpu import describe_absent, load_on_absent_gpu, place_on_absent_gpu
 from frx_graph.advisor.advisor import load_documented
 from frx_graph.analyzers.trace.copies import TraceCopy, find_copies
 from frx_graph.analyzers.trace.kernel_names import KernelClass, classify_kernel
 from frx_graph.analyzers.trace.operators import iterate_upwards
+from frx_graph.capture.absent_gpu import capture_for
 from frx_graph.capture.model import capture_model
 from frx_graph.evidence.trace.torch_trace import read_torch_trace
 from frx_graph.evidence.trace.tree import NONE, TraceTree, build_tree
@@ -35,7 +36,6 @@ from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.passes.copies.prediction import find_unknown_operators, predict_copies
 from frx_graph.records import Copy, CopyKind, OperandRole
 from frx_graph.rules.gpu_profile import require_gpu
-from frx_graph.support.torch_internals import allow_gpu_autocast
 
 NETWORKS = Path(__file__).parent / "traced_networks.py"
 CONVOLUTIONS = ("aten::cudnn_convolution", "aten::_conv_depthwise2d", "aten::cudnn_convolution_transpose")
@@ -187,11 +187,11 @@ def predict(trace: Trace) -> tuple[list[Convolution], Counter[tuple[int, ...]]]:
     gpu, dtype = require_gpu(trace.gpu), getattr(torch, trace.dtype)
     workload = load_on_absent_gpu(f"{NETWORKS}:{trace.network}", dtype)
     absent = place_on_absent_gpu(workload.model, workload.args, workload.kwargs, dtype)
-    with absent.mode, allow_gpu_autocast(), torch.no_grad():
+    with absent.mode, capture_for(describe_absent(gpu)), torch.no_grad():
         capture = capture_model(absent.model, absent.args, absent.kwargs, train=False, as_eager=True)
     if capture.failures:
         raise RuntimeError(f"{trace.network}: {capture.failures}")
-    contract = load_documented(gpu, "cuda")
+    contract = load_documented(gpu)
     convolutions: list[Convolution] = []
     copied: Counter[tuple[int, ...]] = Counter()
     for graph in capture.graphs:
@@ -269,7 +269,7 @@ def compare(trace: Trace, path: Path) -> Row:
     seen, seen_copies, elsewhere = observe(path)
     if len(seen) != trace.calls * len(convolutions):
         raise RuntimeError(f"{path.name}: {len(seen)} convolutions, expected {trace.calls} x {len(convolutions)}")
-    row.conversions.unknown += elsewhere / trace.calls
+    row.conversions.seen += elsewhere / trace.calls
     different: Counter[str] = Counter()
     for number, one in enumerate(seen):
         expected = convolutions[number % len(convolutions)]

@@ -48,7 +48,9 @@ def describe_machine(device: str, _: Path | None) -> dict[str, Any]:
         "GPU": bool(count),
         "two GPUs": count > 1 or device == "cpu",
         "ncu": bool(count) and find_ncu() is not None,
-        "pytest": _is_installed("pytest") and _is_installed("hypothesis"),
+        "test packages": all(map(_is_installed, ("pytest", "hypothesis", "expecttest", "jsonschema"))),
+        "transformers": _is_installed("transformers"),
+        "monai": _is_installed("monai"),
     }
     return {
         "device": get_device_name(torch.device(device)),
@@ -107,7 +109,8 @@ def calibrate(device: str, _: Path | None) -> dict[str, Any]:
 
 
 def compare_absent_gpu(device: str, path: Path | None) -> dict[str, Any]:
-    """Return predicted conversions and copies beside those of profiler traces, which are written to the folder."""
+    """Return predicted conversions and copies beside those of profiler traces, which are written to the folder. What is
+    predicted is captured as for a GPU that is not here."""
     from advice_for_gpu import NETWORKS, Trace, compare
 
     from frx_graph.advisor.target import load_target
@@ -146,6 +149,8 @@ def train_ranks(device: str, _: Path | None) -> dict[str, Any]:
     rank = int(os.environ["RANK"])
     dist.init_process_group("nccl" if device == "cuda" else "gloo")
     place = torch.device("cuda", rank) if device == "cuda" else torch.device("cpu")
+    if device == "cuda":
+        torch.cuda.set_device(place)
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(8, 16, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(16 * 64, 4)).to(place)
     program = torch.compile(nn.parallel.DistributedDataParallel(model), backend="frx")

@@ -6,9 +6,10 @@ Every step is a process with a time limit. DIR/campaign.json has the device, the
 is written before and after every step. The same command goes on where a run was ended, at any time: what is done stays,
 and long measurements go on from their own files in DIR. Steps that failed are repeated with `--again`.
 
-The campaign needs this checkout, torch 2.11 or later, and the packages of pyproject.toml. It uses no network, and names
-what is missing. `--small` takes the smallest programs, to try the campaign itself; with `--device cpu` it takes some
-minutes. Exit code 0: all that can run here is done; 1: a step failed, or there was no time; 2: something is missing.
+The campaign needs this checkout, installed, with torch 2.11 or later and the packages of pyproject.toml. It uses no
+network, and names what is missing. `--small` takes the smallest programs, to try the campaign itself; with the CPU as
+`--device` it takes some minutes. Exit code 0: all that can run here is done; 1: a step failed, or there was no time; 2:
+something is missing, or DIR is of another machine.
 """
 
 from __future__ import annotations
@@ -28,9 +29,19 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 SCHEMA = "frx_gpu_campaign_v1"
+CHECKOUT = "this checkout, installed"
 LEAST_SECONDS = 20.0
 """No step is begun with less time."""
-DONE, FAILED, RUNNING, NO_TIME, NOT_HERE = "done", "failed", "running", "no time", "not here"
+DONE, FAILED, RUNNING = "done", "failed", "running"
+NO_TIME, TOO_LONG, WAITING, NOT_HERE = "no time", "too long", "waiting", "not here"
+"""No time: the campaign's ended. Too long: the step's own limit ended it. Waiting: a step that it needs is not done."""
+ENDS_WITH_PARENT = """\
+import ctypes, os, sys
+ctypes.CDLL(None).prctl(1, 9)
+if os.getppid() == int(sys.argv[1]):
+    os.execvp(sys.argv[2], sys.argv[2:])
+"""
+"""Linux kills what runs this, and then the command, when the campaign is killed (`PR_SET_PDEATHSIG`)."""
 FRX = (sys.executable, "-m", "frx_graph")
 ZOO = "benchmarks/zoo.py"
 TESTS = ("measure", "trials", "trial_worker", "capture", "runs/sdk", "cli/test_profile.py", "benchmarks")
@@ -40,15 +51,17 @@ TESTS = ("measure", "trials", "trial_worker", "capture", "runs/sdk", "cli/test_p
 @dataclass(frozen=True)
 class Step:
     """One process, from the root of the checkout. `{out}` in its command is the campaign's folder. What it prints as
-    JSON is kept if it writes no `result` itself. `needs` is a key of the machine: ncu, several GPUs, a GPU, pytest."""
+    JSON is kept if it writes no `result` itself. `needs` are keys of what the machine has (`campaign_parts.py`), and
+    `after` is the step whose result it reads."""
 
     name: str
     command: tuple[str, ...]
     seconds: float
     result: str = ""
-    needs: str = ""
+    needs: tuple[str, ...] = ()
+    after: str = ""
     finds: bool = False
-    """Exit code 1 is an answer: findings, no promotion, a bound that does not hold."""
+    """Exit code 1 with a result is an answer: findings, no promotion, a bound that does not hold."""
 
 
 @dataclass(frozen=True)
@@ -91,22 +104,23 @@ def list_steps(device: str, *, small: bool) -> tuple[Step, ...]:
     def profile(name: str) -> Step:
         program = (sys.executable, "benchmarks/campaign_parts.py", name, "--device", device)
         command = (*FRX, "profile", "--json", "--exit-zero", "--out", f"{{out}}/{name}.csv", "--", *program)
-        return Step(f"profile_{name}", command, 120, needs="ncu")
+        return Step(f"profile_{name}", command, 120, needs=("ncu",))
 
     only = ("--only", "aten.bmm", "--only", "aten.relu") if small else ()
     tests = ("-m", "pytest", "-q", "-m", "cuda", "-p", "no:cacheprovider", *(f"tests/{room}" for room in TESTS))
     small_program = "benchmarks/small_programs.py:plain_stack"
     declined = "custom_between" if small else "unet_plain,regnet,shufflenet,unet_3d"
+    zoo = () if small else ("transformers", "monai")
     networks = ("resnet18",) if small else ("resnet18", "unet_plain", "vit_small", "attention_contiguous")
     rounds = ("--modes", "inference", "--rounds", "3") if small else ("--modes", "training", "--rounds", "7")
     ranks = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "benchmarks/campaign_parts.py")
     return (
         Step("environment", (*FRX, "doctor", "--json"), 90, finds=True),
-        Step("tests", (sys.executable, *tests, "--junitxml", "{out}/tests.xml"), 360, "tests.xml", "pytest"),
+        Step("tests", (sys.executable, *tests, "--junitxml", "{out}/tests.xml"), 360, "tests.xml", ("test packages",)),
         Step("probe", (*FRX, "probe", "--device", device, "--output", "{out}/contract.yaml", "--json", *only), 240),
-        Step("contract", part("contract", "--path", "{out}/contract.yaml"), 60),
+        Step("contract", part("contract", "--path", "{out}/contract.yaml"), 60, after="probe"),
         Step("calibration", part("calibration"), 60),
-        Step("absent_gpu", part("absent_gpu", "--path", "{out}/traces"), 240, needs="GPU"),
+        Step("absent_gpu", part("absent_gpu", "--path", "{out}/traces"), 240, needs=("GPU", "transformers")),
         Step(
             "accuracy",
             script(
@@ -114,21 +128,28 @@ def list_steps(device: str, *, small: bool) -> tuple[Step, ...]:
             ),
             240,
             "accuracy.json",
+            ("transformers",),
             finds=True,
         ),
-        Step("declined", versus("declined.json", declined, *rounds), 300, "declined.json", finds=True),
+        Step("declined", versus("declined.json", declined, *rounds), 300, "declined.json", zoo, finds=True),
         Step("equal_arms", trial(small_program, "--aa"), 240, finds=True),
-        Step("trial_network", trial(small_program if small else f"{ZOO}:resnet18"), 240, finds=True),
+        Step("trial_network", trial(small_program if small else f"{ZOO}:resnet18"), 240, needs=zoo, finds=True),
         *(
             ()
             if small
             else (
-                Step("trial_training", trial(f"{ZOO}:unet_plain", "--train"), 240, finds=True),
-                Step("trial_attention", trial(f"{ZOO}:attention_contiguous", "--dtype", "bfloat16"), 240, finds=True),
+                Step("trial_training", trial(f"{ZOO}:unet_plain", "--train"), 240, needs=zoo, finds=True),
+                Step(
+                    "trial_attention",
+                    trial(f"{ZOO}:attention_contiguous", "--dtype", "bfloat16"),
+                    240,
+                    needs=zoo,
+                    finds=True,
+                ),
             )
         ),
         *map(profile, ("convolution", "attention", "generated")),
-        Step("ranks", (sys.executable, *ranks, "ranks", "--device", device), 120, needs="two GPUs"),
+        Step("ranks", (sys.executable, *ranks, "ranks", "--device", device), 120, needs=("two GPUs",)),
         *(
             ()
             if small
@@ -138,26 +159,37 @@ def list_steps(device: str, *, small: bool) -> tuple[Step, ...]:
 
 
 def find_missing(root: Path = ROOT) -> list[str]:
-    """Return the packages that the campaign needs and this Python lacks, as pyproject.toml names them."""
+    """Return the packages that the campaign needs and this Python lacks, as pyproject.toml names them, and the project
+    itself if it is not installed: torch finds the backend by its entry point."""
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     missing = []
     for requirement in (*project["dependencies"], *project["optional-dependencies"]["torch"]):
-        name = re.split(r"[<>=\[; ]", requirement, maxsplit=1)[0]
+        name, _, least = re.match(r"([\w.-]+)(?:\[\w+\])?(>=)?([\d.]*)", requirement).groups()  # type: ignore[union-attr]
         try:
-            importlib.metadata.version(name)
+            found = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             missing.append(requirement)
-    return missing
+        else:
+            missing += [requirement] if _parse_version(found) < _parse_version(least) else []
+    backends = importlib.metadata.entry_points(group="torch_dynamo_backends")
+    return missing if any(one.name == "frx" for one in backends) else [*missing, CHECKOUT]
+
+
+def _parse_version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", text)[:3])
 
 
 def describe_missing(missing: Sequence[str]) -> str:
     """Return what to do about packages that are missing."""
-    quoted = " ".join(f"'{one}'" for one in missing)
-    return (
-        f"missing: {', '.join(missing)}\n"
-        f"Where there is a network: python -m pip download --only-binary=:all: -d wheels {quoted}\n"
-        f"Here: python -m pip install --no-index --find-links wheels {quoted}"
-    )
+    lines = [f"missing: {', '.join(missing)}"]
+    if quoted := " ".join(f"'{one}'" for one in missing if one != CHECKOUT):
+        lines += [
+            f"Where there is a network: python -m pip download --only-binary=:all: -d wheels {quoted}",
+            f"Here: python -m pip install --no-index --find-links wheels {quoted}",
+        ]
+    if CHECKOUT in missing:
+        lines.append("Here: python -m pip install --no-deps --no-build-isolation --editable .")
+    return "\n".join(lines)
 
 
 def run_process(command: Sequence[str], limit_seconds: float) -> Ended:
@@ -169,7 +201,9 @@ def run_process(command: Sequence[str], limit_seconds: float) -> Ended:
     before = Path.cwd()
     os.chdir(ROOT)
     try:
-        ran = run_program(command, limit_seconds=limit_seconds, environment=environment)
+        linked = (sys.executable, "-c", ENDS_WITH_PARENT, str(os.getpid()), *command)
+        started = linked if sys.platform == "linux" else command
+        ran = run_program(started, limit_seconds=limit_seconds, environment=environment)
     finally:
         os.chdir(before)
     code = None if ran.ending is RunEnding.TIMED_OUT else ran.exit_code
@@ -177,7 +211,8 @@ def run_process(command: Sequence[str], limit_seconds: float) -> Ended:
 
 
 class Campaign:
-    """The state in DIR/campaign.json. Raises `ValueError` if it is of another machine or of other options."""
+    """The state in DIR/campaign.json. What the machine has may change. Raises `ValueError` if it is of another machine
+    or of other options."""
 
     def __init__(self, out: Path, machine: Mapping[str, Any], options: Mapping[str, Any]) -> None:
         self.out = out
@@ -186,8 +221,10 @@ class Campaign:
         self._state: dict[str, Any] = (
             json.loads(self._file.read_text(encoding="utf-8")) if self._file.exists() else fresh
         )
-        if any(self._state.get(key) != fresh[key] for key in ("schema", "machine", "options")):
+        before = self._state.get("machine", {}) | {"has": machine["has"]}
+        if (self._state.get("schema"), self._state.get("options"), before) != (SCHEMA, dict(options), dict(machine)):
             raise ValueError(f"{self._file} is of another machine or other options: choose another folder")
+        self._state["machine"] = before
 
     def get_status(self, name: str) -> str:
         """Return the status of a step; empty if it has not run."""
@@ -205,19 +242,21 @@ def run_step(campaign: Campaign, step: Step, limit_seconds: float, run: Run) -> 
     """Run a step for at most that time, note what came of it, and return its status."""
     command = [part.replace("{out}", str(campaign.out)) for part in step.command]
     campaign.note(step.name, RUNNING, command=command)
+    written = campaign.out / (step.result or f"{step.name}.json")
+    before = written.stat().st_mtime_ns if written.exists() else 0
     ended = run(command, limit_seconds)
-    said = ended.errors.decode(errors="replace").strip()[-2000:]
-    (campaign.out / f"{step.name}.log").write_bytes(ended.errors)
-    result = step.result
-    if not result:
-        result = f"{step.name}.json" if _is_json(ended.output) else f"{step.name}.txt"
-        kept = campaign.out / f"{result}.tmp"
+    (campaign.out / f"{step.name}.log").write_bytes(ended.errors + ended.output)
+    if not step.result and _is_json(ended.output):
+        kept = written.with_suffix(".tmp")
         kept.write_bytes(ended.output)
-        kept.replace(campaign.out / result)
-    good = ended.code == 0 or (step.finds and ended.code == 1)
-    status = NO_TIME if ended.code is None else DONE if good else FAILED
-    facts = {"command": command, "seconds": round(ended.seconds, 1), "exit_code": ended.code, "result": result}
-    campaign.note(step.name, status, **facts, said=said if status != DONE else "")
+        kept.replace(written)
+    answered = written.exists() and written.stat().st_mtime_ns != before
+    good = ended.code == 0 or (step.finds and ended.code == 1 and answered)
+    stopped = NO_TIME if limit_seconds < step.seconds else TOO_LONG
+    status = stopped if ended.code is None else DONE if good else FAILED
+    facts = {"command": command, "seconds": round(ended.seconds, 1), "exit_code": ended.code}
+    errors = "" if status == DONE else ended.errors.decode(errors="replace").strip()[-2000:]
+    campaign.note(step.name, status, **facts, result=written.name if answered else "", errors=errors)
     return status
 
 
@@ -246,13 +285,18 @@ def run_campaign(
     for number, step in enumerate(steps, start=1):
         title = f"{number} of {len(steps)}: {step.name}"
         known = campaign.get_status(step.name)
-        if known in (DONE, FAILED) and step.name not in again:
+        if known in (DONE, FAILED, TOO_LONG) and step.name not in again:
             say(f"{title}: {known} before")
             complete = complete and known == DONE
             continue
-        if step.needs and not machine["has"].get(step.needs):
-            campaign.note(step.name, NOT_HERE, needs=step.needs)
-            say(f"{title}: not here, it needs {step.needs}")
+        if lacks := [need for need in step.needs if not machine["has"].get(need)]:
+            campaign.note(step.name, NOT_HERE, needs=lacks)
+            say(f"{title}: not here, it needs {' and '.join(lacks)}")
+            continue
+        if step.after and campaign.get_status(step.after) != DONE:
+            campaign.note(step.name, WAITING, after=step.after)
+            say(f"{title}: after {step.after}, which is not done")
+            complete = False
             continue
         left = deadline - clock()
         if left < LEAST_SECONDS:

@@ -43,6 +43,7 @@ from zoo_entry import ZooEntry
 from frx_graph import __version__
 from frx_graph.measure.machine.measurement_environment import get_measurement_environment
 from frx_graph.support.allocator import Allocation, read_allocation
+from frx_graph.support.atomic_file import write_atomically
 
 EVERYTHING = {"modes": tuple(Mode), "batches": ("1", "8"), "dtypes": ("fp32", "bf16"), "inners": tuple(Inner)}
 QUICK = EVERYTHING | {"batches": ("1",), "dtypes": ("fp32",)}
@@ -204,7 +205,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def report(results: Sequence[CaseResult], left_out: Sequence[str]) -> None:
         if given.json is not None:
-            given.json.write_text(json.dumps(document(results, left_out, given.device), indent=1) + "\n")
+            write_atomically(given.json, json.dumps(document(results, left_out, given.device), indent=1) + "\n")
 
     results, left_out = run(planned, measured, given.budget_seconds, report, before)
     judged = () if given.quick else verdicts(results, torch.__version__, given.device)

@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, fx
 
+from frx_graph.capture.absent_gpu import capture_for
 from frx_graph.capture.captured_graph import Capture, CaptureFailure, select_current_versions
 from frx_graph.capture.recorder import GraphRecorder
+from frx_graph.capture.tracing_context import disable_guards
 from frx_graph.compiler.inner_compiler import make_frozen_planned_backend, make_planned_backend
 from frx_graph.compiler.plans import make_current_plan
 from frx_graph.compiler.pre_autograd import Compiled
@@ -29,9 +31,8 @@ from frx_graph.errors import AgreementError, CaptureError, OptionError, Serializ
 from frx_graph.monitor.monitored_program import make_monitored_backend
 from frx_graph.options import PLANNED, BackendOptions, check_together, parse_backend_options
 from frx_graph.plan import Plan
-from frx_graph.rules.gpu_profile import require_gpu
+from frx_graph.rules.gpu_profile import GpuProfile, require_gpu
 from frx_graph.support.allocator import pool_allocations
-from frx_graph.support.torch_internals import allow_gpu_autocast
 from frx_graph.support.user_warning import WarnOnce, warn_user
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class _Session:
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._recorder = GraphRecorder("process")
-        self.gpu: str | None = None
+        self.gpu: GpuProfile | None = None
         """The GPU that the advice is for; None: the devices that graphs are on."""
         self._print_at_exit = False
         self.warnings = WarnOnce()
@@ -70,33 +71,43 @@ class _Session:
                 self._print_at_exit = True
                 atexit.register(self._print)
             if options.gpu is not None:
-                self._record_for_gpu(dynamo, example_inputs, options)
+                self._record_for_gpu(require_gpu(options.gpu), dynamo, example_inputs, options.inner)
             elif self.gpu is None:
                 self._recorder.record(dynamo, example_inputs, options.inner)
 
-    def _record_for_gpu(self, dynamo: fx.GraphModule, example_inputs: Sequence[Any], options: BackendOptions) -> None:
+    def _record_for_gpu(
+        self, gpu: GpuProfile, dynamo: fx.GraphModule, example_inputs: Sequence[Any], inner: str
+    ) -> None:
         # Imported for those who ask for it: this takes half a second.
-        from frx_graph.advisor.absent_gpu import place_graph_on_absent_gpu
+        from frx_graph.advisor.absent_gpu import describe_absent, place_graph_on_absent_gpu
 
-        if self.gpu is None:
-            self.gpu, self._recorder = options.gpu, GraphRecorder("process")
         graph = self._recorder.note(dynamo, example_inputs)
-        placed = place_graph_on_absent_gpu(graph)
-        with placed.get_fake_mode(), allow_gpu_autocast():
-            self._recorder.trace(placed, inner=options.inner)
+        try:
+            with disable_guards(graph.get_fake_mode()):
+                placed = place_graph_on_absent_gpu(graph)
+        except Exception as error:  # noqa: BLE001 - the report says that this graph is missing
+            self._recorder.fail(f"graph {graph.graph_id}", summarize_error(error), graph.caller)
+            return
+        with placed.get_fake_mode(), capture_for(describe_absent(gpu)):
+            self._recorder.trace(placed, inner=inner)
 
-    def check_gpu(self, options: BackendOptions) -> None:
-        """Raise `OptionError` for advice for a second GPU, and if this torch knows none."""
+    def choose_gpu(self, options: BackendOptions) -> None:
+        """Let the advice be for the GPU of the options, if any. Raises `OptionError` if it is for another one already,
+        and if this torch knows no GPUs."""
         if options.gpu is None:
             return
-        if self.gpu not in (None, options.gpu):
-            raise OptionError(
-                f"this process already advises for {self.gpu}, not {options.gpu}",
-                "one GPU a process, or frx_graph.clear() before",
-            )
         from frx_graph.advisor.absent_gpu import check_build
 
         check_build()
+        gpu = require_gpu(options.gpu)
+        with self._lock:
+            if self.gpu is None:
+                self.gpu, self._recorder = gpu, GraphRecorder("process")
+            elif self.gpu != gpu:
+                raise OptionError(
+                    f"this process already advises for {self.gpu.name}, not {gpu.name}",
+                    "one GPU a process, or frx_graph.clear() before",
+                )
 
     def find_promotion(
         self, dynamo: fx.GraphModule, example_inputs: Sequence[Any], options: BackendOptions
@@ -221,7 +232,7 @@ def frx(
     if checked.pin_strides:
         raise OptionError("a backend cannot pin strides: guards run before it is called", "use frx_graph.compile")
     check_together(checked)
-    _session.check_gpu(checked)
+    _session.choose_gpu(checked)
     if checked.pool_allocations and not pool_allocations():
         _session.warnings.warn("allocation", _NOT_POOLED)
     promotion = _session.find_promotion(dynamo, example_inputs, checked) if checked.plan is None else None
@@ -261,7 +272,7 @@ def report(*, measure: bool = True) -> AdviceReport:
     current = select_current_versions(capture)
     if len(current.graphs) > 1:
         current = replace(current, failures=(*current.failures, _CALLS_NOT_COUNTED))
-    gpu = None if _session.gpu is None else require_gpu(_session.gpu)
+    gpu = _session.gpu
     made = advise_capture(current, target="process", measure=measure and gpu is None, gpu=gpu)
     return replace(made, advice=replace(made.advice, autopilot=_session.list_searches()))
 

@@ -33,6 +33,8 @@ class PrecisionSettings:
     matmul_tf32: bool
     cudnn_tf32: bool
     autocast: bool
+    has_tf32: bool = True
+    """False if the advice is for a GPU without TF32."""
 
     @staticmethod
     def read_current(device: str) -> PrecisionSettings:

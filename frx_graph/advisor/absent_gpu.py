@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,6 +19,7 @@ from torch import Tensor, fx, nn
 from torch.fx.node import map_aggregate
 
 from frx_graph.advisor.target import Workload, load_target
+from frx_graph.capture.absent_gpu import AbsentGpu
 from frx_graph.capture.aten_trace import UntracedGraph
 from frx_graph.capture.state_snapshot import find_state
 from frx_graph.errors import OptionError, TargetError, summarize_error
@@ -44,6 +46,13 @@ class AbsentProgram:
     model: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
+
+
+def describe_absent(gpu: GpuProfile) -> AbsentGpu:
+    """Return the rules of a GPU that capturing a program for it needs."""
+    # `PYTORCH_MIOPEN_SUGGEST_NHWC`: `ATen/native/ConvUtils.h`, torch 2.15.
+    asked = os.environ.get("PYTORCH_MIOPEN_SUGGEST_NHWC") == "1"
+    return AbsentGpu(plain_convolutions=gpu.architecture.architecture.startswith("gfx") and not asked)
 
 
 def check_build() -> None:
@@ -142,6 +151,8 @@ def _list_tensors(program: tuple[object, ...]) -> Iterator[Tensor]:
 
 
 def _make_absent(tensor: Tensor, dtype: torch.dtype | None, mode: FakeTensorMode) -> Tensor:
+    if type(tensor) not in (Tensor, nn.Parameter, nn.Buffer, FakeTensor) or tensor.layout is not torch.strided:
+        raise TypeError(f"a {type(tensor).__name__} ({tensor.layout}) cannot be put on a GPU that is not here")
     wanted = dtype if dtype is not None and tensor.is_floating_point() else tensor.dtype
     if isinstance(tensor, FakeTensor) and (tensor.device.type, tensor.dtype) == (_DEVICE, wanted):
         return tensor
@@ -153,7 +164,8 @@ def _make_absent(tensor: Tensor, dtype: torch.dtype | None, mode: FakeTensorMode
 
 
 def place_graph_on_absent_gpu(graph: UntracedGraph) -> UntracedGraph:
-    """Return a copy of a graph of a program that runs here: its inputs are on the GPU, and so is what names the CPU."""
+    """Return a copy of a graph of a program that runs here: its inputs are on the GPU, and so is what names the CPU.
+    Raises `TypeError` for tensors of other classes."""
     held = {id(tensor): tensor for tensor in _list_tensors((graph.dynamo,))}
     mode = graph.get_fake_mode()
     memo: dict[int, Any] = {key: _make_absent(tensor, None, mode) for key, tensor in held.items()}

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import torch
 
 from frx_graph.advice import Advice, Timings
-from frx_graph.advisor.absent_gpu import place_on_absent_gpu, profile_documented_gpu
+from frx_graph.advisor.absent_gpu import describe_absent, place_on_absent_gpu, profile_documented_gpu
 from frx_graph.advisor.compiled_modules import find_compiled_modules
 from frx_graph.advisor.evidence_files import read_run_file
 from frx_graph.advisor.observe import check_observable, observe_step
@@ -25,6 +25,7 @@ from frx_graph.advisor.summary import (
 )
 from frx_graph.analyzers.observations.corroboration import corroborate_findings
 from frx_graph.analyzers.observations.observation import RunFile, RunSetting
+from frx_graph.capture.absent_gpu import capture_for
 from frx_graph.capture.call_site import CallSite
 from frx_graph.capture.captured_graph import Capture, CapturedGraph, get_frame_id
 from frx_graph.capture.dynamo_events import count_cudagraph_skips
@@ -54,7 +55,6 @@ from frx_graph.records import HIDDEN_KINDS, Finding, Refusal
 from frx_graph.reports.advice.render import AdviceReport
 from frx_graph.rules.gpu_profile import GpuProfile, require_gpu
 from frx_graph.support.garbage_collection import pause_gc
-from frx_graph.support.torch_internals import allow_gpu_autocast
 
 _Known = TypeVar("_Known")
 
@@ -132,7 +132,7 @@ def advise(
         capture = capture_model(model, args, kwargs, train=train, origin=name, as_eager=inner == "eager")
     else:
         absent = place_on_absent_gpu(model, args, kwargs)
-        with absent.mode, allow_gpu_autocast():
+        with absent.mode, capture_for(describe_absent(gpu)):
             capture = capture_model(
                 absent.model, absent.args, absent.kwargs, train=train, origin=name, as_eager=inner == "eager"
             )
@@ -218,7 +218,7 @@ def advise_capture(
         profile = profile_documented_gpu(gpu)
         if profile is None:
             no_profile.append(Refusal("device profile", f"bandwidth and peaks of {gpu.name} are not listed"))
-        contract = load_documented(gpu, device.type)
+        contract = load_documented(gpu)
     else:
         try:
             profile = get_device_profile(device, measure=measure)
@@ -230,7 +230,7 @@ def advise_capture(
     with pause_gc():
         analyses = [
             replace(analysis, compiled_modules=compiled_modules)
-            for analysis in _analyze_graphs(subjects, capture, measured, profile, contract)
+            for analysis in _analyze_graphs(subjects, capture, measured, profile, contract, gpu)
         ]
         if analyses and isinstance(allocation_cost, AllocationCost):
             analyses[0] = replace(analyses[0], allocation_cost=allocation_cost)
@@ -277,11 +277,19 @@ def advise_capture(
     )
 
 
-def load_documented(gpu: GpuProfile, device: str) -> OperatorContract | None:
+def load_documented(gpu: GpuProfile) -> OperatorContract | None:
     """Return what is documented of operators on a GPU; None for AMD's."""
     if gpu.architecture.limits is None:
         return None
-    return load_documented_contract(device, tf32=gpu.runs_tf32 and PrecisionSettings.read_current(device).cudnn_tf32)
+    return load_documented_contract("cuda", tf32=_read_precision("cuda", gpu).cudnn_tf32)
+
+
+def _read_precision(device: str, gpu: GpuProfile | None) -> PrecisionSettings:
+    """Return torch's switches, as far as the GPU that the advice is for can do what they allow."""
+    settings = PrecisionSettings.read_current(device)
+    if gpu is None or gpu.runs_tf32:
+        return settings
+    return replace(settings, matmul_tf32=False, cudnn_tf32=False, has_tf32=False)
 
 
 def _choose_device(graphs: Iterable[GraphFacts]) -> torch.device:
@@ -308,6 +316,7 @@ def _analyze_graphs(
     measured: MeasuredOperators,
     profile: DeviceProfile | None,
     contract: OperatorContract | None,
+    gpu: GpuProfile | None,
 ) -> list[Analysis]:
     skips = count_cudagraph_skips() if any(subject.inner == "inductor" for subject in subjects) else 0
     events = CompileEvents(breaks=capture.breaks, recompiles=capture.recompiles, cudagraph_skips=skips)
@@ -333,7 +342,7 @@ def _analyze_graphs(
             layout_times=_look_up_known(subject.anchors, measured.layout_times),
             measurements=known,
             events=events if last_version[get_frame_id(subject.facts.graph_id)] is subject else CompileEvents(),
-            precision=PrecisionSettings.read_current(_choose_device([subject.facts]).type),
+            precision=_read_precision(_choose_device([subject.facts]).type, gpu),
             contract=contract,
             loaded=measured.loaded,
         )

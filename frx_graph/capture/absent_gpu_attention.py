@@ -47,6 +47,9 @@ def _run_fused(
     enable_gqa: bool = False,
 ) -> Tensor | None:
     """Return the result; None where torch would store the scores."""
+    if torch.is_autocast_enabled("cuda"):
+        query, key, value = (_narrow(tensor) for tensor in (query, key, value))
+        attn_mask = None if attn_mask is None else _narrow(attn_mask)
     operands = (query, key, value)
     row = query.size(-1)
     if not all(_fits(tensor, query) for tensor in operands) or key.size(-1) != row:
@@ -71,6 +74,12 @@ def _run_fused(
         *operands, mask, keeps, dropout_p, is_causal, scale=scale
     )[0]
     return made
+
+
+def _narrow(tensor: Tensor) -> Tensor:
+    """Return the tensor as autocast hands it to an attention."""
+    wide = tensor.is_floating_point() and tensor.dtype is not torch.float64
+    return tensor.to(torch.get_autocast_dtype("cuda")) if wide else tensor
 
 
 def _fits(tensor: Tensor, query: Tensor) -> bool:

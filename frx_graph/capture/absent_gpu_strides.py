@@ -6,21 +6,17 @@ without a device (`use_cudnn`, torch 2.15).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from frx_graph.capture.absent_gpu import are_on_absent_gpu, get_absent_gpu
 from frx_graph.support.size_hint import get_shape_hint, get_stride_hint
 from frx_graph.support.torch_internals import OpOverload, pytree
 
 _IMAGE_RANKS = (4, 5)
-
-
-def are_on_absent_gpu(tensors: Iterable[Tensor]) -> bool:
-    """Return True if one of the tensors is on a GPU that torch does not see."""
-    return any(tensor.device.type == "cuda" for tensor in tensors) and not torch.cuda.is_available()
 
 
 def is_absent_convolution(func: Any, args: Sequence[Any]) -> bool:
@@ -33,11 +29,13 @@ def predict_convolution_strides(
     func: OpOverload, args: Sequence[Any], result: Any
 ) -> tuple[tuple[tuple[int, ...], tuple[int, ...]] | None, ...]:
     """Return shape and strides, in elements, of each image and weight in the convolution's result; None for others.
-    These are channels-last if the image or the weight is, and plain in double precision (`ATen/native/ConvUtils.h`,
-    `cudnn_conv_suggest_memory_format`)."""
+    These are channels-last if the image or the weight is, and plain in double precision and on AMD's GPUs
+    (`ATen/native/ConvUtils.h`, `cudnn_conv_suggest_memory_format` and `miopen_conv_suggest_memory_format`)."""
     backward = func.overloadpacket is torch.ops.aten.convolution_backward
     operands = args[backward : backward + 2]
-    last = operands[0].dtype is not torch.float64 and any(map(_suggests_channels_last, operands))
+    gpu = get_absent_gpu()
+    plain = operands[0].dtype is torch.float64 or (gpu is not None and gpu.plain_convolutions)
+    last = not plain and any(map(_suggests_channels_last, operands))
 
     def predict(leaf: Any) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
         if not isinstance(leaf, Tensor) or leaf.dim() not in _IMAGE_RANKS:

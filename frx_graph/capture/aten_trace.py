@@ -18,8 +18,8 @@ from torch import Tensor, fx
 from torch.fx import traceback as fx_traceback
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
 
+from frx_graph.capture.absent_gpu import are_on_absent_gpu
 from frx_graph.capture.absent_gpu_attention import FusedAttention
-from frx_graph.capture.absent_gpu_strides import are_on_absent_gpu
 from frx_graph.capture.call_site import (
     MODEL_PATH,
     UNKNOWN_SITE,

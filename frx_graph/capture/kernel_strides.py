@@ -19,6 +19,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import SymBool, SymFloat, SymInt, Tensor, fx
 
+from frx_graph.capture.absent_gpu import are_on_absent_gpu
 from frx_graph.capture.absent_gpu_strides import is_absent_convolution, predict_convolution_strides
 from frx_graph.capture.stride_table import load_stride_table
 from frx_graph.support.size_hint import get_shape_hint, get_size_hint, get_stride_hint, is_known
@@ -162,6 +163,8 @@ def measure_results(
     The call is run on made-up values with the sizes of the example. None if it cannot be run.
     """
     leaves, spec = pytree.tree_flatten((tuple(args), dict(kwargs)))
+    if are_on_absent_gpu(leaf for leaf in leaves if isinstance(leaf, Tensor)):
+        return None
     # A generator of the program's must draw nothing for this, and what is unknown has no example.
     if not all(map(_is_known, leaves)) or any(isinstance(leaf, torch.Generator) for leaf in leaves):
         return None

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, fx, nn
 
-from frx_graph.capture.absent_gpu_strides import are_on_absent_gpu
+from frx_graph.capture.absent_gpu import are_on_absent_gpu
 from frx_graph.capture.aten_trace import Tangent, UntracedGraph, find_backward_roots, list_results
 from frx_graph.capture.captured_graph import Capture
 from frx_graph.capture.dynamo_events import list_breaks_since, record_position, shorten_reason

@@ -87,15 +87,16 @@ def advise(
     options.check()
     # Options of the command overrule those of the file.
     gpu = gpu or (config.gpu if device is None else None)
+    observes = observe or (observe is None and config.observe and gpu is None)
     settings = AdviseSettings(
         train=config.train if train is None else train,
-        observe=config.observe if observe is None else observe,
+        observe=observes,
         measure=config.measure if measure is None else measure,
         inner=inner or config.inner or "eager",
         dtype=check_dtype(dtype or config.dtype),
         dtype_name=dtype or config.dtype,
         device=check_device(device or config.device) if gpu is None else None,
-        gpu=check_gpu(gpu, device=device, observe=config.observe if observe is None else observe),
+        gpu=check_gpu(gpu, device=device, observe=observes),
         evidence=tuple(evidence or ()),
     )
     names = find_targets(targets or config.targets)

@@ -23,7 +23,7 @@ def check_target(target: str, folder: Path) -> str | None:
     nothing of it could be analysed."""
     config = read_advise_config(folder)
     dtype = check_dtype(config.dtype)
-    if gpu := check_gpu(config.gpu, device=config.device, observe=config.observe):
+    if gpu := check_gpu(config.gpu, device=config.device, observe=False):
         workload = load_on_absent_gpu(target, dtype)
     else:
         workload = place(load_target(target), check_device(config.device), dtype)
@@ -32,7 +32,7 @@ def check_target(target: str, folder: Path) -> str | None:
         workload.args,
         workload.kwargs,
         train=config.train,
-        observe=config.observe,
+        observe=config.observe and gpu is None,
         inner=config.inner or "eager",
         measure=config.measure,
         target=target,

@@ -103,7 +103,7 @@ def _build_finding(
         saving=Saving(),
         effort=Effort.ONE_LINE,
         risk=Risk.MEDIUM,
-        fix=_describe_fix(name, "cuda" if on_cuda else "cpu", train=analysis.facts.train),
+        fix=_describe_fix(name, "cuda" if on_cuda else "cpu", analysis),
         confidence=confidence.MODELLED,
         evidence=(
             Evidence(
@@ -114,19 +114,19 @@ def _build_finding(
             Evidence(
                 f"by the roofline the step takes at least {1e3 * before:.3g} ms now, and at least "
                 f"{1e3 * (before - saved):.3g} ms with these in {name}",
-                f"peak arithmetic and bandwidth of {device.name}",
+                f"peak arithmetic and bandwidth of {device.name}{', documented' if device.documented else ''}",
             ),
         ),
         modules=list_module_paths(ops),
     )
 
 
-def _describe_fix(name: str, device: str, *, train: bool) -> str:
+def _describe_fix(name: str, device: str, analysis: Analysis) -> str:
     dtype = "torch.bfloat16" if name == "bf16" else "torch.float16"
     autocast = f'run the model under `torch.autocast("{device}", dtype={dtype})`'
-    if name == "fp16" and train:
+    if name == "fp16" and analysis.facts.train:
         autocast += ", with a `torch.amp.GradScaler`"
-    if device == "cuda":
+    if device == "cuda" and (analysis.precision is None or analysis.precision.has_tf32):
         return f'`torch.set_float32_matmul_precision("high")` lets fp32 products run in TF32; or {autocast}'
     return autocast
 

@@ -12,13 +12,19 @@ from torch._dynamo.exc import BackendCompilerFailed
 import frx_graph
 from frx_graph.advice import Advice
 from frx_graph.advisor import absent_gpu
-from frx_graph.advisor.absent_gpu import load_on_absent_gpu, place_on_absent_gpu, profile_documented_gpu
+from frx_graph.advisor.absent_gpu import (
+    describe_absent,
+    load_on_absent_gpu,
+    place_on_absent_gpu,
+    profile_documented_gpu,
+)
 from frx_graph.advisor.advisor import advise
 from frx_graph.advisor.target import load_target
+from frx_graph.capture.absent_gpu import AbsentGpu, capture_for
 from frx_graph.capture.model import capture_model
 from frx_graph.errors import OptionError, TargetError
 from frx_graph.rules.gpu_profile import require_gpu
-from frx_graph.support.torch_internals import FakeTensor, allow_gpu_autocast
+from frx_graph.support.torch_internals import FakeTensor
 
 BUILT = torch.backends.cuda.is_built()
 needs_build = pytest.mark.skipif(not BUILT, reason="this torch is built for processors only")
@@ -86,7 +92,7 @@ def test_convolutions_make_the_strides_of_cudnn(
     x = x.to(memory_format=memory_format) if image else x
     placed = place_on_absent_gpu(model, (x,), {}, dtype)
     assert placed.args[0].stride() == x.stride()
-    with placed.mode:
+    with placed.mode, capture_for(AbsentGpu()):
         (graph,) = capture_model(placed.model, placed.args, {}, train=True).graphs
     made = {str(node.target): node.meta["val"] for node in graph.aten.graph.nodes if "val" in node.meta}
     result = made["aten.convolution.default"]
@@ -211,6 +217,60 @@ def test_single_precision_in_tf32_converts(gpu: str) -> None:
 
 
 @needs_build
+def test_a_gpu_without_tf32_is_not_told_to_use_it() -> None:
+    fixes = {
+        gpu: [finding.fix for finding in find(torch.float32, gpu=gpu).findings if finding.rule == "FRX013"]
+        for gpu in ("t4", "v100")
+    }
+    assert all(len(found) == 1 and "TF32" not in found[0] for found in fixes.values())
+
+
+@needs_build
+def test_amds_convolutions_return_plain_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    def list_strides() -> list[tuple[int, ...]]:
+        model = nn.Sequential(nn.Conv2d(64, 64, 3, padding=1), nn.ReLU()).to(memory_format=torch.channels_last)
+        placed = place_on_absent_gpu(model, (torch.randn(2, 64, 8, 8),), None, torch.bfloat16)
+        with placed.mode, capture_for(describe_absent(require_gpu("mi300x"))):
+            (graph,) = capture_model(placed.model, placed.args, {}).graphs
+        nodes = graph.aten.graph.find_nodes(op="call_function", target=torch.ops.aten.convolution.default)
+        return [node.meta["val"].stride() for node in nodes]
+
+    assert list_strides() == [(4096, 64, 8, 1)]
+    monkeypatch.setenv("PYTORCH_MIOPEN_SUGGEST_NHWC", "1")
+    assert list_strides() == [(4096, 1, 512, 64)]
+
+
+@needs_build
+def test_tensors_that_name_no_device_are_on_the_gpu() -> None:
+    class Counting(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.t().contiguous() + torch.arange(8) + torch.zeros(8)
+
+    advice = advise(Counting(), (torch.randn(8, 4),), device="h100").advice
+    assert [copy.operator for copy in advice.copies] == ["aten.clone"]
+    assert not advice.refusals
+
+
+@needs_build
+def test_autocast_narrows_attention() -> None:
+    class Narrowed(nn.Module):
+        def forward(self, q: Tensor) -> Tensor:
+            with torch.autocast("cuda", dtype=torch.bfloat16):
+                return nn.functional.scaled_dot_product_attention(q, q, q)
+
+    placed = place_on_absent_gpu(Narrowed(), (torch.randn(2, 4, 32, 64),), None)
+    with placed.mode, capture_for(AbsentGpu()):
+        (graph,) = capture_model(placed.model, placed.args, {}).graphs
+    assert "aten._scaled_dot_product_flash_attention.default" in {str(node.target) for node in graph.aten.graph.nodes}
+
+
+@needs_build
+def test_tensors_of_other_classes_are_refused() -> None:
+    with pytest.raises(TargetError, match=r"a Tensor \(torch.sparse_coo\) cannot be put on a GPU"):
+        advise(nn.ReLU(), (torch.eye(2).to_sparse(),), device="h100")
+
+
+@needs_build
 def test_images_of_three_channels_stay_as_they_are_in_tf32() -> None:
     model, x = nn.Conv2d(3, 64, 7, stride=2), torch.randn(2, 3, 64, 64)
     assert not count_conversions(advise(model, (x,), device="a100").advice)
@@ -238,7 +298,7 @@ def test_backward_is_analysed_as_well() -> None:
 def capture(model: nn.Module, x: Tensor, dtype: torch.dtype) -> list[str]:
     """The operators of a training step."""
     placed = place_on_absent_gpu(model, (x,), None, dtype)
-    with placed.mode, allow_gpu_autocast():
+    with placed.mode, capture_for(AbsentGpu()):
         captured = capture_model(placed.model, placed.args, {}, train=True)
     assert not captured.failures
     return [str(node.target) for graph in captured.graphs for node in graph.aten.graph.nodes]
@@ -326,8 +386,10 @@ def test_a_program_that_runs_here_is_advised_for_a_gpu(train: bool) -> None:
         assert (advice.environment.device, advice.environment.device_name) == ("cuda:0", "H100 SXM")
         assert advice.environment.documented
         assert "aten.convolution" in {copy.operator for copy in advice.copies}
-        with pytest.raises(BackendCompilerFailed, match="already advises for h100, not a100"):
+        with pytest.raises(BackendCompilerFailed, match="already advises for H100 SXM, not A100 80GB SXM"):
             torch.compile(nn.ReLU(), backend="frx", options={**options, "for": "a100"})(x)
+        # Another spelling of the same one.
+        torch.compile(nn.Tanh(), backend="frx", options={**options, "for": "H100 SXM"})(torch.ones(2))
     finally:
         frx_graph.clear()
 
@@ -372,7 +434,7 @@ class Attending(nn.Module):
 @pytest.mark.parametrize("train", [False, True])
 def test_attention_is_fused_as_on_a_gpu(dtype: torch.dtype, mask: Tensor | None, kernel: str, train: bool) -> None:
     placed = place_on_absent_gpu(Attending(mask), (torch.randn(2, 32, 64),), None, dtype)
-    with placed.mode:
+    with placed.mode, capture_for(AbsentGpu()):
         captured = capture_model(placed.model, placed.args, {}, train=train)
     (graph,) = captured.graphs
     called = [str(node.target) for node in graph.aten.graph.nodes if "scaled_dot_product" in str(node.target)]
@@ -408,7 +470,7 @@ def test_the_kernel_depends_on_rows_dtype_and_lengths(row: int, dtype: torch.dty
             return nn.functional.scaled_dot_product_attention(x[:, :, :16], x, x, is_causal=causal)
 
     placed = place_on_absent_gpu(Attention(), (torch.randn(2, 4, 32, row),), None, dtype)
-    with placed.mode:
+    with placed.mode, capture_for(AbsentGpu()):
         (graph,) = capture_model(placed.model, placed.args, {}).graphs
     called = [str(node.target) for node in graph.aten.graph.nodes if "scaled_dot_product" in str(node.target)]
     assert called == ([f"aten._scaled_dot_product_{kernel}_attention.default"] if kernel else [])
@@ -419,7 +481,7 @@ def test_the_kernel_depends_on_rows_dtype_and_lengths(row: int, dtype: torch.dty
 def test_backward_of_a_convolution_is_attributed_to_its_line() -> None:
     model = nn.Sequential(nn.Conv2d(8, 8, 3), nn.BatchNorm2d(8), nn.ReLU())
     placed = place_on_absent_gpu(model, (torch.randn(2, 8, 16, 16),), None, torch.float16)
-    with placed.mode:
+    with placed.mode, capture_for(AbsentGpu()):
         (graph,) = capture_model(placed.model, placed.args, {}, train=True).graphs
     sites = {str(node.target): graph.sites[node.name] for node in graph.aten.graph.nodes if node.name in graph.sites}
     assert sites["aten.convolution_backward.default"].module_path == sites["aten.convolution.default"].module_path

@@ -12,8 +12,21 @@ from pathlib import Path
 from typing import Any
 
 import gpu_campaign
+import psutil
 import pytest
-from gpu_campaign import DONE, FAILED, NO_TIME, NOT_HERE, Campaign, Ended, Step, describe_missing, run_campaign
+from gpu_campaign import (
+    DONE,
+    FAILED,
+    NO_TIME,
+    NOT_HERE,
+    TOO_LONG,
+    WAITING,
+    Campaign,
+    Ended,
+    Step,
+    describe_missing,
+    run_campaign,
+)
 
 BENCHMARKS = Path(gpu_campaign.__file__).parent
 MACHINE: dict[str, Any] = {"device": "a GPU", "torch": "2.15", "has": {"ncu": False}}
@@ -65,14 +78,23 @@ def run(
 
 
 def test_each_step_has_a_status_and_its_result(tmp_path: Path) -> None:
-    steps = [make_step("good"), make_step("bad"), make_step("finds", finds=True), make_step("ncu", needs="ncu")]
-    machine = Machine({"good": end(output=b'{"a": 1}'), "bad": end(1, b"no JSON"), "finds": end(1)})
-    assert run(tmp_path, machine, steps) == {"good": DONE, "bad": FAILED, "finds": DONE, "ncu": NOT_HERE}
+    steps = [
+        make_step("good"),
+        make_step("bad"),
+        make_step("finds", finds=True),
+        make_step("crashes", finds=True),
+        make_step("ncu", needs=("ncu",)),
+    ]
+    answers = {"good": end(output=b'{"a": 1}'), "bad": end(1, b"no JSON"), "finds": end(1), "crashes": end(1, b"")}
+    # A traceback ends with exit code 1, too, but without a result.
+    wanted = {"good": DONE, "bad": FAILED, "finds": DONE, "crashes": FAILED, "ncu": NOT_HERE}
+    assert run(tmp_path, Machine(answers), steps) == wanted
     assert json.loads((tmp_path / "good.json").read_text()) == {"a": 1}
     state = json.loads((tmp_path / "campaign.json").read_text())
     assert state["machine"] == MACHINE
-    assert (state["steps"]["bad"]["exit_code"], state["steps"]["bad"]["said"]) == (1, "said")
-    assert state["steps"]["bad"]["result"] == "bad.txt"
+    assert (state["steps"]["bad"]["exit_code"], state["steps"]["bad"]["errors"]) == (1, "said")
+    assert state["steps"]["bad"]["result"] == ""
+    assert (tmp_path / "bad.log").read_text() == "saidno JSON"
 
 
 def test_what_is_done_is_not_done_again(tmp_path: Path) -> None:
@@ -87,26 +109,40 @@ def test_what_is_done_is_not_done_again(tmp_path: Path) -> None:
     assert machine.ran == ["first", "second", "third", "second"]
 
 
-def test_a_step_that_takes_too_long_is_run_again(tmp_path: Path) -> None:
+def test_a_step_that_the_campaigns_time_ended_is_run_again(tmp_path: Path) -> None:
     machine = Machine({"long": end(None, b"")})
-    assert run(tmp_path, machine, [make_step("long")]) == {"long": NO_TIME}
-    machine.answers["long"] = end()
-    assert run(tmp_path, machine, [make_step("long")]) == {"long": DONE}
+    assert run(tmp_path, machine, [make_step("long")], seconds=50) == {"long": NO_TIME}
+    # Its own limit ends it, and would again.
+    assert run(tmp_path, machine, [make_step("long")]) == {"long": TOO_LONG}
+    assert run(tmp_path, machine, [make_step("long")]) == {"long": TOO_LONG}
+    assert machine.ran == ["long"] * 2
+
+
+def test_a_step_waits_for_the_one_whose_result_it_reads(tmp_path: Path) -> None:
+    steps = [make_step("probe"), make_step("contract", after="probe")]
+    machine = Machine({"probe": end(2), "contract": end()})
+    assert run(tmp_path, machine, steps) == {"probe": FAILED, "contract": WAITING}
+    machine.answers["probe"] = end()
+    assert run(tmp_path, machine, steps, again=["probe"]) == {"probe": DONE, "contract": DONE}
 
 
 def test_another_machine_needs_another_folder(tmp_path: Path) -> None:
     Campaign(tmp_path, MACHINE, OPTIONS).note("first", DONE)
     with pytest.raises(ValueError, match="choose another folder"):
         Campaign(tmp_path, {**MACHINE, "torch": "2.16"}, OPTIONS)
+    # What was installed since is the same machine.
+    Campaign(tmp_path, {**MACHINE, "has": {"ncu": True}}, OPTIONS)
 
 
 def test_missing_packages_are_named_with_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text(
-        '[project]\ndependencies = ["pytest>=8", "not-there>=2"]\n[project.optional-dependencies]\ntorch = []\n'
+        '[project]\ndependencies = ["pytest>=8", "numpy", "not-there>=2", "pydantic>=99"]\n'
+        "[project.optional-dependencies]\ntorch = []\n"
     )
     missing = gpu_campaign.find_missing(tmp_path)
-    assert missing == ["not-there>=2"]
-    assert "pip download --only-binary=:all: -d wheels 'not-there>=2'" in describe_missing(missing)
+    assert missing == ["not-there>=2", "pydantic>=99"]
+    assert "pip download --only-binary=:all: -d wheels 'not-there>=2' 'pydantic>=99'" in describe_missing(missing)
+    assert "--no-build-isolation --editable ." in describe_missing([gpu_campaign.CHECKOUT])
     assert gpu_campaign.find_missing() == []
 
 
@@ -120,12 +156,17 @@ out = Path(sys.argv[1])
 count = "import sys, pathlib; f = pathlib.Path(sys.argv[1]); f.write_text(f.read_text() + 'x' if f.exists() else 'x')"
 steps = [
     Step("first", (sys.executable, "-c", count, str(out / "first")), 60),
-    Step("second", (sys.executable, "-c", "import time; time.sleep(float(" + repr(sys.argv[2]) + "))"), 60),
+    Step("second", (sys.executable, "-c", f"import time; time.sleep(float({{sys.argv[2]!r}})) # {{out}}"), 60),
     Step("third", (sys.executable, "-c", count, str(out / "third")), 60),
 ]
 machine = {{"has": {{}}}}
 run_campaign(Campaign(out, machine, {{}}), steps, machine, seconds=300)
 """
+
+
+def list_processes(part: str) -> list[int]:
+    """The processes in whose command this is."""
+    return [one.pid for one in psutil.process_iter(["cmdline"]) if part in " ".join(one.info["cmdline"] or ())]
 
 
 def test_killed_in_a_step_it_goes_on_and_loses_nothing(tmp_path: Path) -> None:
@@ -142,6 +183,11 @@ def test_killed_in_a_step_it_goes_on_and_loses_nothing(tmp_path: Path) -> None:
         process.send_signal(signal.SIGKILL)
         process.wait()
     assert json.loads(state.read_text())["steps"]["second"]["status"] == "running"
+    # What it had started ends with it.
+    deadline = time.monotonic() + 10
+    while (left := list_processes(f"sleep(float('60')) # {tmp_path}")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not left
     subprocess.run([sys.executable, "-c", script, str(tmp_path), "0"], check=True, stdout=subprocess.DEVNULL)
     steps = json.loads(state.read_text())["steps"]
     assert {name: step["status"] for name, step in steps.items()} == dict.fromkeys(("first", "second", "third"), DONE)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from frx_graph.capture.absent_gpu_strides import are_on_absent_gpu
+from frx_graph.capture.absent_gpu import AbsentGpu, are_on_absent_gpu, capture_for
 from frx_graph.capture.engineless_backward import differentiate, note_end
 
 
@@ -136,9 +136,11 @@ def test_a_write_into_an_input_does_not_hide_what_is_written() -> None:
 
 @pytest.mark.skipif(not torch.backends.cuda.is_built(), reason="this torch is built for processors only")
 @pytest.mark.parametrize("seen", [False, True])
-def test_a_gpu_is_absent_if_torch_sees_none(monkeypatch: pytest.MonkeyPatch, seen: bool) -> None:
+def test_a_gpu_is_absent_while_it_is_captured_for(monkeypatch: pytest.MonkeyPatch, seen: bool) -> None:
     with FakeTensorMode():
         here, there = torch.ones(1), torch.ones(1, device="cuda")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: seen)
-    assert are_on_absent_gpu([here, there]) is not seen
-    assert not are_on_absent_gpu([here])
+    assert not are_on_absent_gpu([here, there])
+    with capture_for(AbsentGpu()):
+        assert are_on_absent_gpu([here, there])
+        assert not are_on_absent_gpu([here])
