@@ -24,8 +24,8 @@ decides how many there are.
 
 A machine that is shared may be slower in some process pairs than in others, for both arms, which says nothing about
 them. Gains differ then: with less memory bandwidth, a program that moves less is ahead. What counts is the machine at
-its full speed. So a gain of all pairs is promoted only if those at full speed show it, too. If they are enough, they
-alone decide that there is none.
+its full speed. So a gain of all pairs is promoted only if the median of those at full speed reaches the minimum, or
+half of it where they are fewer than four. If they are enough, they alone decide that there is none.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ import math
 import re
 import statistics
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from frx_graph.trials.protocol import Protocol
@@ -57,7 +57,8 @@ _DISTURBERS = {
 FEWEST_PAIRS = 2
 """Pairs that an early rejection needs: one pair cannot disagree with itself."""
 PROVING_PAIRS = 4
-"""Pairs that a promotion before the last pair needs, each of which must reach the minimum."""
+"""Pairs that a promotion before the last pair needs, each of which must reach the minimum; and pairs at the machine's
+full speed that decide alone that there is no gain."""
 REJECTION_ALPHA = 0.05
 """Probability that a candidate just at the minimum is rejected by the last quad. A false rejection costs a gain. A
 false promotion slows the program down, so its probability is the policy's far smaller alpha."""
@@ -69,8 +70,11 @@ SECOND_LOOK_ALPHA = 0.0025
 twelve pairs would show it in a quarter of the trials of a gain of 4 %, if processes differ by 2 %."""
 
 CHANGED_SPEED = 1.15
-"""How many times as long both arms take in one process pair as in another, from where on the machine's speed counts as
-changed. On an idle virtual EPYC, medians of pairs mostly differed by less than 6 %, or by more than 20 %."""
+"""How many times as long the arms of a process pair take in the geometric mean as those of another, from where on the
+machine counts as slower. On an idle virtual EPYC, medians of pairs mostly differed by less than 6 %, or by more than
+20 %."""
+SAME_SPEED = 1.06
+"""Neither arm takes less than so many times as long then: a single slow process is not the machine."""
 
 
 class Outcome(enum.StrEnum):
@@ -159,7 +163,8 @@ def decide_finally(quads: Sequence[MeasuredQuad], protocol: Protocol) -> Verdict
     proved = low > 0 and statistics.median(every) >= protocol.minimum and _check_pairs_prove(pairs, protocol)
     selected = _select_pairs(quads)
     at_full_speed = _join(selected)
-    rejection_alpha = max(protocol.alpha, LAST_LOOK_ALPHA if protocol.added_pairs else REJECTION_ALPHA)
+    is_last = protocol.added_pairs and len(selected) >= protocol.process_pairs - protocol.added_pairs
+    rejection_alpha = max(protocol.alpha, LAST_LOOK_ALPHA if is_last else REJECTION_ALPHA)
     _, likely_high = compute_trimmed_interval(at_full_speed, rejection_alpha)
     if proved and _is_seen_at_full_speed(quads, protocol):
         outcome = Outcome.PROMOTE
@@ -170,7 +175,9 @@ def decide_finally(quads: Sequence[MeasuredQuad], protocol: Protocol) -> Verdict
         outcome = Outcome.INCONCLUSIVE
     stats = _compute_statistics(quads, pairs, (low, high))
     reason = f"{_explain_outcome(outcome, stats, protocol)}{_describe_slow(stats)}"
-    if outcome is Outcome.INCONCLUSIVE:
+    if outcome is Outcome.INCONCLUSIVE and proved:
+        reason = f"{format_range(stats.ci_low, stats.ci_high)}, but not at the machine's full speed"
+    if not stats.slow_pairs:
         reason += _describe_changed_speed(quads)
     return Verdict(outcome, reason, stats, early=False)
 
@@ -214,7 +221,8 @@ def _describe_changed_speed(quads: Sequence[MeasuredQuad]) -> str:
 
 
 def find_slow_pairs(quads: Sequence[MeasuredQuad]) -> frozenset[int]:
-    """Return the process pairs in which both arms took `CHANGED_SPEED` times as long as in the fastest pair."""
+    """Return the process pairs in which the machine was slower for both arms than in the second fastest pair: a single
+    pair may have been lucky. Of two pairs, the faster one is the measure."""
     seconds: dict[int, dict[Arm, list[float]]] = {}
     for measured in quads:
         if not measured.void:
@@ -222,12 +230,14 @@ def find_slow_pairs(quads: Sequence[MeasuredQuad]) -> frozenset[int]:
             for block in measured.blocks:
                 arms[block.arm] += block.seconds
     medians = {pair: {arm: statistics.median(of_arm) for arm, of_arm in arms.items()} for pair, arms in seconds.items()}
-    if not medians:
-        return frozenset()
-    fastest = min(medians.values(), key=lambda arms: sum(arms.values()))
-    return frozenset(
-        pair for pair, arms in medians.items() if all(arms[arm] >= CHANGED_SPEED * fastest[arm] for arm in Arm)
-    )
+    by_speed = sorted(medians.values(), key=lambda arms: math.prod(arms.values()))
+    fast = by_speed[min(1, max(0, len(by_speed) - 2))] if by_speed else {}
+
+    def is_slow(arms: Mapping[Arm, float]) -> bool:
+        times = [arms[arm] / fast[arm] for arm in Arm]
+        return statistics.geometric_mean(times) >= CHANGED_SPEED and min(times) >= SAME_SPEED
+
+    return frozenset(pair for pair, arms in medians.items() if is_slow(arms))
 
 
 def _list_full_speed(quads: Sequence[MeasuredQuad]) -> list[list[float]]:
@@ -242,7 +252,9 @@ def _select_pairs(quads: Sequence[MeasuredQuad]) -> list[list[float]]:
 
 
 def _is_seen_at_full_speed(quads: Sequence[MeasuredQuad], protocol: Protocol) -> bool:
-    return statistics.median(_compute_medians(_list_full_speed(quads))) >= protocol.agreement
+    medians = _compute_medians(_list_full_speed(quads))
+    least = protocol.minimum if len(medians) >= PROVING_PAIRS else max(protocol.agreement, protocol.minimum / 2)
+    return statistics.median(medians) >= least
 
 
 def group_log_ratios(quads: Sequence[MeasuredQuad]) -> list[list[float]]:

@@ -15,7 +15,7 @@ from frx_graph.trials.policy import TUNE_POLICY, TrialPolicy
 from frx_graph.trials.protocol import Protocol, make_protocol
 from frx_graph.trials.samples import Block, Cause, Disturbance, MeasuredQuad
 from frx_graph.trials.schedule import Arm, Quad, make_schedule
-from frx_graph.trials.verdict import Outcome, decide_early, decide_finally, find_dissent, format_range
+from frx_graph.trials.verdict import Outcome, decide_early, decide_finally, find_dissent, find_slow_pairs, format_range
 
 DEFAULT = make_protocol(TrialPolicy())
 TUNE = make_protocol(TUNE_POLICY)
@@ -201,7 +201,8 @@ def run_at_speeds(rule: Protocol, *pairs: tuple[float, float]) -> list[MeasuredQ
     [
         ((1.4, 1.27), "at its full speed, +0.0, +0.0, +0.0 %"),
         ((1.14, 1.0), ""),  # The processes of one program differ.
-        ((1.25, 1.12), ""),
+        ((1.25, 1.05), ""),
+        ((1.25, 1.12), "at its full speed, +0.0, +0.0, +0.0 %"),
     ],
 )
 def test_an_open_verdict_names_a_machine_whose_speed_changed(slow: tuple[float, float], told: str) -> None:
@@ -216,10 +217,17 @@ def test_a_gain_at_the_machines_low_speed_alone_is_not_promoted() -> None:
     slow = [(1.5, 1.34)] * 10
     verdict = decide_finally(run_at_speeds(last, *[(1.0, 1.01)] * 2, *slow), last)
     assert verdict.outcome is Outcome.INCONCLUSIVE
-    assert verdict.reason.endswith("; the machine's speed changed: at its full speed, -1.0, -1.0 %")
-    # Also if those at full speed show it.
+    assert verdict.reason == (
+        "between 11.9 % and 11.9 % faster, but not at the machine's full speed; the machine's speed changed: at its "
+        "full speed, -1.0, -1.0 %"
+    )
+    # If those at full speed show it, too, it is.
     verdict = decide_finally(run_at_speeds(last, *[(1.0, 0.9)] * 2, *slow), last)
     assert verdict.outcome is Outcome.PROMOTE
+    assert verdict.reason.endswith("; the machine's speed changed: at its full speed, +11.1, +11.1 %")
+    # Enough of them have to reach the minimum.
+    verdict = decide_finally(run_at_speeds(last, *[(1.0, 0.98)] * 4, *slow[:8]), last)
+    assert verdict.outcome is Outcome.EQUIVALENT
 
 
 def test_enough_pairs_at_full_speed_decide_that_there_is_no_gain() -> None:
@@ -237,6 +245,8 @@ def test_enough_pairs_at_full_speed_decide_that_there_is_no_gain() -> None:
 
 def test_a_slower_machine_does_not_hide_a_gain() -> None:
     verdict = decide_finally(run_at_speeds(DEFAULT, *[(1.0, 0.9), (1.5, 1.35)] * 3), DEFAULT)
+    # One lucky pair is no measure of the machine.
+    assert not find_slow_pairs(run_at_speeds(DEFAULT, (0.8, 0.8), *[(1.0, 0.9)] * 5))
     assert verdict.outcome is Outcome.PROMOTE
     assert verdict.statistics is not None
     assert verdict.statistics.slow_pairs == 0

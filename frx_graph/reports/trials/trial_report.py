@@ -51,7 +51,8 @@ def render_trial(document: TrialDocument, *, width: int, color: bool, samples: b
             _print_broken(console, f"with {DESCRIPTIONS[document.environment.setup.allocation]}")
         counted = f"{stats.quads} rounds in {stats.processes} process pairs, {stats.void} disturbed{under}"
         if stats.slow_pairs:
-            counted = f"{counted}; the machine was slower in {stats.slow_pairs} pairs, which do not count"
+            pairs = format_count(stats.slow_pairs, "pair")
+            counted = f"{counted}; the ratio leaves {pairs} out, in which the machine was slower"
         _print_broken(console, counted)
         _print_broken(console, f"ratio {stats.ratio_median:.3f} of baseline over candidate; by pair {medians}")
         blocks = [block for quad in document.samples if not quad.void for block in quad.blocks]
