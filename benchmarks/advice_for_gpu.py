@@ -320,12 +320,12 @@ def main() -> int:
         "GPU",
         "dtype",
         "predicted",
-        "there",
-        "both",
+        "observed",
+        "matched",
         "where unknown",
         "copies predicted",
-        "there",
-        "both",
+        "observed",
+        "matched",
     ]
     print(tabulate([*table, ("all", "", "", *_format(total), *_format(copies)[:3])], heads))
     for row in rows:

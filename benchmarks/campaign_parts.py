@@ -74,20 +74,20 @@ def compare_contracts(device: str, path: Path | None) -> dict[str, Any]:
     measured = read_contract(path)
     if device == "cuda":
         tf32 = torch.cuda.get_device_capability() >= (8, 0) and torch.backends.cudnn.allow_tf32
-        expected: OperatorContract | None = load_documented_contract(device, tf32=tf32)
+        reference: OperatorContract | None = load_documented_contract(device, tf32=tf32)
     else:
-        expected = load_contract(device, torch.__version__, own=Path(os.devnull))
-    assert expected is not None
+        reference = load_contract(device, torch.__version__, own=Path(os.devnull))
+    assert reference is not None
     agree, unknown, different = 0, 0, []
     for row in measured.rows:
-        said = expected.get_entry(row.target, row.operand, row.pattern, row.dtype, rank=row.rank, case=row.case)
-        if said is None or row.entry is None:
+        expected = reference.get_entry(row.target, row.operand, row.pattern, row.dtype, rank=row.rank, case=row.case)
+        if expected is None or row.entry is None:
             unknown += 1
-        elif said.agrees(row.entry):
+        elif expected.agrees(row.entry):
             agree += 1
         else:
-            different.append(_describe_row(row) | {"expected": asdict(said), "measured": asdict(row.entry)})
-    return {"expected": expected.name, "agree": agree, "unknown": unknown, "different": different}
+            different.append(_describe_row(row) | {"expected": asdict(expected), "measured": asdict(row.entry)})
+    return {"expected": reference.name, "agree": agree, "unknown": unknown, "different": different}
 
 
 def _describe_row(row: ContractRow) -> dict[str, Any]:

@@ -87,15 +87,8 @@ def list_steps(device: str, *, small: bool) -> tuple[Step, ...]:
         return script("campaign_parts", name, "--device", device, *options)
 
     def trial(target: str, *options: str) -> tuple[str, ...]:
-        told = (
-            "--device",
-            device,
-            "--json",
-            "--ledger",
-            "{out}/ledger.sqlite3",
-            *(("--ignore-load",) if small else ()),
-        )
-        return (*FRX, "trial", target, *told, *options)
+        always = ("--device", device, "--json", "--ledger", "{out}/ledger.sqlite3")
+        return (*FRX, "trial", target, *always, *(("--ignore-load",) if small else ()), *options)
 
     def versus(file: str, entries: str, *options: str) -> tuple[str, ...]:
         chosen = ("--entries", entries, "--device", device, "--json", f"{{out}}/{file}", "--resume", *options)
@@ -330,11 +323,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     out = asked.out.absolute()
     out.mkdir(parents=True, exist_ok=True)
     script = str(ROOT / "benchmarks" / "campaign_parts.py")
-    looked = run_process((sys.executable, script, "machine", "--device", asked.device), 120)
-    if looked.code != 0:
-        print(looked.errors.decode(errors="replace").strip()[-2000:], file=sys.stderr)
+    described = run_process((sys.executable, script, "machine", "--device", asked.device), 120)
+    if described.code != 0:
+        print(described.errors.decode(errors="replace").strip()[-2000:], file=sys.stderr)
         return 2
-    machine = json.loads(looked.output)
+    machine = json.loads(described.output)
     steps = list_steps(asked.device, small=asked.small)
     again = tuple(filter(None, asked.again.split(",")))
     if unknown := set(again) - {step.name for step in steps}:

@@ -229,9 +229,11 @@ def find_slow_pairs(quads: Sequence[MeasuredQuad]) -> frozenset[int]:
             arms = seconds.setdefault(measured.quad.pair, {arm: [] for arm in Arm})
             for block in measured.blocks:
                 arms[block.arm] += block.seconds
+    if not seconds:
+        return frozenset()
     medians = {pair: {arm: statistics.median(of_arm) for arm, of_arm in arms.items()} for pair, arms in seconds.items()}
     by_speed = sorted(medians.values(), key=lambda arms: math.prod(arms.values()))
-    fast = by_speed[min(1, max(0, len(by_speed) - 2))] if by_speed else {}
+    fast = by_speed[1 if len(by_speed) > 2 else 0]
 
     def is_slow(arms: Mapping[Arm, float]) -> bool:
         times = [arms[arm] / fast[arm] for arm in Arm]
