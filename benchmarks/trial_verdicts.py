@@ -3,8 +3,8 @@
     python benchmarks/trial_verdicts.py --results FILE [--targets resnet18,mixer] [--modes inference,training]
         [--repeat N] [--candidates solved,freezing] [--no-replicate] [--only-figures]
 
-Every case is one `frx trial` with a ledger and a cache of measured times of its own, so nothing is known beforehand;
-the cache of Inductor is the machine's. A promotion is then replicated by `examples/apply.py`, in five pairs of fresh
+Every case is one `frx trial` with a ledger and a cache of measured times of its own, so nothing is known beforehand but
+the least distance between the processors; the cache of Inductor is the machine's. A promotion is then replicated by `examples/apply.py`, in five pairs of fresh
 processes. It shares no code with trials.
 
 Targets are the zoo, the eight small programs, and `examples/convnet.py:build` ("convnet"). The candidate "solved" is
@@ -21,6 +21,7 @@ import argparse
 import json
 import math
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -35,6 +36,8 @@ from pydantic import BaseModel, ConfigDict
 from small_programs import SMALL_PROGRAMS
 from tabulate import tabulate
 from zoo import ZOO
+
+from frx_graph.support.cache_directory import get_cache_directory
 
 ROOT = Path(__file__).parent.parent
 TARGETS = {
@@ -95,10 +98,12 @@ def try_case(target: str, training: bool, candidate: str, run: int, *, replicate
     options = [*(["--train"] if training else []), *([] if candidate == SOLVED else ["--candidate", candidate])]
     with tempfile.TemporaryDirectory(prefix="frx-verdicts-") as folder:
         environment = {**os.environ, "FRX_LEDGER": f"{folder}/ledger.sqlite3", "FRX_CACHE_DIR": f"{folder}/cache"}
+        _copy_distances(get_cache_directory(), Path(folder) / "cache")
         command = [sys.executable, "-m", "frx_graph", "trial", TARGETS[target], "--json", "--quiet", *options]
         began = time.monotonic()
         done = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
         seconds = time.monotonic() - began
+        _copy_distances(Path(folder) / "cache", get_cache_directory())
         if done.returncode == 2:
             print(f"{target}: the trial failed", file=sys.stderr)
             return None
@@ -125,6 +130,12 @@ def try_case(target: str, training: bool, candidate: str, run: int, *, replicate
         if not ratios:
             print(f"{target}: the promotion was not replicated", file=sys.stderr)
         return line.model_copy(update={"replicated": tuple(ratios)})
+
+
+def _copy_distances(source: Path, target: Path) -> None:
+    target.mkdir(parents=True, exist_ok=True)
+    for file in source.glob("processors-*.json"):
+        shutil.copy(file, target)
 
 
 def judge(lines: Sequence[Line]) -> list[str]:

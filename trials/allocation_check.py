@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from frx_graph.support.allocator import Allocation
 from frx_graph.trials.protocol import Protocol
-from frx_graph.trials.samples import MeasuredQuad, count_loaded
+from frx_graph.trials.samples import OF_OTHERS, MeasuredQuad, count_disturbed
 from frx_graph.trials.statistics import compute_pairs_bound
 from frx_graph.trials.verdict import Outcome, TrialStatistics, Verdict, format_gain, format_percent, group_log_ratios
 
@@ -72,7 +72,7 @@ class AllocationCheck:
         return Verdict(outcome, f"{self._explain_outcome(measured)}{self._mark_loaded()}", None, measured.early)
 
     def _mark_loaded(self) -> str:
-        loaded = count_loaded(self.quads, void=False)
+        loaded = count_disturbed(self.quads, *OF_OTHERS, void=False)
         return f"; {loaded} of {len(self.quads)} rounds were measured under load" if loaded else ""
 
     def proves_loss(self, protocol: Protocol) -> bool:

@@ -182,10 +182,12 @@ class Measure:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Seconds of each step, and what disturbed the block."""
+    """Seconds of each step, what disturbed the block, and the larger distance between the processors before and after
+    it (`measure/machine/processor_distance.py`)."""
 
     seconds: tuple[float, ...]
     disturbance: Disturbance | None = None
+    distance: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

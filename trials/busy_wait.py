@@ -1,4 +1,4 @@
-"""Wait while other programs disturb a trial, and find out which."""
+"""Wait while other programs, or a hypervisor, disturb a trial, and find out which programs."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import math
 from collections.abc import Callable, Sequence
 
 from frx_graph.measure.machine.busy_programs import MachineLoad, WatchLoad, describe_load
-from frx_graph.trials.samples import MeasuredQuad, count_loaded, pause_seconds
+from frx_graph.trials.samples import OF_OTHERS, Cause, MeasuredQuad, count_disturbed, pause_seconds
 
 _LOADED_SHARE = 1 / 3
 """Share of all quads, void for other programs' load, from which load is the reason for an unfinished trial."""
 _LAST_SECONDS = 0.25
 WHEN_BUSY = "use frx trial --ignore-load"
 """Advice for a trial on a command line, besides to close other programs."""
+FAR_APART = "the hypervisor ran the processors on cores that share no cache"
 
 
 class BusyWait:
@@ -37,7 +38,9 @@ class BusyWait:
         load, show after `status` that it waits, and then what other programs did meanwhile. With `last` no quad
         follows, and the wait only finds out which programs were busy."""
         seconds = min(pause_seconds(quads), _LAST_SECONDS if last else math.inf, left)
-        if not count_loaded(quads[-1:], void=True):
+        if not count_disturbed(quads[-1:], Cause.LOADED, void=True):
+            if count_disturbed(quads[-1:], Cause.MOVED, void=True) and not last:
+                self._progress(f"{status}; waiting {seconds:.3g} s for processors that share a cache")
             self._pause(seconds)
             return
         if not last:
@@ -52,10 +55,13 @@ class BusyWait:
             self._progress(f"{status}; measuring again{still}")
 
     def explain_end(self, quads: Sequence[MeasuredQuad]) -> str:
-        """Return why a trial could not measure enough quads, and what to do, if other programs are the reason; else
-        an empty string."""
-        if not quads or count_loaded(quads, void=True) < _LOADED_SHARE * len(quads):
+        """Return why a trial could not measure enough quads, and what to do, if other programs or a hypervisor are
+        the reason; else an empty string."""
+        if not quads or count_disturbed(quads, *OF_OTHERS, void=True) < _LOADED_SHARE * len(quads):
             return ""
+        moved = count_disturbed(quads, Cause.MOVED, void=True)
+        if moved > count_disturbed(quads, Cause.LOADED, void=True):
+            return f"{FAR_APART}: try again later, or {self._advice}"
         visible = self.load is not None and self.load.programs
         seen = "" if self.load is None else f" ({describe_load(self.load)})"
         close = "close these programs" if visible else "try again later"

@@ -35,9 +35,10 @@ from frx_graph.trials.gates import Comparison, examine_gates
 from frx_graph.trials.numerics import Difference
 from frx_graph.trials.policy import TrialPolicy
 from frx_graph.trials.process_pairs import NotRepeatableError, ProcessPairs, Programs, Progress
+from frx_graph.trials.processor_moves import ProcessorMoves
 from frx_graph.trials.protocol import Protocol as Rule
 from frx_graph.trials.protocol import make_protocol
-from frx_graph.trials.samples import MeasuredQuad, count_loaded
+from frx_graph.trials.samples import OF_OTHERS, MeasuredQuad, count_disturbed
 from frx_graph.trials.schedule import Arm
 from frx_graph.trials.trial_run import Gate, GateResult, TrialRun
 from frx_graph.trials.verdict import (
@@ -126,6 +127,7 @@ class _TrialRunner:
             self.clock,
             self.progress,
             self.ignore_load,
+            ProcessorMoves(self.ignore_load),
             pool=self.allocations[-1] is Allocation.POOLED,
         )
 
@@ -154,7 +156,7 @@ class _TrialRunner:
             failed = GateResult(failure.gate, False, failure.detail)
             seen = tuple(failed if gate.name is failed.name else gate for gate in gates)
             return self._make_run(seen, _make_rejection(failed), quads)
-        if loaded := count_loaded(quads, void=False):
+        if loaded := count_disturbed(quads, *OF_OTHERS, void=False):
             marked = f"{verdict.reason}; {loaded} of {len(quads)} rounds were measured under load (--ignore-load)"
             verdict = replace(verdict, reason=marked)
         passed = None if verdict.outcome is Outcome.INCONCLUSIVE else verdict.outcome is Outcome.PROMOTE
@@ -309,7 +311,7 @@ class _TrialRunner:
         if self.clock() >= self.deadline:
             ends.append(f"the time budget ended: {_RAISE.format('time_budget_seconds')}")
         if void > rule.void_quads_allowed:
-            idle = 2 * count_loaded(quads, void=True) > void
+            idle = 2 * count_disturbed(quads, *OF_OTHERS, void=True) > void
             advice = _RUN_IDLE.format(self.when_busy) if idle else _RAISE.format("void_quads_allowed")
             ends.append(f"no more than {rule.void_quads_allowed} may be disturbed: {advice}")
         return replace(verdict, reason="; ".join((verdict.reason, *ends)))

@@ -28,6 +28,7 @@ from frx_graph.trials.busy_wait import BusyWait
 from frx_graph.trials.environment_record import TrialEnvironment
 from frx_graph.trials.gates import find_plan_fault
 from frx_graph.trials.pace import Pace
+from frx_graph.trials.processor_moves import ProcessorMoves
 from frx_graph.trials.protocol import Protocol as Rule
 from frx_graph.trials.samples import Block, MeasuredQuad, count_quads, make_block
 from frx_graph.trials.schedule import Arm, Quad, make_schedule, select_next_quad
@@ -72,6 +73,7 @@ class ProcessPairs:
     clock: Callable[[], float]
     progress: Progress
     ignore_load: bool
+    moves: ProcessorMoves
     pool: bool
     """Arms keep freed memory. Those that the gates examine do as the user's: a leak may hide in kept memory."""
     environment: TrialEnvironment | None = None
@@ -160,7 +162,11 @@ class ProcessPairs:
                     # What its earlier quads have shown stays: two pairs that count as one claim less than they know.
                     pair = None
                     continue
-                quads.append(MeasuredQuad(quad, (first, second, third, fourth)))
+                measured = MeasuredQuad(quad, (first, second, third, fourth))
+                if self.moves.come_nearer(measured, self._get_environment().setup) and quads:
+                    quads.clear()
+                    self.progress(f"{self.stage}the processors share a cache now: measuring again from the beginning")
+                quads.append(self.moves.mark(measured))
                 pace.note_quad()
                 status = f"{self.stage}{count_quads(quads, rule)}, {self._describe_left(pace, quads, rule)}"
                 self.progress(status)
@@ -173,6 +179,10 @@ class ProcessPairs:
                     self.busy.wait(quads, self._get_seconds_left(), status, last=last)
                     pace.note_waited()
         return None
+
+    def _get_environment(self) -> TrialEnvironment:
+        assert self.environment is not None, "an arm reports it when it has loaded"
+        return self.environment
 
     def _get_seconds_left(self) -> float:
         return max(0.0, self.deadline - self.clock())
@@ -203,7 +213,7 @@ class ProcessPairs:
     def _run_block(self, arms: Mapping[Arm, RunningArm], arm: Arm, steps: int) -> Block:
         others = tuple(other.pid for name, other in arms.items() if name is not arm)
         found = self.client.ask(arms, arm, Measure(steps, others), Measured)
-        return make_block(arm, found.seconds, found.disturbance, ignore_load=self.ignore_load)
+        return make_block(arm, found.seconds, found.disturbance, found.distance, ignore_load=self.ignore_load)
 
 
 class NotRepeatableError(Exception):

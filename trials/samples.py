@@ -25,6 +25,12 @@ class Cause(enum.StrEnum):
     """The device or the processors ran too hot or had their power limited, or the control group's time was used up."""
     LOADED = "loaded"
     """Other programs used the processors or the device."""
+    MOVED = "moved"
+    """A hypervisor ran the processors on cores that share no cache (`measure/machine/processor_distance.py`)."""
+
+
+OF_OTHERS = frozenset({Cause.LOADED, Cause.MOVED})
+"""Causes that a trial may be asked to ignore, and that may pass by themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +52,9 @@ class Block:
     disturbance: Disturbance | None = None
     """The reason why it is void."""
     ignored: Disturbance | None = None
-    """Other programs' load, if the trial was asked to ignore it; the block counts."""
+    """Other programs' load, or far processors, if the trial was asked to ignore it; the block counts."""
+    distance: float | None = None
+    """Distance between the processors, as `measure_distance` defines it; None: not measured."""
 
     def __post_init__(self) -> None:
         if not self.seconds or not all(0 < seconds < math.inf for seconds in self.seconds):
@@ -80,26 +88,32 @@ class MeasuredQuad:
         return any(block.disturbance is not None for block in self.blocks)
 
 
-def make_block(arm: Arm, seconds: tuple[float, ...], found: Disturbance | None, *, ignore_load: bool) -> Block:
-    """Return a block, and what was `found` to disturb it. With `ignore_load`, other programs' load does not make it
-    void."""
-    if ignore_load and found is not None and found.cause is Cause.LOADED:
-        return Block(arm, seconds, ignored=found)
-    return Block(arm, seconds, found)
+def make_block(
+    arm: Arm,
+    seconds: tuple[float, ...],
+    found: Disturbance | None,
+    distance: float | None = None,
+    *,
+    ignore_load: bool,
+) -> Block:
+    """Return a block, and what was `found` to disturb it. With `ignore_load`, causes of others do not make it void."""
+    if ignore_load and found is not None and found.cause in OF_OTHERS:
+        return Block(arm, seconds, ignored=found, distance=distance)
+    return Block(arm, seconds, found, distance=distance)
 
 
-def count_loaded(quads: Sequence[MeasuredQuad], *, void: bool) -> int:
-    """Return how many quads have a block under other programs' load: those that were `void` for it, or those that
-    count all the same."""
+def count_disturbed(quads: Sequence[MeasuredQuad], *causes: Cause, void: bool) -> int:
+    """Return how many quads have a block with one of the `causes`: those that were `void` for it, or those that count
+    all the same."""
     return sum(
-        any(_is_loaded(block.disturbance if void else block.ignored) for block in quad.blocks)
+        any(_has_cause(block.disturbance if void else block.ignored, causes) for block in quad.blocks)
         for quad in quads
         if quad.void is void
     )
 
 
-def _is_loaded(found: Disturbance | None) -> bool:
-    return found is not None and found.cause is Cause.LOADED
+def _has_cause(found: Disturbance | None, causes: Sequence[Cause]) -> bool:
+    return found is not None and found.cause in causes
 
 
 def load_disturbance(others: OthersLoad | None) -> Disturbance | None:

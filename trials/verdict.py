@@ -21,11 +21,6 @@ exceeds the minimum, and only from the fourth pair on (or in the last), because 
 effect on all its quads. Some programs have slow and fast processes, 30 % apart (docs/trials.md). Of two pairs of such a
 program, both favour one arm once in eight trials, and of four all do once in 128. So the spread of the first pairs
 decides how many there are.
-
-A machine that is shared may be slower in some process pairs than in others, for both arms, which says nothing about
-them. Gains differ then: with less memory bandwidth, a program that moves less is ahead. What counts is the machine at
-its full speed. So a gain of all pairs is promoted only if the median of those at full speed reaches the minimum, or
-half of it where they are fewer than four. If they are enough, they alone decide that there is none.
 """
 
 from __future__ import annotations
@@ -35,7 +30,7 @@ import math
 import re
 import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from frx_graph.trials.protocol import Protocol
@@ -53,12 +48,12 @@ _DISTURBERS = {
     Cause.LOADED: "other programs",
     Cause.THROTTLED: "slowed-down hardware",
     Cause.RECOMPILED: "a compilation",
+    Cause.MOVED: "processors that share no cache",
 }
 FEWEST_PAIRS = 2
 """Pairs that an early rejection needs: one pair cannot disagree with itself."""
 PROVING_PAIRS = 4
-"""Pairs that a promotion before the last pair needs, each of which must reach the minimum; and pairs at the machine's
-full speed that decide alone that there is no gain."""
+"""Pairs that a promotion before the last pair needs, each of which must reach the minimum."""
 REJECTION_ALPHA = 0.05
 """Probability that a candidate just at the minimum is rejected by the last quad. A false rejection costs a gain. A
 false promotion slows the program down, so its probability is the policy's far smaller alpha."""
@@ -70,11 +65,8 @@ SECOND_LOOK_ALPHA = 0.0025
 twelve pairs would show it in a quarter of the trials of a gain of 4 %, if processes differ by 2 %."""
 
 CHANGED_SPEED = 1.15
-"""How many times as long the arms of a process pair take in the geometric mean as those of another, from where on the
-machine counts as slower. On an idle virtual EPYC, medians of pairs mostly differed by less than 6 %, or by more than
-20 %."""
-SAME_SPEED = 1.06
-"""Neither arm takes less than so many times as long then: a single slow process is not the machine."""
+"""How many times as long both arms take in one process pair as in another, from where on the machine's speed counts as
+changed. On an idle virtual EPYC, medians of pairs mostly differed by less than 6 %, or by more than 20 %."""
 
 
 class Outcome(enum.StrEnum):
@@ -102,8 +94,6 @@ class TrialStatistics:
     """Median ratio of each pair of processes, in the order they ran."""
     void: int
     """Quads that were disturbed."""
-    slow_pairs: int = 0
-    """Process pairs that the ratio and its bounds leave out, since the machine was slower in them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,25 +112,22 @@ def decide_early(quads: Sequence[MeasuredQuad], protocol: Protocol) -> Verdict |
     """Return the verdict that the quads so far settle, after any quad but the last, which `decide_finally` judges; None
     if the trial has to go on."""
     pairs = group_log_ratios(quads)
-    every = _join(pairs)
+    every = [ratio for pair in pairs for ratio in pair]
     if len(pairs) < min(FEWEST_PAIRS, protocol.process_pairs) or len(every) >= protocol.quads:
         return None
     enough = -math.log(protocol.alpha)
     if (
         _may_promote_now(pairs, protocol)
         and _check_pairs_prove(pairs, protocol)
-        and _is_seen_at_full_speed(quads, protocol)
         and compute_safe_t(every, protocol.minimum) >= enough
     ):
         outcome = Outcome.PROMOTE
-    else:
-        pairs = _select_pairs(quads)
-        every = _join(pairs)
-        if compute_safe_t([-ratio for ratio in every], -protocol.minimum) < enough:
-            return None
+    elif compute_safe_t([-ratio for ratio in every], -protocol.minimum) >= enough:
         outcome = Outcome.EQUIVALENT if _is_likely_above_loss(every, protocol) else Outcome.REJECT
+    else:
+        return None
     stats = _compute_statistics(quads, pairs, compute_safe_interval(every, protocol.alpha))
-    return Verdict(outcome, f"{_explain_outcome(outcome, stats, protocol)}{_describe_slow(stats)}", stats, early=True)
+    return Verdict(outcome, _explain_outcome(outcome, stats, protocol), stats, early=True)
 
 
 def _may_promote_now(pairs: Sequence[Sequence[float]], protocol: Protocol) -> bool:
@@ -153,37 +140,26 @@ def _may_promote_now(pairs: Sequence[Sequence[float]], protocol: Protocol) -> bo
 def decide_finally(quads: Sequence[MeasuredQuad], protocol: Protocol) -> Verdict:
     """Return the verdict of all quads. A trial that could not measure all it should have is inconclusive."""
     pairs = group_log_ratios(quads)
-    every = _join(pairs)
+    every = [ratio for pair in pairs for ratio in pair]
     if len(every) < protocol.quads:
         reason = f"only {len(every)} of {protocol.quads} rounds were measured{_describe_void(quads)}"
         interval = compute_trimmed_interval(every, protocol.alpha) if len(every) > 1 else (-math.inf, math.inf)
         seen_so_far = _compute_statistics(quads, pairs, interval) if every else None
         return Verdict(Outcome.INCONCLUSIVE, reason, seen_so_far, early=False)
     low, high = compute_trimmed_interval(every, protocol.alpha)
-    proved = low > 0 and statistics.median(every) >= protocol.minimum and _check_pairs_prove(pairs, protocol)
-    selected = _select_pairs(quads)
-    at_full_speed = _join(selected)
-    is_last = protocol.added_pairs and len(selected) >= protocol.process_pairs - protocol.added_pairs
-    rejection_alpha = max(protocol.alpha, LAST_LOOK_ALPHA if is_last else REJECTION_ALPHA)
-    _, likely_high = compute_trimmed_interval(at_full_speed, rejection_alpha)
-    if proved and _is_seen_at_full_speed(quads, protocol):
+    rejection_alpha = LAST_LOOK_ALPHA if protocol.added_pairs else REJECTION_ALPHA
+    _, likely_high = compute_trimmed_interval(every, max(protocol.alpha, rejection_alpha))
+    if low > 0 and statistics.median(every) >= protocol.minimum and _check_pairs_prove(pairs, protocol):
         outcome = Outcome.PROMOTE
-    elif likely_high < protocol.minimum and statistics.median(at_full_speed) < protocol.minimum:
-        outcome = Outcome.EQUIVALENT if _is_likely_above_loss(at_full_speed, protocol) else Outcome.REJECT
-        pairs, (low, high) = selected, compute_trimmed_interval(at_full_speed, protocol.alpha)
+    elif likely_high < protocol.minimum and statistics.median(every) < protocol.minimum:
+        outcome = Outcome.EQUIVALENT if _is_likely_above_loss(every, protocol) else Outcome.REJECT
     else:
         outcome = Outcome.INCONCLUSIVE
     stats = _compute_statistics(quads, pairs, (low, high))
-    reason = f"{_explain_outcome(outcome, stats, protocol)}{_describe_slow(stats)}"
-    if outcome is Outcome.INCONCLUSIVE and proved:
-        reason = f"{format_range(stats.ci_low, stats.ci_high)}, but not at the machine's full speed"
-    if not stats.slow_pairs:
+    reason = _explain_outcome(outcome, stats, protocol)
+    if outcome is Outcome.INCONCLUSIVE:
         reason += _describe_changed_speed(quads)
     return Verdict(outcome, reason, stats, early=False)
-
-
-def _join(pairs: Sequence[Sequence[float]]) -> list[float]:
-    return [ratio for pair in pairs for ratio in pair]
 
 
 def _is_likely_above_loss(log_ratios: Sequence[float], protocol: Protocol) -> bool:
@@ -205,58 +181,21 @@ def _describe_void(quads: Sequence[MeasuredQuad]) -> str:
     return f", {seen.replace(' by', ' were disturbed by', 1)}" if seen else ""
 
 
-def _describe_slow(stats: TrialStatistics) -> str:
-    if not stats.slow_pairs:
-        return ""
-    return f"; without {stats.slow_pairs} of {stats.processes} process pairs, in which the machine was slower"
-
-
 def _describe_changed_speed(quads: Sequence[MeasuredQuad]) -> str:
-    """Return that the machine's speed changed between process pairs, and what the few at its full speed have shown."""
-    slow = find_slow_pairs(quads)
-    if not slow:
-        return ""
-    fast = ", ".join(format_percent(math.exp(median)) for median in _compute_medians(_list_full_speed(quads)))
-    return f"; the machine's speed changed: at its full speed, {fast} %"
-
-
-def find_slow_pairs(quads: Sequence[MeasuredQuad]) -> frozenset[int]:
-    """Return the process pairs in which the machine was slower for both arms than in the second fastest pair: a single
-    pair may have been lucky. Of two pairs, the faster one is the measure."""
+    """Return that the machine's speed changed between process pairs, if it did: both arms of a pair run in turn, so
+    what slows both is neither of them."""
     seconds: dict[int, dict[Arm, list[float]]] = {}
     for measured in quads:
         if not measured.void:
             arms = seconds.setdefault(measured.quad.pair, {arm: [] for arm in Arm})
             for block in measured.blocks:
                 arms[block.arm] += block.seconds
-    if not seconds:
-        return frozenset()
-    medians = {pair: {arm: statistics.median(of_arm) for arm, of_arm in arms.items()} for pair, arms in seconds.items()}
-    by_speed = sorted(medians.values(), key=lambda arms: math.prod(arms.values()))
-    fast = by_speed[1 if len(by_speed) > 2 else 0]
-
-    def is_slow(arms: Mapping[Arm, float]) -> bool:
-        times = [arms[arm] / fast[arm] for arm in Arm]
-        return statistics.geometric_mean(times) >= CHANGED_SPEED and min(times) >= SAME_SPEED
-
-    return frozenset(pair for pair, arms in medians.items() if is_slow(arms))
-
-
-def _list_full_speed(quads: Sequence[MeasuredQuad]) -> list[list[float]]:
-    slow = find_slow_pairs(quads)
-    return group_log_ratios([quad for quad in quads if quad.quad.pair not in slow])
-
-
-def _select_pairs(quads: Sequence[MeasuredQuad]) -> list[list[float]]:
-    """Return the log ratios of the pairs at full speed if they are enough, else of all."""
-    fast = _list_full_speed(quads)
-    return fast if len(fast) >= PROVING_PAIRS else group_log_ratios(quads)
-
-
-def _is_seen_at_full_speed(quads: Sequence[MeasuredQuad], protocol: Protocol) -> bool:
-    medians = _compute_medians(_list_full_speed(quads))
-    least = protocol.minimum if len(medians) >= PROVING_PAIRS else max(protocol.agreement, protocol.minimum / 2)
-    return statistics.median(medians) >= least
+    medians = [{arm: statistics.median(of_arm) for arm, of_arm in arms.items()} for arms in seconds.values()]
+    slow, fast = (select(medians, key=lambda arms: sum(arms.values())) for select in (max, min))
+    times = min(slow[arm] / fast[arm] for arm in Arm)
+    if times < CHANGED_SPEED:
+        return ""
+    return f"; the machine's speed changed: both programs took up to {times:.2g} times as long as in its fastest pair"
 
 
 def group_log_ratios(quads: Sequence[MeasuredQuad]) -> list[list[float]]:
@@ -293,17 +232,15 @@ def _check_pairs_prove(pairs: Sequence[Sequence[float]], protocol: Protocol) -> 
 def _compute_statistics(
     quads: Sequence[MeasuredQuad], pairs: Sequence[Sequence[float]], interval: tuple[float, float]
 ) -> TrialStatistics:
-    """Return the statistics of the `pairs` that count, and how much was measured in all."""
-    measured = group_log_ratios(quads)
+    every = [ratio for pair in pairs for ratio in pair]
     return TrialStatistics(
-        ratio_median=math.exp(statistics.median(_join(pairs))),
+        ratio_median=math.exp(statistics.median(every)),
         ci_low=math.exp(interval[0]),
         ci_high=convert_to_ratio(interval[1]),
-        quads=len(_join(measured)),
-        processes=len(measured),
-        pair_medians=tuple(map(math.exp, _compute_medians(measured))),
-        void=sum(quad.void for quad in quads),
-        slow_pairs=len(measured) - len(pairs),
+        quads=len(every),
+        processes=len(pairs),
+        pair_medians=tuple(map(math.exp, _compute_medians(pairs))),
+        void=sum(measured.void for measured in quads),
     )
 
 

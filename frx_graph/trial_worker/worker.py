@@ -24,6 +24,7 @@ from frx_graph.compiler.step_prices import price_steps
 from frx_graph.errors import FrxError, TrialError, is_out_of_memory, suggest_remedy, summarize_error
 from frx_graph.measure.inductor.compilations import describe_compiled_between, read_compilations
 from frx_graph.measure.machine.nvml_device import find_nvidia_device
+from frx_graph.measure.machine.processor_distance import measure_distance
 from frx_graph.measure.memory_use import MemoryRecord, observe_memory
 from frx_graph.measure.operators.kernel_identities import observe_kernels
 from frx_graph.measure.page_faults import count_page_faults
@@ -235,6 +236,7 @@ class TrialArm:
         program, workload = self._require_loaded()
         device = workload.device
         seconds = []
+        before = measure_distance() if device.type == "cpu" else None
         with workload.surroundings(), watch_block(find_nvidia_device(device), asked.ours) as disturbance:
             for _ in range(asked.steps):
                 _synchronize(device)
@@ -245,7 +247,8 @@ class TrialArm:
                 seconds.append(time.perf_counter() - started)
                 program.forget_gradients()
             found = disturbance()
-        return Measured(tuple(seconds), found)
+        after = None if before is None else measure_distance()
+        return Measured(tuple(seconds), found, None if before is None or after is None else max(before, after))
 
     def _count_faults(self) -> CountedFaults:
         program, workload = self._require_loaded()

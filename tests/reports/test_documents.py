@@ -72,7 +72,7 @@ DOCUMENTS: dict[str, type[Any]] = {
 }
 _OF_TRIALS = frozenset(
     {"extra_process_pairs", "weight_copies", "allocation", "check", "run_seconds", "summary", "ignored", "ignore_load"}
-    | {"slow_pairs", "load", "departure"}
+    | {"load", "departure", "distance"}
 )
 _OF_TRACES = frozenset({"idle_host_work_ms", "small_kernels_by_part", "small_kernels_by_operator", "host_operators"})
 _OF_ADVICE = frozenset({"autopilot", "offer", "measurements", "kernel", "calibrated_under_load", "documented"})

@@ -8,6 +8,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from frx_graph.measure.memory_use import MemoryRecord, MemoryUse, StepMemory
 from frx_graph.measure.operators.kernel_identities import Kernel, KernelCount, KernelIdentities, Source
 from frx_graph.records import Candidate
 from frx_graph.support.allocator import Allocation
+from frx_graph.support.cache_directory import CACHE_VARIABLE
 from frx_graph.trials import executor
 from frx_graph.trials.allocation_check import shorten_protocol, summarize_check
 from frx_graph.trials.arm_messages import (
@@ -82,6 +84,8 @@ class World:
     void: frozenset[int] = frozenset()
     cause: Void = Void.LOADED
     load: MachineLoad | None = None
+    distances: Callable[[int], float | None] = lambda _: None
+    """Distance between the processors in a block, from 0."""
     judged: Judged = FINE
     loaded: Mapping[int, Mapping[str, bool]] = field(default_factory=dict)
     made: tuple[Candidate, ...] = (MADE,)
@@ -166,7 +170,7 @@ class FakeArm:
                 if self.world.unpooled and not self.asked[0].pool:
                     of_pairs = self.world.unpooled[self.candidate]
                     seconds = of_pairs[self.number % len(of_pairs)]
-                return Measured((seconds * noise,) * question.steps, disturbed)
+                return Measured((seconds * noise,) * question.steps, disturbed, self.world.distances(number))
 
     def stop(self) -> None:
         self.running = False
@@ -221,6 +225,59 @@ def test_the_verdict_follows_the_times(times: float, outcome: Outcome) -> None:
     assert run.verdict.reason.startswith(run.gates[-1].summary)
     assert all(len(gate.summary or gate.detail) <= 55 for gate in run.gates)
     assert run.signatures == ("b" * 16,)
+
+
+@pytest.fixture
+def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path))
+    return tmp_path
+
+
+NEAR, FAR = 1.2, 2.0
+
+
+@pytest.mark.usefixtures("own_cache")
+def test_blocks_with_far_processors_are_void() -> None:
+    # The first two blocks warm up. Of the quads, the second has far processors.
+    said: list[str] = []
+    run = tried(World(distances=lambda block: FAR if 6 <= block < 10 else NEAR), said=said.append)
+    assert run.verdict.outcome is Outcome.EQUIVALENT
+    assert [quad.void for quad in run.quads] == [False, True, *[False] * (len(run.quads) - 2)]
+    disturbances = {block.disturbance for block in run.quads[1].blocks}
+    assert disturbances == {Disturbance(Void.MOVED, "the processors' threads took 1.7 times as long to meet")}
+    assert any(line.endswith("; waiting 0.25 s for processors that share a cache") for line in said)
+
+
+@pytest.mark.usefixtures("own_cache")
+def test_a_trial_begins_again_when_the_processors_come_nearer_than_ever() -> None:
+    said: list[str] = []
+    world = World(distances=lambda block: FAR if block < 14 else NEAR)
+    run = tried(world, said=said.append)
+    assert "the processors share a cache now: measuring again from the beginning" in said
+    assert not any(quad.void for quad in run.quads)
+    assert {block.distance for quad in run.quads for block in quad.blocks} == {NEAR}
+    # The next trial knows, even if they are far all the time.
+    far = tried(World(distances=lambda _: FAR), own=Allocation.POOLED)
+    assert far.verdict.outcome is Outcome.INCONCLUSIVE
+    assert far.verdict.reason == (
+        "only 0 of 10 rounds were measured, 3 were disturbed by processors that share no cache; the hypervisor ran the "
+        "processors on cores that share no cache: try again later, or use frx trial --ignore-load"
+    )
+
+
+@pytest.mark.usefixtures("own_cache")
+def test_far_processors_can_be_ignored() -> None:
+    tried(World(distances=lambda _: NEAR))
+    run = tried(World(distances=lambda _: FAR), ignore_load=True)
+    assert run.verdict.outcome is Outcome.EQUIVALENT
+    assert all(block.ignored is not None and block.ignored.cause is Void.MOVED for block in run.quads[0].blocks)
+
+
+@pytest.mark.usefixtures("own_cache")
+def test_processors_that_are_always_far_are_the_machine() -> None:
+    run = tried(World(distances=lambda _: FAR))
+    assert run.verdict.outcome is Outcome.EQUIVALENT
+    assert not any(quad.void for quad in run.quads)
 
 
 def list_outcomes(run: TrialRun) -> dict[Allocation, Outcome]:

@@ -44,6 +44,11 @@ class BlockPart(Part):
     ignored: Annotated[str | None, BeforeValidator(_describe_disturbance)] = Field(
         default=None, description="load of other programs that was ignored (--ignore-load); null: none"
     )
+    distance: float | None = Field(
+        default=None,
+        description="time of the shortest loop of all threads over that of one thread's share: how far a virtual "
+        "machine's processors are from each other; null: not measured",
+    )
 
 
 class QuadPart(Part):
@@ -75,9 +80,6 @@ class StatsPart(Part):
     processes: int
     pair_medians: tuple[float, ...]
     void: int
-    slow_pairs: int = Field(
-        0, description="process pairs that count for no ratio, since the machine was slower in them"
-    )
 
 
 class CheckPart(Part):

@@ -50,9 +50,6 @@ def render_trial(document: TrialDocument, *, width: int, color: bool, samples: b
         if document.environment is not None and document.check is not None:
             _print_broken(console, f"with {DESCRIPTIONS[document.environment.setup.allocation]}")
         counted = f"{stats.quads} rounds in {stats.processes} process pairs, {stats.void} disturbed{under}"
-        if stats.slow_pairs:
-            pairs = format_count(stats.slow_pairs, "pair")
-            counted = f"{counted}; the ratio leaves {pairs} out, in which the machine was slower"
         _print_broken(console, counted)
         _print_broken(console, f"ratio {stats.ratio_median:.3f} of baseline over candidate; by pair {medians}")
         blocks = [block for quad in document.samples if not quad.void for block in quad.blocks]
