@@ -15,6 +15,8 @@ something is missing, or DIR is of another machine.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import ctypes
 import importlib.metadata
 import json
 import os
@@ -42,6 +44,7 @@ if os.getppid() == int(sys.argv[1]):
     os.execvp(sys.argv[2], sys.argv[2:])
 """
 """Linux kills what runs this, and then the command, when the campaign is killed (`PR_SET_PDEATHSIG`)."""
+PR_SET_CHILD_SUBREAPER = 36
 FRX = (sys.executable, "-m", "frx_graph")
 ZOO = "benchmarks/zoo.py"
 TESTS = ("measure", "trials", "trial_worker", "capture", "runs/sdk", "cli/test_profile.py", "benchmarks")
@@ -102,7 +105,9 @@ def list_steps(device: str, *, small: bool) -> tuple[Step, ...]:
     only = ("--only", "aten.bmm", "--only", "aten.relu") if small else ()
     tests = ("-m", "pytest", "-q", "-m", "cuda", "-p", "no:cacheprovider", *(f"tests/{room}" for room in TESTS))
     small_program = "benchmarks/small_programs.py:plain_stack"
-    declined = "custom_between" if small else "unet_plain,regnet,shufflenet,unet_3d"
+    declined = "custom_between" if small else "unet_plain,regnet,shufflenet,mobilenet_v2,unet_3d"
+    varied = "custom_between" if small else "unet_plain,mobilenet_v2,vit_small,unet_3d"
+    cells = ("--inners", "inductor", "--dtypes", "autocast", "--dynamic", "dynamic", "--device", device)
     zoo = () if small else ("transformers", "monai")
     networks = ("resnet18",) if small else ("resnet18", "unet_plain", "vit_small", "attention_contiguous")
     rounds = ("--modes", "inference", "--rounds", "3") if small else ("--modes", "training", "--rounds", "7")
@@ -125,6 +130,14 @@ def list_steps(device: str, *, small: bool) -> tuple[Step, ...]:
             finds=True,
         ),
         Step("declined", versus("declined.json", declined, *rounds), 300, "declined.json", zoo, finds=True),
+        Step(
+            "varied",
+            script("zoo_matrix", "--entries", varied, *cells, "--json", "{out}/varied.json"),
+            300,
+            "varied.json",
+            zoo,
+            finds=True,
+        ),
         Step("equal_arms", trial(small_program, "--aa"), 240, finds=True),
         Step("trial_network", trial(small_program if small else f"{ZOO}:resnet18"), 240, needs=zoo, finds=True),
         *(
@@ -186,7 +199,9 @@ def describe_missing(missing: Sequence[str]) -> str:
 
 
 def run_process(command: Sequence[str], limit_seconds: float) -> Ended:
-    """Run a process from the root of the checkout; its children end with it."""
+    """Run a process from the root of the checkout; its descendants end with it, even in sessions of their own."""
+    import psutil
+
     from frx_graph.support.supervisor.run import RunEnding, run_program
 
     paths = (str(ROOT), os.environ.get("PYTHONPATH", ""))
@@ -196,11 +211,22 @@ def run_process(command: Sequence[str], limit_seconds: float) -> Ended:
     try:
         linked = (sys.executable, "-c", ENDS_WITH_PARENT, str(os.getpid()), *command)
         started = linked if sys.platform == "linux" else command
+        adopt_orphans()
         ran = run_program(started, limit_seconds=limit_seconds, environment=environment)
     finally:
         os.chdir(before)
+        for left in psutil.Process().children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                left.kill()
     code = None if ran.ending is RunEnding.TIMED_OUT else ran.exit_code
     return Ended(code, ran.seconds, ran.output, ran.errors)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of descendants that lose theirs, so that they are found: workers of torchrun, and what `ncu`
+    profiles, have sessions of their own. Linux only."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
 class Campaign:

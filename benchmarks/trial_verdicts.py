@@ -4,8 +4,8 @@
         [--repeat N] [--candidates solved,freezing] [--no-replicate] [--only-figures]
 
 Every case is one `frx trial` with a ledger and a cache of measured times of its own, so nothing is known beforehand but
-the least distance between the processors; the cache of Inductor is the machine's. A promotion is then replicated by `examples/apply.py`, in five pairs of fresh
-processes. It shares no code with trials.
+the least distance between the processors; the cache of Inductor is the machine's. A promotion is then replicated by
+`examples/apply.py`, in five pairs of fresh processes. It shares no code with trials.
 
 Targets are the zoo, the eight small programs, and `examples/convnet.py:build` ("convnet"). The candidate "solved" is
 all that measured times favour, together; another is one rewrite or compiler setting alone.

@@ -2,7 +2,7 @@
 
     python benchmarks/zoo_matrix.py [--entries resnet18,unet_plain] [--inners eager,aot_eager,inductor]
         [--modes inference,training] [--dtypes fp32,bf16,autocast] [--dynamic static,dynamic] [--plan all|solved]
-        [--budget-seconds S] [--json FILE]
+        [--device cpu|cuda] [--budget-seconds S] [--json FILE]
 
 Each case runs two steps and is compared with plain eager (`zoo_matrix_case.py`): values and gradients by torch's oracle
 with a double-precision reference, buffers, strides and shared memory exactly, and no more graphs or graph breaks than
@@ -49,7 +49,7 @@ class Result:
     seconds: float = 0.0
 
 
-def cases(entries: Sequence[str], axes: dict[str, Sequence[str]]) -> Iterator[MatrixCase]:
+def cases(entries: Sequence[str], axes: dict[str, Sequence[str]], device: str = "cpu") -> Iterator[MatrixCase]:
     """Every combination, those that share their reference one after the other. Raises `KeyError` for an unknown entry
     and `ValueError` for an unknown value of an axis."""
     for axis, values in axes.items():
@@ -58,7 +58,7 @@ def cases(entries: Sequence[str], axes: dict[str, Sequence[str]]) -> Iterator[Ma
     for name in entries:
         entry = zoo_entry(name)
         for mode, precision, shapes, inner in itertools.product(*(axes[axis] for axis in AXES)):
-            yield MatrixCase(entry, inner, Mode(mode), precision, Shapes(shapes))
+            yield MatrixCase(entry, inner, Mode(mode), precision, Shapes(shapes), device)
 
 
 class Checker:
@@ -162,12 +162,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for axis, values in AXES.items():
         parser.add_argument(f"--{axis}", type=_names, default=values, help=f"default: {','.join(values)}")
     parser.add_argument("--plan", choices=("all", "solved"), default="all")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--budget-seconds", type=float, default=float("inf"), help="no case is begun after that")
     parser.add_argument("--json", type=Path, metavar="FILE", help="results, written after every case and read first")
     given = parser.parse_args(arguments)
     try:
         entries = given.entries or [entry.name for entry in ZOO]
-        planned = list(cases(entries, {axis: getattr(given, axis) for axis in AXES}))
+        planned = list(cases(entries, {axis: getattr(given, axis) for axis in AXES}, given.device))
     except (KeyError, ValueError) as error:
         parser.error(str(error.args[0]))
 

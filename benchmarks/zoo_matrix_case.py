@@ -55,6 +55,7 @@ class MatrixCase:
     mode: Mode
     precision: str
     shapes: Shapes
+    device: str = "cpu"
 
     @property
     def train(self) -> bool:
@@ -103,18 +104,19 @@ class Observed(nn.Module):
     """Runs `program`, a network or what it was compiled to, under autocast or not, and returns all tensors of its
     output and its state. `facts` has one entry a call."""
 
-    def __init__(self, inner: nn.Module, autocast: bool) -> None:
+    def __init__(self, inner: nn.Module, autocast: bool, device: str) -> None:
         super().__init__()
         self.inner = inner
         self.autocast = autocast
+        self.device = device
         self.program: Program = inner.__call__
         self.facts: list[CallFacts] = []
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Observed:
-        return Observed(copy.deepcopy(self.inner, memo), self.autocast)
+        return Observed(copy.deepcopy(self.inner, memo), self.autocast, self.device)
 
     def forward(self, *args: Any, **kwargs: Any) -> list[Tensor]:
-        with torch.autocast("cpu", torch.bfloat16) if self.autocast else contextlib.nullcontext():
+        with torch.autocast(self.device, torch.bfloat16) if self.autocast else contextlib.nullcontext():
             outputs = tensors(self.program(*args, **kwargs))
         self.facts.append(CallFacts.of(outputs))
         return [*outputs, *_state(self.inner)]
@@ -157,8 +159,9 @@ class Reference:
         calls: dict[int, tuple[Call, ...]] = {}
         for batch in BATCHES[case.shapes]:
             if batch not in expected:
-                model, calls[batch] = build(Case(case.entry, case.mode, batch, dtype, Inner.EAGER), torch.device("cpu"))
-                network = Observed(model, autocast)
+                built = Case(case.entry, case.mode, batch, dtype, Inner.EAGER)
+                model, calls[batch] = build(built, torch.device(case.device))
+                network = Observed(model, autocast, case.device)
                 expected[batch] = Expected.of((network, calls[batch]), case.train)
                 facts[batch] = _facts(copy.deepcopy(network), calls[batch], case.train)[1]
         tolerance = TOLERANCES[torch.bfloat16 if autocast else DTYPES[dtype]]

@@ -173,7 +173,8 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """Run a block of steps, timed one by one. `ours` are the other arms' processes."""
+    """Run a block of steps, timed one by one; none: only tell the distance between the processors. `ours` are the other
+    arms' processes."""
 
     steps: int
     ours: tuple[int, ...] = ()

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from frx_graph.measure.machine.busy_programs import MachineLoad, WatchLoad, describe_load
-from frx_graph.trials.samples import OF_OTHERS, Cause, MeasuredQuad, count_disturbed, pause_seconds
+from frx_graph.trials.samples import Cause, MeasuredQuad, count_disturbed, pause_seconds
 
 _LOADED_SHARE = 1 / 3
 """Share of all quads, void for other programs' load, from which load is the reason for an unfinished trial."""
@@ -14,6 +14,9 @@ _LAST_SECONDS = 0.25
 WHEN_BUSY = "use frx trial --ignore-load"
 """Advice for a trial on a command line, besides to close other programs."""
 FAR_APART = "the hypervisor ran the processors on cores that share no cache"
+_FAR_SECONDS = 120.0
+"""Longest that a trial waits for processors that share a cache, in all."""
+_LOOK_SECONDS = 1.0
 
 
 class BusyWait:
@@ -32,6 +35,7 @@ class BusyWait:
         self._progress = progress
         self._advice = advice
         self.load: MachineLoad | None = None
+        self._far_seconds = 0.0
 
     def wait(self, quads: Sequence[MeasuredQuad], left: float, status: str, *, last: bool) -> None:
         """Wait until the disturbance of the last quad may have passed, but no longer than `left` seconds. If it was
@@ -39,8 +43,6 @@ class BusyWait:
         follows, and the wait only finds out which programs were busy."""
         seconds = min(pause_seconds(quads), _LAST_SECONDS if last else math.inf, left)
         if not count_disturbed(quads[-1:], Cause.LOADED, void=True):
-            if count_disturbed(quads[-1:], Cause.MOVED, void=True) and not last:
-                self._progress(f"{status}; waiting {seconds:.3g} s for processors that share a cache")
             self._pause(seconds)
             return
         if not last:
@@ -54,14 +56,25 @@ class BusyWait:
             still = f" beside others: {describe_load(seen)}" if seen is not None and seen.is_busy else ""
             self._progress(f"{status}; measuring again{still}")
 
+    def wait_for_near(self, are_near: Callable[[], bool], left: float, status: str) -> bool:
+        """Wait until the processors share a cache again, but no longer than `left` seconds. Return False if they still
+        do not."""
+        while self._far_seconds < _FAR_SECONDS and left > 0:
+            self._progress(f"{status}; waiting for processors that share a cache")
+            self._pause(min(_LOOK_SECONDS, left))
+            self._far_seconds, left = self._far_seconds + _LOOK_SECONDS, left - _LOOK_SECONDS
+            if are_near():
+                return True
+        return False
+
     def explain_end(self, quads: Sequence[MeasuredQuad]) -> str:
         """Return why a trial could not measure enough quads, and what to do, if other programs or a hypervisor are
         the reason; else an empty string."""
-        if not quads or count_disturbed(quads, *OF_OTHERS, void=True) < _LOADED_SHARE * len(quads):
-            return ""
         moved = count_disturbed(quads, Cause.MOVED, void=True)
-        if moved > count_disturbed(quads, Cause.LOADED, void=True):
+        if self._far_seconds >= _FAR_SECONDS or moved > count_disturbed(quads, Cause.LOADED, void=True):
             return f"{FAR_APART}: try again later, or {self._advice}"
+        if not quads or count_disturbed(quads, Cause.LOADED, void=True) < _LOADED_SHARE * len(quads):
+            return ""
         visible = self.load is not None and self.load.programs
         seen = "" if self.load is None else f" ({describe_load(self.load)})"
         close = "close these programs" if visible else "try again later"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar
 
 from frx_graph.support.allocator import Allocation
@@ -30,7 +31,7 @@ from frx_graph.trials.gates import find_plan_fault
 from frx_graph.trials.pace import Pace
 from frx_graph.trials.processor_moves import ProcessorMoves
 from frx_graph.trials.protocol import Protocol as Rule
-from frx_graph.trials.samples import Block, MeasuredQuad, count_quads, make_block
+from frx_graph.trials.samples import Block, Cause, MeasuredQuad, count_disturbed, count_quads, make_block
 from frx_graph.trials.schedule import Arm, Quad, make_schedule, select_next_quad
 from frx_graph.trials.worker_client import (
     BaselineError,
@@ -174,11 +175,25 @@ class ProcessPairs:
                     return settled
                 if self.clock() >= self.deadline:
                     break
-                if quads[-1].void:
+                if count_disturbed(quads[-1:], Cause.MOVED, void=True):
+                    near = self.busy.wait_for_near(partial(self._are_near, arms), self._get_seconds_left(), status)
+                    pace.note_waited()
+                    if not near:
+                        break
+                elif quads[-1].void:
                     last = sum(quad.void for quad in quads) > rule.void_quads_allowed
                     self.busy.wait(quads, self._get_seconds_left(), status, last=last)
                     pace.note_waited()
         return None
+
+    def _are_near(self, arms: Mapping[Arm, RunningArm]) -> bool:
+        """Return True if the processors of the arms are near each other now."""
+        try:
+            found = self.client.ask(arms, Arm.BASELINE, Measure(0), Measured)
+        except BaselineError:
+            # The next block fails in the same way, and is repeated.
+            return True
+        return not self.moves.is_far(found.distance)
 
     def _get_environment(self) -> TrialEnvironment:
         assert self.environment is not None, "an arm reports it when it has loaded"

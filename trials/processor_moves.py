@@ -39,16 +39,18 @@ class ProcessorMoves:
             self._kept = True
         return before is not None and before >= FAR * nearest
 
+    def is_far(self, distance: float | None) -> bool:
+        """Return True if that is far, as far as is known."""
+        return self._least is not None and distance is not None and distance >= FAR * self._least
+
     def mark(self, quad: MeasuredQuad) -> MeasuredQuad:
         """Return the quad, with the blocks marked in which the processors were far."""
         first, second, third, fourth = map(self._mark_block, quad.blocks)
         return replace(quad, blocks=(first, second, third, fourth))
 
     def _mark_block(self, block: Block) -> Block:
-        if self._least is None or block.distance is None or block.disturbance is not None:
+        if block.disturbance is not None or block.distance is None or not self.is_far(block.distance):
             return block
-        times = block.distance / self._least
-        if times < FAR:
-            return block
+        times = block.distance / (self._least or _LEAST)
         found = Disturbance(Cause.MOVED, f"the processors' threads took {times:.2g} times as long to meet")
         return make_block(block.arm, block.seconds, found, block.distance, ignore_load=self.ignore_load)

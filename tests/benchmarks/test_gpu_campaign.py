@@ -194,6 +194,33 @@ def test_killed_in_a_step_it_goes_on_and_loses_nothing(tmp_path: Path) -> None:
     assert (tmp_path / "first").read_text() == "x"
 
 
+LEAVES = """
+import subprocess, sys, time
+quiet = {{"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}}
+subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60) # {out}"], start_new_session=True, **quiet)
+time.sleep({seconds})
+"""
+
+
+@pytest.mark.parametrize(("seconds", "status"), [(0, DONE), (60, TOO_LONG)])
+def test_what_leaves_its_session_ends_with_the_step(seconds: int, status: str, tmp_path: Path) -> None:
+    left = LEAVES.format(out=tmp_path, seconds=seconds)
+    script = f"""
+import sys
+sys.path[:0] = [{str(BENCHMARKS)!r}, {str(BENCHMARKS.parent)!r}]
+from pathlib import Path
+from gpu_campaign import Campaign, Step, run_campaign
+
+machine = {{"has": {{}}}}
+steps = [Step("leaves", (sys.executable, "-c", {left!r}), 2)]
+run_campaign(Campaign(Path({str(tmp_path)!r}), machine, {{}}), steps, machine, seconds=300)
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, stdout=subprocess.DEVNULL)
+    state = json.loads((tmp_path / "campaign.json").read_text())
+    assert state["steps"]["leaves"]["status"] == status
+    assert not list_processes(f"sleep(60) # {tmp_path}")
+
+
 def test_every_step_of_a_gpu_exists() -> None:
     for device in ("cuda", "cpu"):
         for small in (False, True):
