@@ -72,6 +72,8 @@ def compare_contracts(device: str, path: Path | None) -> dict[str, Any]:
     """Return the measured rows for which documents, or the shipped contract, say something else."""
     assert path is not None
     measured = read_contract(path)
+    if torch.version.hip:
+        raise SystemExit(f"campaign: nothing is documented of AMD's GPUs to compare {path} with")
     if device == "cuda":
         tf32 = torch.cuda.get_device_capability() >= (8, 0) and torch.backends.cudnn.allow_tf32
         reference: OperatorContract | None = load_documented_contract(device, tf32=tf32)
@@ -111,23 +113,35 @@ def calibrate(device: str, _: Path | None) -> dict[str, Any]:
 def compare_absent_gpu(device: str, path: Path | None) -> dict[str, Any]:
     """Return predicted conversions and copies beside those of profiler traces, which are written to the folder. What is
     predicted is captured as for a GPU that is not here."""
-    from advice_for_gpu import NETWORKS, Trace, compare
-
-    from frx_graph.advisor.target import load_target
+    from advice_for_gpu import Trace, compare
 
     assert path is not None
     path.mkdir(exist_ok=True)
     name = torch.cuda.get_device_name().removeprefix("NVIDIA ")
-    rows = []
+    rows: list[dict[str, Any]] = []
     for network, dtype in ABSENT:
         file = path / f"{network}-{dtype}.json"
-        workload = load_target(f"{NETWORKS}:{network}")
-        model = workload.model.to(device, getattr(torch, dtype))  # type: ignore[attr-defined]
-        args = tuple(one.to(device, getattr(torch, dtype)) if one.is_floating_point() else one for one in workload.args)
-        record(lambda model=model, args=args: model(*args), file)  # type: ignore[misc]
-        del model, args
-        rows.append(asdict(compare(Trace(file.name, "this machine", network, name, dtype, CALLS), file)))
+        try:
+            record_network(network, getattr(torch, dtype), device, file)
+            rows.append(asdict(compare(Trace(file.name, "this machine", network, name, dtype, CALLS), file)))
+        # The other networks say something by themselves.
+        except Exception as error:  # noqa: BLE001
+            rows.append({"network": network, "dtype": dtype, "error": f"{type(error).__name__}: {error}"})
+    if all("error" in row for row in rows):
+        raise SystemExit(f"campaign: {rows[0]['error']}")
     return {"gpu": name, "rows": rows}
+
+
+def record_network(network: str, dtype: torch.dtype, device: str, file: Path) -> None:
+    """Write a profiler trace of some calls of a network."""
+    from advice_for_gpu import NETWORKS
+
+    from frx_graph.advisor.target import load_target
+
+    workload = load_target(f"{NETWORKS}:{network}")
+    model = workload.model.to(device, dtype)  # type: ignore[attr-defined]
+    args = tuple(one.to(device, dtype) if one.is_floating_point() else one.to(device) for one in workload.args)
+    record(lambda: model(*args), file)
 
 
 @torch.no_grad()

@@ -2,7 +2,7 @@
 
     python benchmarks/zoo_matrix.py [--entries resnet18,unet_plain] [--inners eager,aot_eager,inductor]
         [--modes inference,training] [--dtypes fp32,bf16,autocast] [--dynamic static,dynamic] [--plan all|solved]
-        [--device cpu|cuda] [--budget-seconds S] [--json FILE]
+        [--device cpu|cuda] [--budget-seconds S] [--json FILE [--retry-died]]
 
 Each case runs two steps and is compared with plain eager (`zoo_matrix_case.py`): values and gradients by torch's oracle
 with a double-precision reference, buffers, strides and shared memory exactly, and no more graphs or graph breaks than
@@ -10,7 +10,8 @@ the inner compiler alone has. Prints the cases that are wrong, and every reason 
 1 if anything is wrong.
 
 `--json` is written after every case and read at the start: what is in it is not run again, so a run that was ended is
-continued by the same command. The case that a process died on is in it, too, as one that died.
+continued by the same command. The case that a process died on is in it, too, as one that died; `--retry-died` runs it
+again.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ from rewrite_oracle import Outcome, Verdict, general_reasons
 from versus_case import Mode
 from zoo import ZOO, zoo_entry
 from zoo_matrix_case import INNERS, PRECISIONS, MatrixCase, Reference, Shapes, check
+
+from frx_graph.support.atomic_file import write_atomically
 
 AXES = {"modes": tuple(Mode), "dtypes": PRECISIONS, "dynamic": tuple(Shapes), "inners": INNERS}
 DIED = "died"
@@ -131,7 +134,7 @@ def read(path: Path | None) -> dict[str, Result]:
 def write(path: Path | None, results: dict[str, Result]) -> None:
     if path is not None:
         document = {"torch": torch.__version__, "cases": [asdict(result) for result in results.values()]}
-        path.write_text(json.dumps(document, indent=1) + "\n")
+        write_atomically(path, json.dumps(document, indent=1) + "\n")
 
 
 def print_results(results: dict[str, Result], left_out: Sequence[str]) -> None:
@@ -165,6 +168,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--budget-seconds", type=float, default=float("inf"), help="no case is begun after that")
     parser.add_argument("--json", type=Path, metavar="FILE", help="results, written after every case and read first")
+    parser.add_argument("--retry-died", action="store_true", help="run cases again on which a process died")
     given = parser.parse_args(arguments)
     try:
         entries = given.entries or [entry.name for entry in ZOO]
@@ -180,6 +184,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return verdict
 
     known = read(given.json)
+    if given.retry_died:
+        known = {title: result for title, result in known.items() if result.outcome != DIED}
     results, left_out = run(planned, checked, known, lambda now: write(given.json, now), given.budget_seconds)
     print_results(results, left_out)
     return 1 if failed(results) else 0

@@ -127,6 +127,12 @@ class GpuProfile:
         compute = re.fullmatch(r"sm_(\d+)", self.architecture.architecture)
         return compute is not None and int(compute[1]) >= 80
 
+    @property
+    def runs_bfloat16(self) -> bool:
+        """True if tensor cores take bfloat16, as they do from the same architecture on as TF32. Before it, torch does
+        not run convolutions in bfloat16 by cuDNN (`ConvParams::use_cudnn` in ATen/native/Convolution.cpp)."""
+        return self.runs_tf32
+
     def get_peak_flops(self, of: str) -> float | None:
         """Return operations per second, counting a fused multiply-add as two: `float32`, or `fp16`, `bf16`, `tf32` of
         tensor cores that accumulate in float32."""

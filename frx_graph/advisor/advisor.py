@@ -281,7 +281,11 @@ def load_documented(gpu: GpuProfile) -> OperatorContract | None:
     """Return what is documented of operators on a GPU; None for AMD's."""
     if gpu.architecture.limits is None:
         return None
-    return load_documented_contract("cuda", tf32=_read_precision("cuda", gpu).cudnn_tf32)
+    contract = load_documented_contract("cuda", tf32=_read_precision("cuda", gpu).cudnn_tf32)
+    if gpu.runs_bfloat16:
+        return contract
+    known = tuple(row for row in contract.rows if row.dtype is not torch.bfloat16 or "convolution" not in row.target)
+    return replace(contract, rows=known)
 
 
 def _read_precision(device: str, gpu: GpuProfile | None) -> PrecisionSettings:

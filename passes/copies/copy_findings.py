@@ -14,6 +14,7 @@ from frx_graph.capture.call_site import CallSite, merge_module_paths
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import GraphFacts, ValueFacts
 from frx_graph.facts.operator_families import EXPLICIT_COPIES, WRITING_COPIES
+from frx_graph.measure.operators.operator_contract import OperatorContract
 from frx_graph.passes import confidence
 from frx_graph.passes.analysis import Analysis
 from frx_graph.passes.call_groups import group_by_place
@@ -115,11 +116,20 @@ def build_copy_finding(
         effort=remedy.effort,
         risk=remedy.risk,
         fix=remedy.fix,
-        confidence=confidence.MEASURED if all(certain) else confidence.INFERRED,
+        confidence=confidence.MEASURED if all(certain) else _grade_prediction(group, analysis.contract),
         evidence=(_count_evidence(group), *evidence),
         copies=group.copies,
         modules=group.modules,
     )
+
+
+def _grade_prediction(group: CopyGroup, contract: OperatorContract | None) -> float:
+    """Return the confidence in copies inside operators that were not run."""
+    if contract is None or not contract.documented:
+        return confidence.INFERRED
+    # ATen's source is certain; a library decides by heuristics.
+    converted = any(copy.kind is CopyKind.REORDER for copy in group.copies)
+    return confidence.ASSUMED if converted else confidence.MODELLED
 
 
 def _count_evidence(group: CopyGroup) -> Evidence:

@@ -44,7 +44,7 @@ def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
         yield _build_measured_finding(analysis, found, whole=whole)
     left = []
     for group, operators in find_unmeasured_convolutions(analysis, Layout.PLAIN):
-        if all(_is_half_on_cuda(operator, analysis.facts) for operator in operators):
+        if all(_wants_tensor_cores(operator, analysis) for operator in operators):
             yield _build_predicted_finding(analysis, group, operators)
         else:
             left.append((group, operators))
@@ -95,9 +95,15 @@ def _is_copied_to_plain(value: ValueFacts, facts: GraphFacts) -> bool:
     return facts.values[producer.inputs[0]].layout is Layout.CHANNELS_LAST
 
 
-def _is_half_on_cuda(operator: RegionOperator, facts: GraphFacts) -> bool:
-    image = facts.values[(*operator.operands, *operator.results)[0]]
-    return image.device.type == "cuda" and image.dtype in _HALF
+def _wants_tensor_cores(operator: RegionOperator, analysis: Analysis) -> bool:
+    image = analysis.facts.values[(*operator.operands, *operator.results)[0]]
+    if image.device.type != "cuda" or image.dtype not in _HALF:
+        return False
+    gpu, contract = analysis.device, analysis.contract
+    if gpu is None or not gpu.documented:
+        return True
+    # Nothing is documented of convolutions on AMD's GPUs, and those before Ampere have no tensor cores for bfloat16.
+    return contract is not None and contract.documented and image.dtype in gpu.peak_flops
 
 
 def _build_predicted_finding(analysis: Analysis, group: LayoutGroup, operators: Sequence[RegionOperator]) -> Finding:

@@ -179,7 +179,7 @@ def test_plain_convolutions_in_half_precision_convert_on_an_h100() -> None:
     converted = [copy for copy in advice.copies if copy.operator == "aten.convolution"]
     # Each converts the image, the weight and the result.
     assert sum(copy.count for copy in converted) == 6
-    assert all("documented and not measured" in copy.cause for copy in converted)
+    assert all("documented, not measured" in copy.cause for copy in converted)
     assert "FRX004" in {finding.rule for finding in advice.findings}
     assert advice.environment.device_name == "H100 SXM"
     assert "data sheet" in advice.environment.documented

@@ -22,9 +22,9 @@ from torch import Tensor
 
 from frx_graph.support.cache_directory import get_cache_directory, write_cache_entry
 
-FAR = 1.4
+FAR = 1.3
 """Times of the least distance from which processors are far from each other. On the virtual EPYC the distance was 1.1
-to 1.25, or 1.9 to 2.6."""
+to 1.3, or 1.5 to 2.6: less between blocks of a program than by itself."""
 MOST_THREADS = 8
 """More threads are never all on cores that share a cache, on most processors."""
 _SHARE = 32768

@@ -292,7 +292,7 @@ class _ContractDocument(_ContractModel):
         )
         name = make_contract_name(self.device, self.torch)
         return OperatorContract(
-            name=f"{name}, documented and not measured" if self.documented else name,
+            name=f"{name}: documented, not measured" if self.documented else name,
             device=self.device,
             torch_version=self.torch,
             measured_on=self.measured_on,
