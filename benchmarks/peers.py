@@ -8,7 +8,8 @@
 Each arm has a process of its own (`peers_arm.py`), and only one of them works at a time: in turns, in an order that is
 turned round from round to round (ABBA). Outputs are checked first, against eager and float64, by torch's oracle. A
 figure of a round is its fastest step; ratios compare figures of one round, and the median over rounds is reported. Over
-1, frx is faster. Memory is allocated by glibc with its own settings, and pooled: page faults are up to a third of a
+1, frx is faster. With several threads, rounds in which a hypervisor ran the processors on cores that share no cache are
+left out, and others are run instead. Memory is allocated by glibc with its own settings, and pooled: page faults are up to a third of a
 call, and peers pool by themselves.
 
 Beside the times stands the limit: what the arithmetic takes at the processor's peak, and the weights at its bandwidth,
@@ -22,6 +23,7 @@ import argparse
 import contextlib
 import itertools
 import json
+import math
 import statistics
 import subprocess
 import sys
@@ -47,12 +49,15 @@ from frx_graph import __version__
 from frx_graph.measure.machine.device_profile_cache import get_device_profile
 from frx_graph.measure.machine.disturbance import watch_disturbance
 from frx_graph.measure.machine.measurement_environment import get_measurement_environment
+from frx_graph.measure.machine.processor_distance import FAR, measure_distance
 from frx_graph.support.allocator import Allocation
 
 _ARM = Path(__file__).with_name("peers_arm.py")
 _PAUSE_SECONDS = 0.1
 """Before a turn, so that the threads of the arm before it no longer spin."""
 _SHOWN_OPERATORS = 12
+_MOST_TIMES = 4
+"""Times as many rounds as asked for that are run, if others are left out."""
 _DISTRIBUTIONS = ("torch", "onnxruntime", "openvino", "onnx", "onnxscript", "transformers")
 
 
@@ -83,6 +88,8 @@ class CaseTimes:
     arms: tuple[ArmTimes, ...]
     disturbed: int
     limit_s: float | None
+    far: int = 0
+    """Rounds that were left out, since the processors shared no cache."""
 
     @property
     def key(self) -> tuple[str, int, str, int, Allocation]:
@@ -160,7 +167,7 @@ def measure_case(request: Request, names: Sequence[str], rounds: int, block_s: f
                 errors[name] = first["error"]
             else:
                 ready[name] = process, first
-        kept, disturbed = _take_turns(ready, rounds, block_s) if ready else ([], 0)
+        kept, disturbed, far = _take_turns(ready, rounds, block_s, request.threads) if ready else ([], 0, 0)
     arms = []
     for name in names:
         family = ARMS[name].family
@@ -180,7 +187,7 @@ def measure_case(request: Request, names: Sequence[str], rounds: int, block_s: f
             )
         )
     axes = (request.network, request.batch, request.dtype, request.threads, request.allocation)
-    found = CaseTimes(*axes, tuple(arms), disturbed, compute_limit(request))
+    found = CaseTimes(*axes, tuple(arms), disturbed, compute_limit(request), far)
     return _profile_best(found, request) if profile else found
 
 
@@ -189,26 +196,37 @@ def _replace_arm(request: Request, name: str, *, profile: bool = False) -> Reque
 
 
 def _take_turns(
-    ready: Mapping[str, tuple[ArmProcess, dict[str, Any]]], rounds: int, block_s: float
-) -> tuple[list[dict[str, dict[str, Any]]], int]:
-    """Return the answers of each round by arm, and how many rounds other programs disturbed."""
-    kept, disturbed = [], 0
+    ready: Mapping[str, tuple[ArmProcess, dict[str, Any]]], rounds: int, block_s: float, threads: int
+) -> tuple[list[dict[str, dict[str, Any]]], int, int]:
+    """Return the answers of each round by arm, how many rounds other programs disturbed, and how many were left out.
+    All are kept if the processors never shared a cache."""
+    kept: list[tuple[float | None, dict[str, dict[str, Any]]]] = []
+    disturbed = 0
 
     def measure_own() -> float:
         return time.process_time() + sum(process.read_cpu_seconds() for process, _ in ready.values())
 
-    for number in range(rounds):
+    def list_near() -> list[dict[str, dict[str, Any]]]:
+        least = min((distance for distance, _ in kept if distance is not None), default=math.inf)
+        return [answers for distance, answers in kept if distance is None or distance < FAR * least]
+
+    for number in range(_MOST_TIMES * rounds):
         answers = {}
+        distances = []
         with watch_disturbance(own_clock=measure_own) as was_disturbed:
             for name in round_order(list(ready), number):
                 process, first = ready[name]
+                distances += [measure_distance()]
                 time.sleep(_PAUSE_SECONDS)
                 answers[name] = process.ask(steps=max(2, min(100, int(block_s / first["step_s"]))))
             disturbed += was_disturbed()
-        kept.append(answers)
-        if any("error" in answer for answer in answers.values()):
+        known = [distance for distance in (*distances, measure_distance()) if distance is not None]
+        kept.append((max(known) if known and threads > 1 else None, answers))
+        failed = any("error" in answer for answer in answers.values())
+        if failed or len(list_near()) == rounds:
             break
-    return kept, disturbed
+    near = list_near()
+    return near, disturbed, len(kept) - len(near)
 
 
 def _profile_best(found: CaseTimes, request: Request) -> CaseTimes:
