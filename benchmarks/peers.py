@@ -9,8 +9,8 @@ Each arm has a process of its own (`peers_arm.py`), and only one of them works a
 turned round from round to round (ABBA). Outputs are checked first, against eager and float64, by torch's oracle. A
 figure of a round is its fastest step; ratios compare figures of one round, and the median over rounds is reported. Over
 1, frx is faster. With several threads, rounds in which a hypervisor ran the processors on cores that share no cache are
-left out, and others are run instead. Memory is allocated by glibc with its own settings, and pooled: page faults are up to a third of a
-call, and peers pool by themselves.
+left out, and others are run instead. Memory is allocated by glibc with its own settings, and pooled: page faults are up
+to a third of a call, and peers pool by themselves.
 
 Beside the times stands the limit: what the arithmetic takes at the processor's peak, and the weights at its bandwidth,
 whichever is longer. With `--profile` each network's best arm of frx and best peer are run once more, and report their

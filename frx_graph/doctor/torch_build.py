@@ -17,6 +17,7 @@ from frx_graph.measure.machine.device_calibration import get_device_name
 from frx_graph.measure.machine.device_profile_cache import get_device_profile
 from frx_graph.measure.machine.device_state import load_nvml
 from frx_graph.measure.machine.measurement_environment import get_onednn_version
+from frx_graph.measure.machine.processor_distance import FAR, measure_distance, read_least_distance
 from frx_graph.measure.operators.copy_recorder import CopyRecorder
 from frx_graph.measure.operators.operator_contract import load_contract
 from frx_graph.measure.page_faults import count_page_faults
@@ -69,6 +70,22 @@ def _check_processor() -> Iterator[Check]:
     present = ", ".join(name for name, there in features.items() if there)
     used = f"torch uses {torch.backends.cpu.get_cpu_capability()}"
     yield Check("cpu capabilities", f"{present} ({used})" if present else used)
+
+
+def _check_distance() -> Iterator[Check]:
+    """Report whether a virtual machine's processors share a cache now, compared with the least distance of a day."""
+    distance, threads = measure_distance(), torch.get_num_threads()
+    if distance is None:
+        return
+    least = read_least_distance(get_device_name(torch.device("cpu")), threads)
+    measured = f"its {threads} threads meet in {distance:.2g} times one thread's share of a short loop"
+    if least is None:
+        yield Check("virtual machine", f"{measured}; no trial has measured it within a day")
+    elif distance < FAR * least:
+        yield Check("virtual machine", f"{measured}, at best {least:.2g}: its processors share a cache")
+    else:
+        hint = "a hypervisor has moved them: trials wait until it moves them back, and other times are not comparable"
+        yield Check("virtual machine", f"{measured}, at best {least:.2g}: they share no cache", Status.WARNING, hint)
 
 
 def _check_allocation() -> Iterator[Check]:
@@ -240,6 +257,7 @@ def _check_sampling() -> Iterator[Check]:
 _CHECKS: tuple[Callable[[], Iterator[Check]], ...] = (
     _check_version,
     _check_processor,
+    _check_distance,
     _check_allocation,
     _check_onednn,
     _check_recording,

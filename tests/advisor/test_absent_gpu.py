@@ -23,6 +23,7 @@ from frx_graph.advisor.target import load_target
 from frx_graph.capture.absent_gpu import AbsentGpu, capture_for
 from frx_graph.capture.model import capture_model
 from frx_graph.errors import OptionError, TargetError
+from frx_graph.passes import confidence
 from frx_graph.rules.gpu_profile import require_gpu
 from frx_graph.support.torch_internals import FakeTensor
 
@@ -206,6 +207,29 @@ def test_single_precision_without_tf32_is_unknown_and_not_none(
     advice = find(torch.float32, gpu=gpu)
     assert not count_conversions(advice)
     assert any("convolution" in refusal.subject for refusal in advice.refusals)
+
+
+@needs_build
+@pytest.mark.parametrize("gpu", ["v100", "t4", "mi300x"])
+def test_half_precision_that_no_document_covers_is_unknown(gpu: str) -> None:
+    """GPUs before Ampere have no tensor cores for bfloat16, and of AMD's nothing is documented."""
+    advice = find(torch.bfloat16, gpu=gpu)
+    assert not count_conversions(advice)
+    assert "FRX004" not in {finding.rule for finding in advice.findings}
+    assert any("convolution" in refusal.subject for refusal in advice.refusals)
+
+
+@needs_build
+def test_half_precision_before_ampere() -> None:
+    advice = find(torch.float16, gpu="v100")
+    assert count_conversions(advice) == 6
+    assert "FRX004" in {finding.rule for finding in advice.findings}
+
+
+@needs_build
+def test_documents_are_less_certain_than_measurements() -> None:
+    (finding,) = {found.confidence for found in find(torch.bfloat16).findings if found.rule == "FRX001"}
+    assert finding == confidence.ASSUMED
 
 
 @needs_build

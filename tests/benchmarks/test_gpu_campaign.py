@@ -153,10 +153,10 @@ sys.path[:0] = [{benchmarks!r}, {root!r}]
 from gpu_campaign import Campaign, Step, run_campaign
 
 out = Path(sys.argv[1])
-count = "import sys, pathlib; f = pathlib.Path(sys.argv[1]); f.write_text(f.read_text() + 'x' if f.exists() else 'x'); print(1)"
+count = "import sys; f = open(sys.argv[1], 'a'); f.write('x'); print(1)"
 steps = [
     Step("first", (sys.executable, "-c", count, str(out / "first")), 60),
-    Step("second", (sys.executable, "-c", f"import time; time.sleep(float({{sys.argv[2]!r}})); print(1) # {{out}}"), 60),
+    Step("second", (sys.executable, "-c", f"import time; time.sleep({{sys.argv[2]}}); print(1) # {{out}}"), 60),
     Step("third", (sys.executable, "-c", count, str(out / "third")), 60),
 ]
 machine = {{"has": {{}}}}
@@ -185,7 +185,7 @@ def test_killed_in_a_step_it_goes_on_and_loses_nothing(tmp_path: Path) -> None:
     assert json.loads(state.read_text())["steps"]["second"]["status"] == "running"
     # What it had started ends with it.
     deadline = time.monotonic() + 10
-    while (left := list_processes(f"sleep(float('60')); print(1) # {tmp_path}")) and time.monotonic() < deadline:
+    while (left := list_processes(f"sleep(60); print(1) # {tmp_path}")) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not left
     subprocess.run([sys.executable, "-c", script, str(tmp_path), "0"], check=True, stdout=subprocess.DEVNULL)

@@ -250,6 +250,29 @@ def test_the_allocator(allocation: Allocation, expected: str, monkeypatch: pytes
     assert check.value.startswith(expected)
 
 
+@pytest.mark.parametrize(
+    ("distance", "least", "expected", "status"),
+    [
+        (1.2, None, "no trial has measured it within a day", Status.OK),
+        (1.2, 1.1, "at best 1.1: its processors share a cache", Status.OK),
+        (2.0, 1.1, "at best 1.1: they share no cache", Status.WARNING),
+    ],
+)
+def test_processors_of_a_virtual_machine(
+    distance: float, least: float | None, expected: str, status: Status, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch_build, "measure_distance", lambda: distance)
+    monkeypatch.setattr(torch_build, "read_least_distance", lambda processor, threads: least)
+    (check,) = torch_build._check_distance()
+    assert (check.name, check.status) == ("virtual machine", status)
+    assert check.value.endswith(expected)
+
+
+def test_a_machine_that_no_hypervisor_moves_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_build, "measure_distance", lambda: None)
+    assert not list(torch_build._check_distance())
+
+
 def test_faults_that_are_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch_build, "count_page_faults", lambda call, calls: None)
     (check,) = torch_build._check_allocation()
