@@ -17,7 +17,7 @@ FAR_APART = "the hypervisor ran the processors on cores that share no cache"
 _FAR_SECONDS = 120.0
 """Longest that a trial waits for processors that share a cache, in all."""
 _LOOK_SECONDS = 0.2
-"""Pause between looks. Processors that go on from a pause are often on other cores: short pauses end the wait sooner."""
+"""Pause between looks. After a pause, processors are often on other cores: short pauses end the wait sooner."""
 
 
 class BusyWait:

@@ -41,7 +41,12 @@ from frx_graph.measure.machine.device_calibration import read_last_level_cache
 from frx_graph.measure.machine.device_profile import DeviceProfile, raise_peaks
 from frx_graph.measure.machine.device_profile_cache import get_device_profile
 from frx_graph.measure.measurement_cache import MeasuredOperators
-from frx_graph.measure.operators.operator_contract import OperatorContract, load_contract, load_documented_contract
+from frx_graph.measure.operators.operator_contract import (
+    ContractRow,
+    OperatorContract,
+    load_contract,
+    load_documented_contract,
+)
 from frx_graph.measure.page_faults import AllocationCost
 from frx_graph.options import check_inner
 from frx_graph.passes.analysis import Analysis, CompileEvents, PrecisionSettings
@@ -284,8 +289,12 @@ def load_documented(gpu: GpuProfile) -> OperatorContract | None:
     contract = load_documented_contract("cuda", tf32=_read_precision("cuda", gpu).cudnn_tf32)
     if gpu.runs_bfloat16:
         return contract
-    known = tuple(row for row in contract.rows if row.dtype is not torch.bfloat16 or "convolution" not in row.target)
-    return replace(contract, rows=known)
+
+    def forget(row: ContractRow) -> ContractRow:
+        is_covered = row.dtype is torch.bfloat16 and "convolution" in row.target
+        return replace(row, entry=None) if is_covered else row
+
+    return replace(contract, rows=tuple(map(forget, contract.rows)))
 
 
 def _read_precision(device: str, gpu: GpuProfile | None) -> PrecisionSettings:
