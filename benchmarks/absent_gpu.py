@@ -88,7 +88,7 @@ def advise(name: str, train: bool, gpu: str, dtype: str) -> Row:
 def main() -> int:
     """Run all, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    names = [entry.name for entry in ZOO if not entry.alternates]
+    names = [entry.name for entry in ZOO]
     parser.add_argument("--gpu", default="h100")
     parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--targets", default=",".join((*names, *LARGE)))
