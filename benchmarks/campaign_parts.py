@@ -23,14 +23,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from frx_graph.advisor.advisor import load_documented
 from frx_graph.measure.machine.device_calibration import get_device_name
 from frx_graph.measure.operators.operator_contract import (
     ContractRow,
     OperatorContract,
     load_contract,
-    load_documented_contract,
     read_contract,
 )
+from frx_graph.rules.gpu_profile import find_architecture_by_capability
 
 ABSENT = (("resnet18", "float32"), ("resnet18", "bfloat16"), ("vgg16", "bfloat16"), ("vit_base", "bfloat16"))
 CALLS = 3
@@ -75,11 +76,12 @@ def compare_contracts(device: str, path: Path | None) -> dict[str, Any]:
     if torch.version.hip:
         raise SystemExit(f"campaign: nothing is documented of AMD's GPUs to compare {path} with")
     if device == "cuda":
-        tf32 = torch.cuda.get_device_capability() >= (8, 0) and torch.backends.cudnn.allow_tf32
-        reference: OperatorContract | None = load_documented_contract(device, tf32=tf32)
+        gpu = find_architecture_by_capability("{}.{}".format(*torch.cuda.get_device_capability()))
+        reference: OperatorContract | None = None if gpu is None else load_documented(gpu)
     else:
         reference = load_contract(device, torch.__version__, own=Path(os.devnull))
-    assert reference is not None
+    if reference is None:
+        raise SystemExit(f"campaign: nothing is listed for {get_device_name(torch.device(device))}")
     agree, unknown, different = 0, 0, []
     for row in measured.rows:
         expected = reference.get_entry(row.target, row.operand, row.pattern, row.dtype, rank=row.rank, case=row.case)

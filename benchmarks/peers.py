@@ -208,7 +208,7 @@ def _take_turns(
 
     def list_near() -> list[dict[str, dict[str, Any]]]:
         least = min((distance for distance, _ in kept if distance is not None), default=math.inf)
-        return [answers for distance, answers in kept if distance is None or distance < FAR * least]
+        return [one for distance, one in kept if distance is None or distance < FAR * least or _has_failed(one)]
 
     for number in range(_MOST_TIMES * rounds):
         answers = {}
@@ -222,11 +222,16 @@ def _take_turns(
             disturbed += was_disturbed()
         known = [distance for distance in (*distances, measure_distance()) if distance is not None]
         kept.append((max(known) if known and threads > 1 else None, answers))
-        failed = any("error" in answer for answer in answers.values())
-        if failed or len(list_near()) == rounds:
+        if _has_failed(answers) or len(list_near()) == rounds:
             break
     near = list_near()
+    if len(near) < rounds:
+        print(f"  only {len(near)} rounds: the processors shared no cache in the others", file=sys.stderr, flush=True)
     return near, disturbed, len(kept) - len(near)
+
+
+def _has_failed(answers: Mapping[str, Mapping[str, Any]]) -> bool:
+    return any("error" in answer for answer in answers.values())
 
 
 def _profile_best(found: CaseTimes, request: Request) -> CaseTimes:

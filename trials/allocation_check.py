@@ -73,7 +73,7 @@ class AllocationCheck:
 
     def _mark_loaded(self) -> str:
         loaded = count_disturbed(self.quads, *OF_OTHERS, void=False)
-        return f"; {loaded} of {len(self.quads)} rounds were measured under load" if loaded else ""
+        return f"; {loaded} of {len(self.quads)} rounds were disturbed, and count" if loaded else ""
 
     def proves_loss(self, protocol: Protocol) -> bool:
         """Return True if the process pairs prove that the candidate is slower by the minimum."""

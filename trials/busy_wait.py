@@ -13,7 +13,6 @@ _LOADED_SHARE = 1 / 3
 _LAST_SECONDS = 0.25
 WHEN_BUSY = "use frx trial --ignore-load"
 """Advice for a trial on a command line, besides to close other programs."""
-FAR_APART = "the hypervisor ran the processors on cores that share no cache"
 _FAR_SECONDS = 120.0
 """Longest that a trial waits for processors that share a cache, in all."""
 _LOOK_SECONDS = 0.2
@@ -37,6 +36,7 @@ class BusyWait:
         self._advice = advice
         self.load: MachineLoad | None = None
         self._far_seconds = 0.0
+        self._gave_up = False
 
     def wait(self, quads: Sequence[MeasuredQuad], left: float, status: str, *, last: bool) -> None:
         """Wait until the disturbance of the last quad may have passed, but no longer than `left` seconds. If it was
@@ -57,23 +57,22 @@ class BusyWait:
             still = f" beside others: {describe_load(seen)}" if seen is not None and seen.is_busy else ""
             self._progress(f"{status}; measuring again{still}")
 
-    def wait_for_near(self, are_near: Callable[[], bool], left: float, status: str) -> bool:
-        """Wait until the processors share a cache again, but no longer than `left` seconds. Return False if they still
-        do not."""
-        while self._far_seconds < _FAR_SECONDS and left > 0:
-            self._progress(f"{status}; waiting for processors that share a cache")
-            self._pause(min(_LOOK_SECONDS, left))
-            self._far_seconds, left = self._far_seconds + _LOOK_SECONDS, left - _LOOK_SECONDS
+    def wait_for_near(self, are_near: Callable[[], bool], get_left: Callable[[], float], status: str) -> bool:
+        """Wait until the processors share a cache again, or no time is left. Return False if they still do not."""
+        self._progress(f"{status}; waiting for processors that share a cache")
+        while self._far_seconds < _FAR_SECONDS and get_left() > 0:
+            self._pause(_LOOK_SECONDS)
+            self._far_seconds += _LOOK_SECONDS
             if are_near():
                 return True
+        self._gave_up = True
         return False
 
     def explain_end(self, quads: Sequence[MeasuredQuad]) -> str:
         """Return why a trial could not measure enough quads, and what to do, if other programs or a hypervisor are
         the reason; else an empty string."""
-        moved = count_disturbed(quads, Cause.MOVED, void=True)
-        if self._far_seconds >= _FAR_SECONDS or moved > count_disturbed(quads, Cause.LOADED, void=True):
-            return f"{FAR_APART}: try again later, or {self._advice}"
+        if self._gave_up and self._far_seconds >= _FAR_SECONDS:
+            return f"they did not for {_FAR_SECONDS:.0f} s: try again later, or {self._advice}"
         if not quads or count_disturbed(quads, Cause.LOADED, void=True) < _LOADED_SHARE * len(quads):
             return ""
         visible = self.load is not None and self.load.programs

@@ -38,7 +38,7 @@ from frx_graph.trials.process_pairs import NotRepeatableError, ProcessPairs, Pro
 from frx_graph.trials.processor_moves import ProcessorMoves
 from frx_graph.trials.protocol import Protocol as Rule
 from frx_graph.trials.protocol import make_protocol
-from frx_graph.trials.samples import OF_OTHERS, MeasuredQuad, count_disturbed
+from frx_graph.trials.samples import OF_OTHERS, Cause, MeasuredQuad, count_disturbed, count_own_void
 from frx_graph.trials.schedule import Arm
 from frx_graph.trials.trial_run import Gate, GateResult, TrialRun
 from frx_graph.trials.verdict import (
@@ -59,6 +59,7 @@ from frx_graph.trials.worker_client import (
 )
 
 _RAISE = "raise {} in the policy"
+_WAS_FAR = "all was measured while the processors shared no cache, and now they do: run again"
 _RUN_IDLE = "run again when the machine is idle, or {}"
 _NOT_REPEATABLE = "not repeatable: the program does not compute the same twice from the same seed and inputs"
 
@@ -152,12 +153,15 @@ class _TrialRunner:
             verdict = self._measure_verdict(quads)
             if self.check is not None:
                 verdict = self._check_allocation(verdict, quads)
+            if not self.ignore_load and self.pairs.moves.has_far(quads):
+                # Only the check has met near processors.
+                verdict, self.check = replace(verdict, outcome=Outcome.INCONCLUSIVE, reason=_WAS_FAR), None
         except CandidateFailed as failure:
             failed = GateResult(failure.gate, False, failure.detail)
             seen = tuple(failed if gate.name is failed.name else gate for gate in gates)
             return self._make_run(seen, _make_rejection(failed), quads)
         if loaded := count_disturbed(quads, *OF_OTHERS, void=False):
-            marked = f"{verdict.reason}; {loaded} of {len(quads)} rounds were measured under load (--ignore-load)"
+            marked = f"{verdict.reason}; {loaded} of {len(quads)} rounds were disturbed, and count (--ignore-load)"
             verdict = replace(verdict, reason=marked)
         passed = None if verdict.outcome is Outcome.INCONCLUSIVE else verdict.outcome is Outcome.PROMOTE
         throughput = GateResult(Gate.THROUGHPUT, passed, verdict.reason, summarize_reason(verdict))
@@ -301,9 +305,9 @@ class _TrialRunner:
         """Return the final verdict. If not all quads were measured, the reason gives advice: close other programs if
         quads were void for their load, else raise the keys of the policy that ended it."""
         verdict = decide_finally(quads, rule)
-        void = sum(quad.void for quad in quads)
-        if len(quads) - void >= rule.quads:
+        if sum(not quad.void for quad in quads) >= rule.quads:
             return verdict
+        void = count_own_void(quads)
         # More time, or more void quads, would not help on a busy machine.
         if busy := self.busy.explain_end(quads):
             return replace(verdict, reason=f"{verdict.reason}; {busy}")
@@ -311,7 +315,7 @@ class _TrialRunner:
         if self.clock() >= self.deadline:
             ends.append(f"the time budget ended: {_RAISE.format('time_budget_seconds')}")
         if void > rule.void_quads_allowed:
-            idle = 2 * count_disturbed(quads, *OF_OTHERS, void=True) > void
+            idle = 2 * count_disturbed(quads, Cause.LOADED, void=True) > void
             advice = _RUN_IDLE.format(self.when_busy) if idle else _RAISE.format("void_quads_allowed")
             ends.append(f"no more than {rule.void_quads_allowed} may be disturbed: {advice}")
         return replace(verdict, reason="; ".join((verdict.reason, *ends)))

@@ -31,8 +31,17 @@ from frx_graph.trials.gates import find_plan_fault
 from frx_graph.trials.pace import Pace
 from frx_graph.trials.processor_moves import ProcessorMoves
 from frx_graph.trials.protocol import Protocol as Rule
-from frx_graph.trials.samples import Block, Cause, MeasuredQuad, count_disturbed, count_quads, make_block
-from frx_graph.trials.schedule import Arm, Quad, make_schedule, select_next_quad
+from frx_graph.trials.samples import (
+    Block,
+    Cause,
+    MeasuredQuad,
+    count_disturbed,
+    count_own_void,
+    count_quads,
+    make_block,
+    select_quad,
+)
+from frx_graph.trials.schedule import Arm, Quad, make_schedule
 from frx_graph.trials.worker_client import (
     BaselineError,
     CandidateFailed,
@@ -146,7 +155,7 @@ class ProcessPairs:
         pace = Pace(rule, self.clock)
         with RunningArms(self.start) as running:
             arms: Mapping[Arm, RunningArm] = {}
-            while (quad := select_next_quad(plan, [q.void for q in quads], rule.void_quads_allowed)) is not None:
+            while (quad := select_quad(plan, quads, rule)) is not None:
                 try:
                     if quad.pair != pair:
                         running.stop()
@@ -163,11 +172,9 @@ class ProcessPairs:
                     # What its earlier quads have shown stays: two pairs that count as one claim less than they know.
                     pair = None
                     continue
-                measured = MeasuredQuad(quad, (first, second, third, fourth))
-                if self.moves.come_nearer(measured, self._get_environment().setup) and quads:
-                    quads.clear()
-                    self.progress(f"{self.stage}the processors share a cache now: measuring again from the beginning")
-                quads.append(self.moves.mark(measured))
+                quads.append(MeasuredQuad(quad, (first, second, third, fourth)))
+                self.moves.note(quads[-1], self._get_environment())
+                quads[:] = map(self.moves.mark, quads)
                 pace.note_quad()
                 status = f"{self.stage}{count_quads(quads, rule)}, {self._describe_left(pace, quads, rule)}"
                 self.progress(status)
@@ -176,12 +183,12 @@ class ProcessPairs:
                 if self.clock() >= self.deadline:
                     break
                 if count_disturbed(quads[-1:], Cause.MOVED, void=True):
-                    near = self.busy.wait_for_near(partial(self._are_near, arms), self._get_seconds_left(), status)
+                    near = self.busy.wait_for_near(partial(self._are_near, arms), self._get_seconds_left, status)
                     pace.note_waited()
                     if not near:
                         break
                 elif quads[-1].void:
-                    last = sum(quad.void for quad in quads) > rule.void_quads_allowed
+                    last = count_own_void(quads) > rule.void_quads_allowed
                     self.busy.wait(quads, self._get_seconds_left(), status, last=last)
                     pace.note_waited()
         return None

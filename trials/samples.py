@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from frx_graph.measure.machine.disturbance import DISTURBED_SHARE, OthersLoad
 from frx_graph.trials.protocol import Protocol
-from frx_graph.trials.schedule import Arm, Quad
+from frx_graph.trials.schedule import Arm, Quad, select_next_quad
 
 _FIRST_PAUSE_SECONDS = 0.25
 _LONGEST_PAUSE_SECONDS = 15.0
@@ -109,6 +109,21 @@ def count_disturbed(quads: Sequence[MeasuredQuad], *causes: Cause, void: bool) -
         any(_has_cause(block.disturbance if void else block.ignored, causes) for block in quad.blocks)
         for quad in quads
         if quad.void is void
+    )
+
+
+def select_quad(plan: Sequence[Quad], quads: Sequence[MeasuredQuad], protocol: Protocol) -> Quad | None:
+    """Return the quad to run next; None after the last one, or if too many were disturbed."""
+    if count_own_void(quads) > protocol.void_quads_allowed:
+        return None
+    return select_next_quad(plan, [measured.quad for measured in quads if not measured.void])
+
+
+def count_own_void(quads: Sequence[MeasuredQuad]) -> int:
+    """Return how many quads were void, without those of far processors alone: a trial waits for near ones."""
+    return sum(
+        any(block.disturbance is not None and block.disturbance.cause is not Cause.MOVED for block in quad.blocks)
+        for quad in quads
     )
 
 

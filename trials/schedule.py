@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import enum
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from frx_graph.trials.protocol import Protocol
@@ -61,11 +61,7 @@ def arrange_quads(process_pairs: int, quads_per_pair: int, seed: int) -> tuple[Q
     )
 
 
-def select_next_quad(plan: Sequence[Quad], voids: Sequence[bool], void_quads_allowed: int) -> Quad | None:
-    """Return the quad to run next: a void one again at once, in the same processes and order. None when all of `plan`
-    has been measured, or more of `voids`, the quads so far, than are allowed."""
-    void = sum(voids)
-    measured = len(voids) - void
-    if void > void_quads_allowed or measured == len(plan):
-        return None
-    return plan[measured]
+def select_next_quad(plan: Sequence[Quad], done: Collection[Quad]) -> Quad | None:
+    """Return the first quad of `plan` that is not done: a void one again at once, in the same processes and order. None
+    when all are done."""
+    return next((quad for quad in plan if quad not in done), None)

@@ -178,7 +178,8 @@ def _describe_void(quads: Sequence[MeasuredQuad]) -> str:
     first = (next((block.disturbance for block in quad.blocks if block.disturbance), None) for quad in quads)
     causes = Counter(found.cause for found in first if found is not None)
     seen = ", ".join(f"{count} by {_DISTURBERS[cause]}" for cause, count in causes.most_common())
-    return f", {seen.replace(' by', ' were disturbed by', 1)}" if seen else ""
+    verb = "was" if causes and causes.most_common(1)[0][1] == 1 else "were"
+    return f", {seen.replace(' by', f' {verb} disturbed by', 1)}" if seen else ""
 
 
 def _describe_changed_speed(quads: Sequence[MeasuredQuad]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import os
+import platform
 import shutil
 import sys
 from collections import Counter
@@ -77,15 +78,17 @@ def _check_distance() -> Iterator[Check]:
     distance, threads = measure_distance(), torch.get_num_threads()
     if distance is None:
         return
-    least = read_least_distance(get_device_name(torch.device("cpu")), threads)
+    least = read_least_distance(platform.node(), get_device_name(torch.device("cpu")), threads)
     measured = f"its {threads} threads meet in {distance:.2g} times one thread's share of a short loop"
     if least is None:
         yield Check("virtual machine", f"{measured}; no trial has measured it within a day")
     elif distance < FAR * least:
-        yield Check("virtual machine", f"{measured}, at best {least:.2g}: its processors share a cache")
+        yield Check("virtual machine", f"{measured}, and in trials {least:.2g}: its processors are as near as then")
     else:
-        hint = "a hypervisor has moved them: trials wait until it moves them back, and other times are not comparable"
-        yield Check("virtual machine", f"{measured}, at best {least:.2g}: they share no cache", Status.WARNING, hint)
+        hint = "a hypervisor has moved its processors: trials wait until they are near, and other times vary"
+        yield Check(
+            "virtual machine", f"{measured}, and in trials {least:.2g}: farther than then", Status.WARNING, hint
+        )
 
 
 def _check_allocation() -> Iterator[Check]:

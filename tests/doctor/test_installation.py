@@ -254,15 +254,15 @@ def test_the_allocator(allocation: Allocation, expected: str, monkeypatch: pytes
     ("distance", "least", "expected", "status"),
     [
         (1.2, None, "no trial has measured it within a day", Status.OK),
-        (1.2, 1.1, "at best 1.1: its processors share a cache", Status.OK),
-        (2.0, 1.1, "at best 1.1: they share no cache", Status.WARNING),
+        (1.2, 1.1, "and in trials 1.1: its processors are as near as then", Status.OK),
+        (2.0, 1.1, "and in trials 1.1: farther than then", Status.WARNING),
     ],
 )
 def test_processors_of_a_virtual_machine(
     distance: float, least: float | None, expected: str, status: Status, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch_build, "measure_distance", lambda: distance)
-    monkeypatch.setattr(torch_build, "read_least_distance", lambda processor, threads: least)
+    monkeypatch.setattr(torch_build, "read_least_distance", lambda host, processor, threads: least)
     (check,) = torch_build._check_distance()
     assert (check.name, check.status) == ("virtual machine", status)
     assert check.value.endswith(expected)

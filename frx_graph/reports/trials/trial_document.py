@@ -42,7 +42,7 @@ class BlockPart(Part):
         description="reason why it is void; null: valid"
     )
     ignored: Annotated[str | None, BeforeValidator(_describe_disturbance)] = Field(
-        default=None, description="load of other programs that was ignored (--ignore-load); null: none"
+        default=None, description="a disturbance by others that was ignored (--ignore-load); null: none"
     )
     distance: float | None = Field(
         default=None,

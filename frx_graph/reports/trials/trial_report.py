@@ -46,7 +46,7 @@ def render_trial(document: TrialDocument, *, width: int, color: bool, samples: b
         medians = ", ".join(f"{median:.3f}" for median in stats.pair_medians)
         print_title(console, "Measured")
         loaded = sum(any(block.ignored for block in quad.blocks) for quad in document.samples if not quad.void)
-        under = f", {loaded} under load (--ignore-load)" if loaded else ""
+        under = f", {loaded} that count all the same (--ignore-load)" if loaded else ""
         if document.environment is not None and document.check is not None:
             _print_broken(console, f"with {DESCRIPTIONS[document.environment.setup.allocation]}")
         counted = f"{stats.quads} rounds in {stats.processes} process pairs, {stats.void} disturbed{under}"

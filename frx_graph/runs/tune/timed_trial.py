@@ -15,8 +15,8 @@ from frx_graph.errors import TrialError
 from frx_graph.runs.tune.live_arm import AlternatingArms, ArmEndedError
 from frx_graph.trials.configuration_trial import Gain, StepBlock, StepQuad
 from frx_graph.trials.protocol import Protocol
-from frx_graph.trials.samples import MeasuredQuad, count_quads, pause_seconds
-from frx_graph.trials.schedule import ABBA, Arm, Quad, make_schedule, select_next_quad
+from frx_graph.trials.samples import MeasuredQuad, count_quads, pause_seconds, select_quad
+from frx_graph.trials.schedule import ABBA, Arm, Quad, make_schedule
 from frx_graph.trials.verdict import Outcome, Verdict, decide_early, decide_finally
 
 Progress = Callable[[str], None]
@@ -57,7 +57,7 @@ def run_timed_trial(
             gain = Gain(found.ratio_median, found.ci_low, high, *counted)
         return TimedResult(verdict.outcome, verdict.reason, gain, tuple(kept))
 
-    while (quad := select_next_quad(plan, [measured.void for measured in quads], rule.void_quads_allowed)) is not None:
+    while (quad := select_quad(plan, quads, rule)) is not None:
         try:
             if quad.pair != pair:
                 arms.start_fresh(quad.arms[0])

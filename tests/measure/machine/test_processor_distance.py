@@ -53,15 +53,33 @@ def test_only_few_threads_of_a_virtual_machine_have_a_distance(monkeypatch: pyte
     assert measure_distance() is None
 
 
+def test_a_long_loop_is_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = iter((2.0, 1.2, 5.0))
+    monkeypatch.setattr(processor_distance, "_is_virtual_machine", lambda: True)
+    monkeypatch.setattr(processor_distance, "_compare_loops", lambda whole: next(found))
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    assert measure_distance() == 1.2
+
+
+def test_it_is_measured_in_inference_mode_and_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processor_distance, "_is_virtual_machine", lambda: True)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    with torch.inference_mode():
+        assert measure_distance() is not None
+    assert measure_distance() is not None
+
+
 def test_the_least_distance_is_kept_for_a_day(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path))
-    assert read_least_distance("AMD EPYC 9/2 @ 3 GHz", 2) is None
-    keep_least_distance(1.25, "AMD EPYC 9/2 @ 3 GHz", 2)
-    assert read_least_distance("AMD EPYC 9/2 @ 3 GHz", 2) == 1.25
-    assert read_least_distance("AMD EPYC 9/2 @ 3 GHz", 4) is None
+    assert read_least_distance("a host", "AMD EPYC 9/2 @ 3 GHz", 2) is None
+    keep_least_distance(1.25, "a host", "AMD EPYC 9/2 @ 3 GHz", 2)
+    assert read_least_distance("a host", "AMD EPYC 9/2 @ 3 GHz", 2) == 1.25
+    assert read_least_distance("a host", "AMD EPYC 9/2 @ 3 GHz", 4) is None
     (entry,) = tmp_path.iterdir()
     seen = json.loads(entry.read_text())["seen"]
-    assert read_least_distance("AMD EPYC 9/2 @ 3 GHz", 2, now=seen + 86_000) == 1.25
-    assert read_least_distance("AMD EPYC 9/2 @ 3 GHz", 2, now=seen + 87_000) is None
-    entry.write_text('{"least": -1}')
-    assert read_least_distance("AMD EPYC 9/2 @ 3 GHz", 2) is None
+    assert read_least_distance("a host", "AMD EPYC 9/2 @ 3 GHz", 2, now=seen + 86_000) == 1.25
+    assert read_least_distance("a host", "AMD EPYC 9/2 @ 3 GHz", 2, now=seen + 87_000) is None
+    assert read_least_distance("a host", "AMD EPYC 9/2 @ 3 GHz", 2, now=seen - 10) is None
+    assert read_least_distance("another", "AMD EPYC 9/2 @ 3 GHz", 2) is None
+    entry.write_text(entry.read_text().replace("1.25", "-1"))
+    assert read_least_distance("a host", "AMD EPYC 9/2 @ 3 GHz", 2) is None
