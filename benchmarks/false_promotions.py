@@ -36,8 +36,8 @@ from tabulate import tabulate
 
 from frx_graph.trials.policy import TUNE_POLICY, TrialPolicy, read_policy
 from frx_graph.trials.protocol import Protocol, make_protocol
-from frx_graph.trials.samples import Block, MeasuredQuad
-from frx_graph.trials.schedule import Arm, Quad, make_schedule, select_next_quad
+from frx_graph.trials.samples import Block, MeasuredQuad, select_quad
+from frx_graph.trials.schedule import Arm, Quad, make_schedule
 from frx_graph.trials.verdict import Outcome, Verdict, decide_early, decide_finally
 
 TRACE = Path(__file__).parent / "results" / "convolution-steps.json"
@@ -142,9 +142,7 @@ def simulated_trial(
     for stage in dict.fromkeys((rule, longest(rule))):
         plan = make_schedule(stage)
         verdict: Verdict | None = None
-        while verdict is None and (
-            quad := select_next_quad(plan, [seen.void for seen in measured], stage.void_quads_allowed)
-        ):
+        while verdict is None and (quad := select_quad(plan, measured, stage)):
             measured.append(run_quad(quad, factors, seconds, stage.steps_per_block))
             verdict = decide_early(measured, stage)
         ended = verdict or decide_finally(measured, stage)

@@ -25,6 +25,7 @@ from frx_graph.trials.arm_messages import (
     Judged,
     Load,
     Measure,
+    Measured,
     TargetWorkload,
 )
 from frx_graph.trials.results import Program, StepResults, observe_step, permute_inputs, write_results
@@ -140,6 +141,15 @@ def test_the_step_that_is_timed_ends_with_the_optimizers() -> None:
     before = copy.deepcopy(model.state_dict())
     arm.answer(Measure(2))
     assert not torch.equal(model[0].weight, before["0.weight"])  # type: ignore[index, union-attr]
+
+
+def test_a_block_of_no_steps_tells_the_distance(arm: TrialArm, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = iter((1.1, 2.0, 1.2, 1.3))
+    monkeypatch.setattr(worker, "measure_distance", lambda: next(found))
+    assert arm.answer(Measure(0)) == Measured((), distance=2.0)
+    measured = arm.answer(Measure(2))
+    assert isinstance(measured, Measured)
+    assert (len(measured.seconds), measured.distance) == (2, 1.3)
 
 
 def test_page_faults_of_each_step_are_counted(arm: TrialArm) -> None:
