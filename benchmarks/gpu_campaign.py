@@ -36,10 +36,10 @@ BUILDER = "setuptools>=77"
 """What installs the checkout where there is no network (`build-system` of pyproject.toml)."""
 FOR_STEPS = ("pytest", "hypothesis", "expecttest", "jsonschema", "transformers", "monai")
 """Packages without which some steps are left out."""
-TRIAL_SECONDS = 200
 _RAISED = re.compile(rb"^[\w.]+(Error|Exception|Interrupt)(:.*)?\Z", re.MULTILINE)
 """Python's last line for a program that an exception ended, with exit code 1."""
-POLICY = f"time_budget_seconds: {TRIAL_SECONDS}\n"
+POLICY = "time_budget_seconds: 200\n"
+"""Trials end by themselves, with what they know, before their step's limit."""
 CHECKOUT = "this checkout, installed"
 LEAST_SECONDS = 20.0
 """No step is begun with less time."""

@@ -65,13 +65,13 @@ class BusyWait:
             self._far_seconds += _LOOK_SECONDS
             if are_near():
                 return True
-        self._gave_up = True
+        self._gave_up = self._far_seconds >= _FAR_SECONDS
         return False
 
     def explain_end(self, quads: Sequence[MeasuredQuad]) -> str:
         """Return why a trial could not measure enough quads, and what to do, if other programs or a hypervisor are
         the reason; else an empty string."""
-        if self._gave_up and self._far_seconds >= _FAR_SECONDS:
+        if self._gave_up:
             return f"they did not for {_FAR_SECONDS:.0f} s: try again later, or {self._advice}"
         if not quads or count_disturbed(quads, Cause.LOADED, void=True) < _LOADED_SHARE * len(quads):
             return ""

@@ -290,11 +290,11 @@ def load_documented(gpu: GpuProfile) -> OperatorContract | None:
     if gpu.runs_bfloat16:
         return contract
 
-    def forget(row: ContractRow) -> ContractRow:
-        is_covered = row.dtype is torch.bfloat16 and "convolution" in row.target
-        return replace(row, entry=None) if is_covered else row
+    def forget_bfloat16(row: ContractRow) -> ContractRow:
+        is_forgotten = row.dtype is torch.bfloat16 and "convolution" in row.target
+        return replace(row, entry=None) if is_forgotten else row
 
-    return replace(contract, rows=tuple(map(forget, contract.rows)))
+    return replace(contract, rows=tuple(map(forget_bfloat16, contract.rows)))
 
 
 def _read_precision(device: str, gpu: GpuProfile | None) -> PrecisionSettings:
