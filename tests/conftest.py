@@ -102,6 +102,16 @@ def _restore_torch_settings() -> Iterator[None]:
 
 
 @pytest.fixture
+def onednn_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let torch alone call oneDNN, as where its library is not installed."""
+    from frx_graph.compiler import inductor
+    from frx_graph.passes.rewrites import onednn_regions
+
+    for module in (inductor, onednn_regions):
+        monkeypatch.setattr(module, "find_library", lambda: "oneDNN's library is not installed")
+
+
+@pytest.fixture
 def no_graph_loses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep graphs that are predicted to lose: the prices of small graphs are noise, and differ between machines."""
     from frx_graph.compiler import rewrite_pipeline

@@ -13,6 +13,7 @@ from frx_graph.compiler.fallback import LazyBaseline
 from frx_graph.compiler.pre_autograd import Compiled
 from frx_graph.errors import RewriteError
 from frx_graph.freezing.weight_guard import WeightGuard
+from frx_graph.ops.onednn_region import forget_programs
 from frx_graph.serialization.tensors import classify_input
 from frx_graph.support.torch_internals import (
     get_dynamo_source,
@@ -65,6 +66,7 @@ class FrozenGraph:
         with self._lock:
             if self._watch is not None and not self._watch.is_unchanged():
                 self._watch = self._frozen = None
+                forget_programs()
             return self._watch is not None
 
 

@@ -24,6 +24,7 @@ from frx_graph.compiler.rewrite_pipeline import (
     rewrite_graph,
     rollback_on_error,
 )
+from frx_graph.ops.onednn.library import find_library
 from frx_graph.passes.rewrites import DECIDE_LAYOUT
 from frx_graph.passes.rewrites.frozen_products import NAME as FROZEN_PRODUCTS
 from frx_graph.passes.rewrites.frozen_products import use_faster_products, use_recorded_products
@@ -142,8 +143,10 @@ class BeforeFreezing(CustomGraphPass):
         self.on_rewrite(replace(done, plan=self.plan.bind_to_graph(done.signature, done.applied).hash))
 
     def uuid(self) -> Any:
-        """Return what a compiled graph depends on besides itself: the plan, which changes with this code."""
-        return ("unfrozen", self.plan.hash)
+        """Return what a compiled graph depends on besides itself: the plan, which changes with this code, and whether
+        oneDNN can be called."""
+        library = find_library()
+        return ("unfrozen", self.plan.hash, "" if isinstance(library, str) else library.version)
 
 
 def make_inductor_options(

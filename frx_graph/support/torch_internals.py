@@ -447,6 +447,13 @@ _COMPUTED_BY_COMPILING = (
 backends, and hashes of the sources of torch and Triton. Together they take about a second."""
 
 
+def sort_nodes(graph: fx.Graph) -> None:
+    """Move nodes behind what they read, and leave the rest in its order."""
+    from torch._inductor.pattern_matcher import stable_topological_sort
+
+    stable_topological_sort(graph)
+
+
 def warm_up_compiler() -> None:
     """Import and compute what the first compilation would, without compiling a program."""
     for name in _IMPORTED_BY_COMPILING:

@@ -18,6 +18,7 @@ from frx_graph.capture.dynamo_events import shorten_reason
 from frx_graph.capture.model_call import NotCompiledError, is_recompile_forbidden, wrap_whole_call
 from frx_graph.errors import summarize_error
 from frx_graph.freezing.weight_guard import WeightGuard
+from frx_graph.ops.onednn_region import forget_programs
 from frx_graph.options import BackendOptions
 from frx_graph.support.torch_internals import (
     BackendCompilerFailed,
@@ -79,6 +80,7 @@ class FrozenModel:
         """Release the weights' memory; the next call freezes them again."""
         with self._lock:
             self._version = None
+            forget_programs()
 
     def _get_program(self) -> Callable[..., Any] | None:
         """Return the program for the current weights; None if they cannot be frozen."""
@@ -92,6 +94,7 @@ class FrozenModel:
                     self._versions += 1
                     if self._versions > _MOST_VERSIONS:
                         raise ValueError("they change from call to call")
+                    forget_programs()
                     self._version = _FrozenVersion([WeightGuard(self._model)], _list_called(self._model))
                     self._version.program = self._compile(self._version)
             except Exception as error:  # noqa: BLE001 - tensor subclasses may raise anything

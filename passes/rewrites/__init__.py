@@ -16,6 +16,7 @@ from frx_graph.passes.rewrites import (
     fold_padding,
     merged_products,
     onednn_products,
+    onednn_regions,
     pointwise_products,
     propagate_layout,
     reuse_memory,
@@ -44,8 +45,9 @@ REWRITES: tuple[Rewrite, ...] = (
 )
 
 BEFORE_FREEZING: tuple[Rewrite, ...] = (
-    fold_padding.REWRITE,
     merged_products.REWRITE,
+    onednn_regions.REWRITE,
+    fold_padding.REWRITE,
     pointwise_products.REWRITE,
 )
 """Rewrites of graphs whose weights Inductor freezes; it chooses layouts and packs weights itself."""

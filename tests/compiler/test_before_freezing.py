@@ -24,7 +24,7 @@ from frx_graph.records import Candidate
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.usefixtures("nothing_compiled"),
+    pytest.mark.usefixtures("nothing_compiled", "onednn_is_missing"),
     pytest.mark.filterwarnings("ignore:frx applies rewrites"),
 ]
 

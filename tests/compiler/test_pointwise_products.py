@@ -13,7 +13,7 @@ from frx_graph.compiler.rewrite_log import LOG
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.usefixtures("nothing_compiled"),
+    pytest.mark.usefixtures("nothing_compiled", "onednn_is_missing"),
     pytest.mark.filterwarnings("ignore:frx applies rewrites"),
     pytest.mark.skipif(not torch.backends.mkl.is_available(), reason="this torch has no MKL"),
 ]

@@ -1,0 +1,83 @@
+"""Register an operator that computes a part of a graph by oneDNN's primitives, made once for its constants."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections import OrderedDict
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from frx_graph.ops.onednn.library import OneDnnError, find_library
+from frx_graph.ops.onednn.program import Program
+from frx_graph.ops.onednn.steps import Region, Tensors, read_region
+from frx_graph.ops.onednn.torch_steps import compute_region
+from frx_graph.ops.onednn_linear import EXACT_STRIDES, LIBRARY
+
+_MOST_PROGRAMS = 256
+"""Programs that are kept, with their packed weights: those used last."""
+
+LIBRARY.define("onednn_region(Tensor[] inputs, Tensor[] constants, str region) -> Tensor[]", tags=EXACT_STRIDES)
+
+_Key = tuple[str, int, tuple[int, ...]]
+_programs: OrderedDict[_Key, Program | None] = OrderedDict()
+_lock = threading.Lock()
+
+
+def _compute_region(inputs: Sequence[Tensor], constants: Sequence[Tensor], text: str) -> list[Tensor]:
+    """Return the results of the region. A program is made in the first call with these constants and threads."""
+    region = read_region(text)
+    key = (text, torch.get_num_threads(), tuple(map(Tensor.data_ptr, constants)))
+    try:
+        program = _programs[key]
+    except KeyError:
+        program = _make_program(key, region, constants)
+    if program is None:
+        return compute_region(region, inputs, constants)
+    return program.run([_lay_out(*pair) for pair in zip(inputs, region.inputs, strict=True)])
+
+
+def _lay_out(tensor: Tensor, described: Tensors) -> Tensor:
+    """Return the tensor in the strides that the region was described with."""
+    if tensor.stride() == described.strides:
+        return tensor
+    return torch.empty_strided(described.shape, described.strides).copy_(tensor)
+
+
+def _make_program(key: _Key, region: Region, constants: Sequence[Tensor]) -> Program | None:
+    """Return a new program; None, with a warning, if oneDNN cannot run the region."""
+    with _lock:
+        if key in _programs:
+            return _programs[key]
+        library = find_library()
+        program = None
+        if isinstance(library, str):
+            reason = library
+        else:
+            try:
+                program = Program(library, region, constants)
+            except OneDnnError as error:
+                reason = str(error)
+        if program is None:
+            warnings.warn(f"torch computes a part of the graph that oneDNN was to compute: {reason}", stacklevel=2)
+        _programs[key] = program
+        while len(_programs) > _MOST_PROGRAMS:
+            _programs.popitem(last=False)
+        return program
+
+
+def forget_programs() -> None:
+    """Release all programs, with their packed weights: they do not notice that constants get other values."""
+    with _lock:
+        _programs.clear()
+
+
+def _infer_region(inputs: Sequence[Tensor], _constants: Sequence[Tensor], text: str) -> list[Tensor]:
+    return [inputs[0].new_empty_strided(each.shape, each.strides) for each in read_region(text).results]
+
+
+LIBRARY.impl("onednn_region", _compute_region, "CPU")
+torch.library.register_fake("frx_graph::onednn_region", _infer_region, lib=LIBRARY)
+OPERATOR = torch.ops.frx_graph.onednn_region.default
