@@ -36,6 +36,9 @@ from frx_graph.support.torch_internals import sort_nodes
 
 NAME = "onednn_regions"
 _ATEN = torch.ops.aten
+_LEAST_DIMENSIONS = 2
+"""Of a region's constants. Inductor writes vectors of up to 8 numbers into its code and makes them in every call
+(`can_inline_constant`, torch 2.15), but a region's program belongs to the memory of its constants."""
 _FEW_CHANNELS = 4
 """oneDNN reads an image of fewer channels in any layout."""
 
@@ -110,9 +113,10 @@ def _make_zeros(constant: Constant, facts: GraphFacts) -> torch.Tensor:
     """Return zeros in the place of a constant, whose values do not matter to whether oneDNN can run a region."""
     if isinstance(constant, str):
         value = facts.values[constant]
-        return torch.empty_strided(value.shape, value.strides, dtype=value.dtype).zero_()
+        zeros = torch.empty_strided(value.shape, value.strides, dtype=value.dtype).zero_()
+        return zeros.reshape(1, -1) if len(value.shape) < _LEAST_DIMENSIONS else zeros
     shape = facts.values[constant.weights.weight].shape
-    return torch.zeros(shape[:1] if constant.is_bias else shape)
+    return torch.zeros((1, shape[0]) if constant.is_bias else shape)
 
 
 def apply(subject: RewriteSubject, module: fx.GraphModule, candidate: Candidate) -> tuple[str, ...]:
@@ -146,7 +150,8 @@ def _insert_region(graph: fx.Graph, nodes: dict[str, fx.Node], described: Descri
         constants = []
         for constant in described.constants:
             if isinstance(constant, str):
-                constants.append(nodes[constant])
+                few = nodes[constant].meta["val"].dim() < _LEAST_DIMENSIONS
+                constants.append(_view(graph, nodes[constant], [1, -1]) if few else nodes[constant])
                 continue
             if constant.weights not in folded:
                 folded[constant.weights] = _fold_weights(graph, nodes, constant.weights)
@@ -183,7 +188,7 @@ def _fold_weights(graph: fx.Graph, nodes: dict[str, fx.Node], folded: FoldedWeig
         shift = call_op(graph, _ATEN.new_zeros.default, weight, shape[:1])
     if scale is not None:
         weight = call_op(graph, _ATEN.mul.Tensor, weight, _view(graph, scale, [-1, *(1,) * (len(shape) - 1)]))
-    return weight, call_op(graph, _ATEN.clone.default, shift)
+    return weight, _view(graph, shift, [1, -1])
 
 
 def _view(graph: fx.Graph, node: fx.Node, shape: list[int]) -> fx.Node:

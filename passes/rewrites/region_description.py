@@ -131,9 +131,12 @@ class _Description:
                     work.stride,
                     work.before,
                     work.behind,
-                    shape,
+                    # A mean over all pixels may drop their dimensions.
+                    shape if len(shape) > 2 else (*shape, *(1,) * len(work.window)),
                 )
-                self._numbers[piece.result] = self._add_step(pooled)
+                number = self._add_step(pooled)
+                whole = pooled.shape == shape
+                self._numbers[piece.result] = number if whole else self._add_step(steps.Reshape(number, shape))
             case Concatenation():
                 values = tuple(self._numbers[name] for name in work.values)
                 self._numbers[piece.result] = self._add_step(steps.Concatenation(values, work.dimension, shape))

@@ -163,7 +163,7 @@ def _is_plain_value(value: ValueFacts) -> bool:
         and value.dense
         and not (value.mutated or value.data_dependent or value.dynamic_dims)
         and 0 not in value.shape
-        and 0 < len(value.shape) <= _MOST_DIMENSIONS
+        and 2 <= len(value.shape) <= _MOST_DIMENSIONS
     )
 
 
@@ -265,7 +265,7 @@ def _read_mean(op: OpFacts, subject: RewriteSubject) -> Pooling | None:
     """Read the mean over all pixels of an image."""
     shape = subject.facts.values[op.inputs[0]].shape
     dimensions = get_argument(op, "dim")
-    if len(shape) != 4 or not isinstance(dimensions, tuple) or not get_argument(op, "keepdim"):
+    if len(shape) != 4 or not isinstance(dimensions, tuple):
         return None
     if sorted(int(each) % 4 for each in dimensions) != [2, 3] or get_argument(op, "dtype") is not None:  # type: ignore[arg-type]
         return None
@@ -357,6 +357,14 @@ def _read_reshape(op: OpFacts, subject: RewriteSubject) -> Reshape | None:
     return Reshape(op.inputs[0]) if math.prod(image) == math.prod(result) else None
 
 
+def _read_strides(op: OpFacts, subject: RewriteSubject) -> Reshape | None:
+    """Read a view with the operand's own strides, where sizes of 1 have others."""
+    image, result = (subject.facts.values[name] for name in (op.inputs[0], op.outputs[0]))
+    pairs = zip(image.shape, image.strides, result.strides, strict=False)
+    same = image.shape == result.shape and all(size == 1 or one == other for size, one, other in pairs)
+    return Reshape(op.inputs[0]) if same and not get_argument(op, "storage_offset") else None
+
+
 _READERS: Mapping[str, Callable[[OpFacts, RewriteSubject], Work | None]] = {
     "aten.convolution": _read_convolution,
     "aten.mm": _read_product,
@@ -371,32 +379,57 @@ _READERS: Mapping[str, Callable[[OpFacts, RewriteSubject], Work | None]] = {
         _read_activation,
     ),
     "aten.cat": _read_concatenation,
+    "aten.as_strided": _read_strides,
     **dict.fromkeys(("aten.view", "aten._unsafe_view", "aten.unsqueeze", "aten.squeeze"), _read_reshape),
 }
 
 
 def _find_composites(facts: GraphFacts) -> Iterator[Piece]:
-    """Find SiLU and GELU, which are taken apart before weights are frozen."""
+    """Find SiLU, hardswish and GELU, which are taken apart before weights are frozen."""
     for op in facts.ops:
         found = None
-        if op.operator == "aten.sigmoid":
-            found = _match_silu(op, facts)
-        elif op.operator == "aten.erf":
-            found = _match_gelu(op, facts)
+        match op.operator:
+            case "aten.exp":
+                found = _match_silu(op, facts)
+            case "aten.add":
+                found = _match_hardswish(op, facts)
+            case "aten.erf":
+                found = _match_gelu(op, facts)
         if found is not None:
             yield found
 
 
-def _match_silu(sigmoid: OpFacts, facts: GraphFacts) -> Piece | None:
-    value = sigmoid.inputs[0]
-    product = _get_only_reader(sigmoid, facts)
-    if (
-        product is None
-        or product.operator != "aten.mul"
-        or sorted(product.inputs) != sorted((value, sigmoid.outputs[0]))
-    ):
+def _match_silu(exponential: OpFacts, facts: GraphFacts) -> Piece | None:
+    """Match x / (exp(-x) + 1)."""
+    negated = facts.get_producer(exponential.inputs[0])
+    added = _get_only_reader(exponential, facts)
+    if negated is None or negated.operator != "aten.neg" or _get_only_reader(negated, facts) is not exponential:
         return None
-    return _make_composite((sigmoid, product), value, Following("swish", 1.0))
+    if added is None or added.operator != "aten.add" or added.args[1:] != (1,):
+        return None
+    value, quotient = negated.inputs[0], _get_only_reader(added, facts)
+    if quotient is None or quotient.operator != "aten.div" or quotient.inputs != (value, added.outputs[0]):
+        return None
+    return _make_composite((negated, exponential, added, quotient), value, Following("swish", 1.0))
+
+
+def _match_hardswish(added: OpFacts, facts: GraphFacts) -> Piece | None:
+    """Match x * min(max(x + 3, 0), 6) / 6."""
+    ops = [added]
+    for operator, numbers in (
+        ("aten.clamp_min", (0,)),
+        ("aten.clamp_max", (6,)),
+        ("aten.mul", None),
+        ("aten.div", (6,)),
+    ):
+        reader = _get_only_reader(ops[-1], facts)
+        if reader is None or reader.operator != operator or (numbers is not None and reader.args[1:] != numbers):
+            return None
+        ops.append(reader)
+    value = added.inputs[0]
+    if added.args[1:] != (3,) or {*ops[3].inputs} != {value, ops[2].outputs[0]}:
+        return None
+    return _make_composite(ops, value, Following("hardswish", 1 / 6, 0.5))
 
 
 def _match_gelu(erf: OpFacts, facts: GraphFacts) -> Piece | None:

@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from frx_graph.facts.layout import make_ordered_strides
 from frx_graph.ops.onednn.library import (
     ALGORITHMS,
     ARGUMENTS,
@@ -130,7 +129,7 @@ class Program:
     def _add_convolution(self, step: Convolution) -> _Value:
         library, image = self._library, self._values[step.image]
         weight = self._constants[step.weight].contiguous()
-        bias = None if step.bias is None else self._constants[step.bias]
+        bias = None if step.bias is None else self._constants[step.bias].reshape(-1)
         groups = step.groups
         if groups > 1:
             weight = weight.view(groups, weight.shape[0] // groups, *weight.shape[1:])
@@ -159,7 +158,7 @@ class Program:
     def _add_product(self, step: Product) -> _Value:
         library, rows = self._library, self._make_plain(self._values[step.rows])
         weight = self._constants[step.weight]
-        bias = None if step.bias is None else self._constants[step.bias].contiguous().view(1, -1)
+        bias = None if step.bias is None else self._constants[step.bias].reshape(1, -1)
         plain = library.describe(step.shape, _order_plainly(step.shape))
         described = (
             library.describe(weight.shape),
@@ -328,7 +327,7 @@ class Program:
         if operand.constant:
             tensor = self._constants[operand.number].contiguous()
             rank = dimensions or len(beside.shape) if beside else dimensions
-            tensor = tensor.view((1,) * (rank - tensor.dim()) + tuple(tensor.shape))
+            tensor = tensor.view((1,) * (rank - tensor.dim()) + tuple(tensor.shape)[max(0, tensor.dim() - rank) :])
             return self._library.describe(tensor.shape, tensor.stride()), self._hold(tensor)
         value = self._values[operand.number]
         if beside is not None and value.shape == beside.shape:
@@ -438,7 +437,8 @@ def _are_activations(following: Sequence[Following]) -> bool:
 
 
 def _order_plainly(shape: Sequence[int]) -> tuple[int, ...]:
-    return tuple(make_ordered_strides(tuple(shape), range(len(shape))))
+    """Return the strides of a contiguous tensor."""
+    return tuple(torch.empty(tuple(shape), device="meta").stride())
 
 
 def _list_arguments(arguments: _Arguments) -> Any:

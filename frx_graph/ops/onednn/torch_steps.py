@@ -35,7 +35,7 @@ def _compute_step(step: Step, values: Sequence[Tensor], constants: Sequence[Tens
         case Convolution():
             result = _convolve(step, values[step.image], constants)
         case Product():
-            bias = None if step.bias is None else constants[step.bias]
+            bias = None if step.bias is None else constants[step.bias].reshape(-1)
             result = functional.linear(values[step.rows], constants[step.weight].t(), bias)
         case Pooling():
             return _pool(step, values[step.image])
@@ -52,7 +52,7 @@ def _compute_step(step: Step, values: Sequence[Tensor], constants: Sequence[Tens
 
 def _convolve(step: Convolution, image: Tensor, constants: Sequence[Tensor]) -> Tensor:
     margins = [size for pair in zip(reversed(step.before), reversed(step.behind), strict=True) for size in pair]
-    bias = None if step.bias is None else constants[step.bias]
+    bias = None if step.bias is None else constants[step.bias].reshape(-1)
     padded = functional.pad(image, margins) if any(margins) else image
     zeros = [0] * len(step.stride)
     return torch.convolution(
