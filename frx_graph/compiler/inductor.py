@@ -29,6 +29,7 @@ from frx_graph.passes.rewrites import DECIDE_LAYOUT
 from frx_graph.passes.rewrites.frozen_products import NAME as FROZEN_PRODUCTS
 from frx_graph.passes.rewrites.frozen_products import use_faster_products, use_recorded_products
 from frx_graph.passes.rewrites.meta_strides.preserve_output_strides import RecordStrides, return_recorded_strides
+from frx_graph.passes.rewrites.onednn_regions import NAME as ONEDNN_REGIONS
 from frx_graph.plan import RECORDED, Plan
 from frx_graph.support.torch_internals import CustomGraphPass, inductor_config
 
@@ -145,7 +146,7 @@ class BeforeFreezing(CustomGraphPass):
     def uuid(self) -> Any:
         """Return what a compiled graph depends on besides itself: the plan, which changes with this code, and whether
         oneDNN can be called."""
-        library = find_library()
+        library = find_library() if self.plan.can_make(ONEDNN_REGIONS) else ""
         return ("unfrozen", self.plan.hash, "" if isinstance(library, str) else library.version)
 
 

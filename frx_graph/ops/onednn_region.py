@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import warnings
 from collections import OrderedDict
 from collections.abc import Sequence
 
@@ -15,6 +14,7 @@ from frx_graph.ops.onednn.program import Program
 from frx_graph.ops.onednn.steps import Region, Tensors, read_region
 from frx_graph.ops.onednn.torch_steps import compute_region
 from frx_graph.ops.onednn_linear import EXACT_STRIDES, LIBRARY
+from frx_graph.support.user_warning import warn_user
 
 _MOST_PROGRAMS = 256
 """Programs that are kept, with their packed weights: those used last."""
@@ -23,55 +23,64 @@ LIBRARY.define("onednn_region(Tensor[] inputs, Tensor[] constants, str region) -
 
 _Key = tuple[str, int, tuple[int, ...]]
 _programs: OrderedDict[_Key, Program | None] = OrderedDict()
-_lock = threading.Lock()
+"""By text, number of threads, and addresses of the constants. None where torch computes the region."""
+# A garbage collection in the block may forget programs.
+_lock = threading.RLock()
 
 
 def _compute_region(inputs: Sequence[Tensor], constants: Sequence[Tensor], text: str) -> list[Tensor]:
     """Return the results of the region. A program is made in the first call with these constants and threads."""
     region = read_region(text)
     key = (text, torch.get_num_threads(), tuple(map(Tensor.data_ptr, constants)))
-    try:
-        program = _programs[key]
-    except KeyError:
-        program = _make_program(key, region, constants)
-    if program is None:
-        return compute_region(region, inputs, constants)
-    return program.run([_lay_out(*pair) for pair in zip(inputs, region.inputs, strict=True)])
+    with _lock:
+        known = key in _programs
+        if known:
+            _programs.move_to_end(key)
+        program = _programs[key] if known else _make_program(key, region, constants)
+    if program is not None:
+        try:
+            return program.run([_lay_out(*pair) for pair in zip(inputs, region.inputs, strict=True)])
+        except OneDnnError as error:
+            _give_up(key, str(error))
+    return compute_region(region, inputs, constants)
 
 
 def _lay_out(tensor: Tensor, described: Tensors) -> Tensor:
     """Return the tensor in the strides that the region was described with."""
     if tensor.stride() == described.strides:
         return tensor
-    return torch.empty_strided(described.shape, described.strides).copy_(tensor)
+    return torch.empty_strided(described.shape, described.strides, dtype=tensor.dtype, device="cpu").copy_(tensor)
 
 
 def _make_program(key: _Key, region: Region, constants: Sequence[Tensor]) -> Program | None:
     """Return a new program; None, with a warning, if oneDNN cannot run the region."""
-    with _lock:
-        if key in _programs:
-            return _programs[key]
-        library = find_library()
-        program = None
+    library = find_library()
+    try:
         if isinstance(library, str):
-            reason = library
-        else:
-            try:
-                program = Program(library, region, constants)
-            except OneDnnError as error:
-                reason = str(error)
-        if program is None:
-            warnings.warn(f"torch computes a part of the graph that oneDNN was to compute: {reason}", stacklevel=2)
-        _programs[key] = program
-        while len(_programs) > _MOST_PROGRAMS:
-            _programs.popitem(last=False)
-        return program
+            raise OneDnnError(library)
+        program = _programs[key] = Program(library, region, constants)
+    except OneDnnError as error:
+        _give_up(key, str(error))
+        return None
+    while len(_programs) > _MOST_PROGRAMS:
+        _programs.popitem(last=False)
+    return program
+
+
+def _give_up(key: _Key, reason: str) -> None:
+    """Let torch compute a region from now on."""
+    with _lock:
+        _programs[key] = None
+    warn_user(f"frx: torch computes a part of the graph that oneDNN was to compute: {reason}")
 
 
 def forget_programs() -> None:
     """Release all programs, with their packed weights: they do not notice that constants get other values."""
+    global _programs
     with _lock:
-        _programs.clear()
+        # They are destroyed outside the block.
+        forgotten, _programs = _programs, OrderedDict()
+    forgotten.clear()
 
 
 def _infer_region(inputs: Sequence[Tensor], _constants: Sequence[Tensor], text: str) -> list[Tensor]:

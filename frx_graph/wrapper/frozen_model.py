@@ -94,7 +94,8 @@ class FrozenModel:
                     self._versions += 1
                     if self._versions > _MOST_VERSIONS:
                         raise ValueError("they change from call to call")
-                    forget_programs()
+                    if self._version is not None:
+                        forget_programs()
                     self._version = _FrozenVersion([WeightGuard(self._model)], _list_called(self._model))
                     self._version.program = self._compile(self._version)
             except Exception as error:  # noqa: BLE001 - tensor subclasses may raise anything
@@ -133,6 +134,7 @@ class FrozenModel:
         compiled: Any = torch.compile(whole, backend=backend, **{**self._how, "fullgraph": True})
         # Dynamo would keep the compiled code, and with it the weights, for as long as the process lives.
         weakref.finalize(version, remove_from_cache, whole.__code__).atexit = False
+        weakref.finalize(version, forget_programs).atexit = False
 
         def run(*args: Any, **kwargs: Any) -> Any:
             known = _describe_call(args, kwargs)

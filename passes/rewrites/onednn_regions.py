@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import fx
 
-from frx_graph.errors import RewriteError
+from frx_graph.errors import RewriteError, summarize_error
 from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.freezing.constant_folding import run_undisturbed
 from frx_graph.ops.onednn.library import OneDnnError, find_library
@@ -37,8 +37,8 @@ from frx_graph.support.torch_internals import sort_nodes
 NAME = "onednn_regions"
 _ATEN = torch.ops.aten
 _LEAST_DIMENSIONS = 2
-"""Of a region's constants. Inductor writes vectors of up to 8 numbers into its code and makes them in every call
-(`can_inline_constant`, torch 2.15), but a region's program belongs to the memory of its constants."""
+"""The constants of a region have at least as many. Inductor writes vectors of up to 8 numbers into the code and makes them
+in every call (`can_inline_constant`, torch 2.15), but the program of a region belongs to the memory of the constants."""
 _FEW_CHANNELS = 4
 """oneDNN reads an image of fewer channels in any layout."""
 
@@ -67,8 +67,8 @@ def propose(subject: RewriteSubject) -> Iterator[Candidate | Refusal]:
         try:
             with run_undisturbed():
                 Program(library, described.region, [_make_zeros(name, facts) for name in described.constants])
-        except OneDnnError as error:
-            yield Refusal(NAME, str(error), tuple(nodes))
+        except (OneDnnError, RuntimeError) as error:
+            yield Refusal(NAME, summarize_error(error), tuple(nodes))
             continue
         chosen |= dict.fromkeys(nodes, nodes[0])
     if chosen:
@@ -113,10 +113,10 @@ def _make_zeros(constant: Constant, facts: GraphFacts) -> torch.Tensor:
     """Return zeros in the place of a constant, whose values do not matter to whether oneDNN can run a region."""
     if isinstance(constant, str):
         value = facts.values[constant]
-        zeros = torch.empty_strided(value.shape, value.strides, dtype=value.dtype).zero_()
+        zeros = torch.empty_strided(value.shape, value.strides, dtype=value.dtype, device="cpu").zero_()
         return zeros.reshape(1, -1) if len(value.shape) < _LEAST_DIMENSIONS else zeros
     shape = facts.values[constant.weights.weight].shape
-    return torch.zeros((1, shape[0]) if constant.is_bias else shape)
+    return torch.zeros((1, shape[0]) if constant.is_bias else shape, dtype=torch.float32, device="cpu")
 
 
 def apply(subject: RewriteSubject, module: fx.GraphModule, candidate: Candidate) -> tuple[str, ...]:

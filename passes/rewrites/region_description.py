@@ -10,7 +10,6 @@ from typing import Literal
 from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.ops.onednn import steps
 from frx_graph.passes.rewrites.region_pieces import (
-    LARGEST,
     Concatenation,
     Convolution,
     Elementwise,
@@ -53,7 +52,7 @@ Constant = str | FoldedConstant
 
 @dataclass(frozen=True)
 class DescribedRegion:
-    """A region, with the graph's names of its inputs and outputs, and its constants."""
+    """A region, with the constants, and the names that inputs and outputs have in the graph."""
 
     region: steps.Region
     inputs: tuple[str, ...]
@@ -241,7 +240,8 @@ class _Description:
     def _is_at_hand(self, other: str, result: str, rows: tuple[int, ...] | None) -> bool:
         """Return True for an operand that is known before the step, in a shape that the step can read."""
         if other in self._frozen:
-            return rows is None or math.prod(self._get_shape(other)) in (1, rows[-1])
+            shape = self._get_shape(other)
+            return rows is None or math.prod(shape) == 1 or math.prod(shape) == rows[-1] == shape[-1]
         return other in self._numbers and (rows is None or self._get_shape(other) == self._get_shape(result))
 
     def _follow(self, work: Elementwise, rows: tuple[int, ...] | None) -> steps.Following:
@@ -261,7 +261,7 @@ def _merge_limits(following: Sequence[steps.Following]) -> tuple[steps.Following
     for one in following:
         before = merged[-1] if merged else None
         if one.algorithm == "clip" and before is not None and before.algorithm in ("clip", "relu"):
-            low, high = (0.0, LARGEST) if before.algorithm == "relu" else (before.alpha, before.beta)
+            low, high = (0.0, math.inf) if before.algorithm == "relu" else (before.alpha, before.beta)
             if max(low, one.alpha) <= min(high, one.beta):
                 merged[-1] = steps.Following("clip", max(low, one.alpha), min(high, one.beta))
                 continue

@@ -20,7 +20,6 @@ from frx_graph.facts.zero_padding import repeat_number, split_padding
 from frx_graph.ops.onednn.steps import Following
 from frx_graph.passes.rewrites.rewrite import RewriteSubject
 
-LARGEST = torch.finfo(torch.float32).max
 _MOST_DIMENSIONS = 6
 """Of values that are computed with elementwise; more were not tried."""
 
@@ -233,10 +232,12 @@ def _read_maximum(op: OpFacts, subject: RewriteSubject) -> Pooling | None:
     indices = op.outputs[1:]
     if any(facts.get_users(name) or name in facts.outputs for name in indices) or get_argument(op, "ceil_mode"):
         return None
-    window = repeat_number(get_argument(op, "kernel_size"), 2)
-    if repeat_number(get_argument(op, "dilation"), 2) != (1, 1):
+    window = get_argument(op, "kernel_size")
+    assert isinstance(window, tuple)
+    # One operator pools images and volumes.
+    if len(window) > 2 or repeat_number(get_argument(op, "dilation"), 2) != (1, 1):
         return None
-    return _make_pooling(op, "max", window, facts)
+    return _make_pooling(op, "max", repeat_number(window, 2), facts)
 
 
 def _read_average(op: OpFacts, subject: RewriteSubject) -> Pooling | None:
@@ -272,11 +273,11 @@ def _read_mean(op: OpFacts, subject: RewriteSubject) -> Pooling | None:
     return Pooling(op.inputs[0], "average", shape[2:], (1, 1), (0, 0), (0, 0))
 
 
-def _read_sum(op: OpFacts, subject: RewriteSubject) -> Elementwise | None:
-    if op.operator != "aten.mul" and op.operator != "aten.div" and get_argument(op, "alpha") not in (None, 1):
-        return None
+def _read_arithmetic(op: OpFacts, subject: RewriteSubject) -> Elementwise | None:
     left, right = op.args[:2]
     name = op.operator.removeprefix("aten.")
+    if _has_options(op):
+        return None
     if isinstance(right, (int, float)) and isinstance(left, ValueRef):
         number = float(right)
         factors = {"add": (1.0, number), "sub": (1.0, -number), "mul": (number, 0.0)}
@@ -330,18 +331,18 @@ def _make_activation(op: OpFacts) -> Following | None:
         case "aten.tanh":
             return Following("tanh")
         case "aten.clamp_min":
-            lowest, highest = read_number("min", math.nan), LARGEST
+            lowest, highest = read_number("min", math.nan), math.inf
         case "aten.clamp_max":
-            lowest, highest = -LARGEST, read_number("max", math.nan)
+            lowest, highest = -math.inf, read_number("max", math.nan)
         case "aten.clamp":
-            lowest, highest = read_number("min", -LARGEST), read_number("max", LARGEST)
+            lowest, highest = read_number("min", -math.inf), read_number("max", math.inf)
         case "aten.hardtanh":
             lowest, highest = read_number("min_val", math.nan), read_number("max_val", math.nan)
         case _:
             return None
-    if not lowest <= highest or not math.isfinite(lowest + highest):
+    if not lowest <= highest:
         return None
-    return Following("relu") if (lowest, highest) == (0, LARGEST) else Following("clip", lowest, highest)
+    return Following("relu") if (lowest, highest) == (0, math.inf) else Following("clip", lowest, highest)
 
 
 def _read_concatenation(op: OpFacts, subject: RewriteSubject) -> Concatenation | None:
@@ -362,7 +363,7 @@ def _read_strides(op: OpFacts, subject: RewriteSubject) -> Reshape | None:
     image, result = (subject.facts.values[name] for name in (op.inputs[0], op.outputs[0]))
     pairs = zip(image.shape, image.strides, result.strides, strict=False)
     same = image.shape == result.shape and all(size == 1 or one == other for size, one, other in pairs)
-    return Reshape(op.inputs[0]) if same and not get_argument(op, "storage_offset") else None
+    return Reshape(op.inputs[0]) if same and get_argument(op, "storage_offset") is None else None
 
 
 _READERS: Mapping[str, Callable[[OpFacts, RewriteSubject], Work | None]] = {
@@ -373,7 +374,7 @@ _READERS: Mapping[str, Callable[[OpFacts, RewriteSubject], Work | None]] = {
     "prims._low_memory_max_pool_with_offsets": _read_maximum,
     "aten.avg_pool2d": _read_average,
     "aten.mean": _read_mean,
-    **dict.fromkeys(("aten.add", "aten.sub", "aten.mul", "aten.div"), _read_sum),
+    **dict.fromkeys(("aten.add", "aten.sub", "aten.mul", "aten.div"), _read_arithmetic),
     **dict.fromkeys(
         ("aten.relu", "aten.sigmoid", "aten.tanh", "aten.clamp", "aten.clamp_min", "aten.clamp_max", "aten.hardtanh"),
         _read_activation,
@@ -405,10 +406,15 @@ def _match_silu(exponential: OpFacts, facts: GraphFacts) -> Piece | None:
     added = _get_only_reader(exponential, facts)
     if negated is None or negated.operator != "aten.neg" or _get_only_reader(negated, facts) is not exponential:
         return None
-    if added is None or added.operator != "aten.add" or added.args[1:] != (1,):
+    if added is None or added.operator != "aten.add" or added.args[1:] != (1,) or _has_options(added):
         return None
     value, quotient = negated.inputs[0], _get_only_reader(added, facts)
-    if quotient is None or quotient.operator != "aten.div" or quotient.inputs != (value, added.outputs[0]):
+    if (
+        quotient is None
+        or quotient.operator != "aten.div"
+        or quotient.inputs != (value, added.outputs[0])
+        or _has_options(quotient)
+    ):
         return None
     return _make_composite((negated, exponential, added, quotient), value, Following("swish", 1.0))
 
@@ -427,6 +433,8 @@ def _match_hardswish(added: OpFacts, facts: GraphFacts) -> Piece | None:
             return None
         ops.append(reader)
     value = added.inputs[0]
+    if _has_options(added) or _has_options(ops[-1]):
+        return None
     if added.args[1:] != (3,) or {*ops[3].inputs} != {value, ops[2].outputs[0]}:
         return None
     return _make_composite(ops, value, Following("hardswish", 1 / 6, 0.5))
@@ -437,7 +445,14 @@ def _match_gelu(erf: OpFacts, facts: GraphFacts) -> Piece | None:
     scaled = facts.get_producer(erf.inputs[0])
     value = None if scaled is None else _match_factor(scaled, math.sqrt(0.5))
     added = _get_only_reader(erf, facts)
-    if scaled is None or value is None or added is None or added.operator != "aten.add" or added.args[1:] != (1,):
+    if (
+        scaled is None
+        or value is None
+        or added is None
+        or added.operator != "aten.add"
+        or added.args[1:] != (1,)
+        or _has_options(added)
+    ):
         return None
     product = _get_only_reader(added, facts)
     if _get_only_reader(scaled, facts) is not erf or product is None or product.operator != "aten.mul":
@@ -454,6 +469,11 @@ def _match_factor(op: OpFacts, factor: float) -> str | None:
     if op.operator != "aten.mul" or len(op.inputs) != 1 or not isinstance(op.args[1], float):
         return None
     return op.inputs[0] if math.isclose(op.args[1], factor, rel_tol=1e-6) else None
+
+
+def _has_options(op: OpFacts) -> bool:
+    """Return True for a sum with a factor, or a quotient that is rounded."""
+    return get_argument(op, "alpha") not in (None, 1) or get_argument(op, "rounding_mode") is not None
 
 
 def _get_only_reader(op: OpFacts, facts: GraphFacts) -> OpFacts | None:

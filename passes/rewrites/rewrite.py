@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+import torch
 from torch import Tensor, fx
 
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
+from frx_graph.facts.operator_overload import find_overload
 from frx_graph.facts.operator_signature import OperatorSignature
 from frx_graph.passes.rewrites.layout.costs import AnchorSeconds
 from frx_graph.passes.rewrites.layout.ops import OrderedOp, list_members
@@ -124,10 +126,10 @@ class RewriteSubject:
 
     @cached_property
     def constants(self) -> frozenset[str]:
-        """The frozen inputs, and all values computed from them alone."""
+        """The frozen inputs, and all values that Inductor computes from them alone when it freezes them."""
         known = set(self.frozen)
         for op in self.facts.ops:
-            if op.inputs and known.issuperset(op.inputs) and not op.mutates:
+            if op.inputs and known.issuperset(op.inputs) and _can_be_folded(op):
                 known.update(op.outputs)
         return frozenset(known)
 
@@ -142,6 +144,13 @@ class RewriteSubject:
         """True under Inductor. It writes pointwise operators and reductions as loops over any strides, and would itself
         choose one layout for all convolutions of the graph."""
         return self.inner == "inductor"
+
+
+def _can_be_folded(op: OpFacts) -> bool:
+    """Return False for what is computed in every call: custom operators, writes and random numbers."""
+    overload = find_overload(op.target)
+    random = overload is not None and torch.Tag.nondeterministic_seeded in overload.tags
+    return not (op.mutates or op.opaque or random)
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ pytestmark = [
     pytest.mark.integration,
     pytest.mark.usefixtures("nothing_compiled"),
     pytest.mark.filterwarnings("ignore:frx applies rewrites"),
-    pytest.mark.filterwarnings("error:torch computes a part"),
+    pytest.mark.filterwarnings("error:frx. torch computes a part"),
     pytest.mark.skipif(bool(REASON), reason=REASON),
 ]
 NAME = "onednn_regions"
@@ -247,6 +247,57 @@ def test_a_graph_that_writes_into_its_inputs_stays() -> None:
     with torch.no_grad():
         torch.testing.assert_close(compiled(x.clone()), model(x.clone()), rtol=1e-4, atol=1e-5)
     assert not onednn_region._programs
+
+
+def check_between(between: Callable[[Tensor], Tensor]) -> None:
+    run(Between(between), image(8))
+
+
+def test_operators_that_only_resemble_others_keep_their_meaning() -> None:
+    """Rounded quotients, sums with a factor, volumes, and views that begin elsewhere."""
+    check_between(lambda x: torch.div(x, 2, rounding_mode="floor"))
+    check_between(lambda x: torch.add(x, x, alpha=3))
+    check_between(lambda x: torch.sub(1, x))
+    check_between(lambda x: F.max_pool3d(x, (1, 3, 3), 1, (0, 1, 1)))
+    check_between(lambda x: torch.as_strided(x[1:], (1, *x.shape[1:]), x.stride(), 0).expand_as(x).contiguous())
+    check_between(lambda x: F.avg_pool2d(x, 3, 2, 1, ceil_mode=True))
+    check_between(lambda x: F.avg_pool2d(x, 3, 2, 1, count_include_pad=False))
+    check_between(lambda x: F.max_pool2d(x, 3, 2, 1, ceil_mode=True))
+    check_between(lambda x: x * x.mean(3, keepdim=True))
+    check_between(lambda x: torch.cat([x, x], 1)[:, 4:12] + x)
+
+
+class Scaled(nn.Module):
+    """A product whose rows have factors of their own, as many as it has columns."""
+
+    def __init__(self, *shape: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+        self.register_buffer("factors", torch.rand(shape))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.linear(x) * self.factors
+
+
+@pytest.mark.parametrize(
+    ("shape", "count"), [((8, 1, 1), None), ((8, 1), None), ((8,), 1), ((1, 8, 8), 1), ((1, 1, 8), 1)], ids=str
+)
+def test_factors_of_rows_are_not_those_of_columns(shape: tuple[int, ...], count: int | None) -> None:
+    """oneDNN may have no fast kernel for the former."""
+    regions, _ = run(Scaled(*shape), torch.randn(8, 8, 8))
+    assert count is None or [count_sums(region) for region in regions] == [count]
+
+
+def test_infinities_stay() -> None:
+    x = image(8)
+    x[0, :, 0, 0] = -torch.inf
+    model = nn.Sequential(nn.Conv2d(8, 8, 1), nn.Conv2d(8, 8, 1), nn.Hardtanh(-torch.inf, 1)).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.abs_()
+        found, expected = freeze(model)(x), model(x)
+    assert expected.isneginf().any()
+    assert torch.equal(found.isneginf(), expected.isneginf())
 
 
 @pytest.mark.parametrize("change", ["in place", "data", "replaced"])

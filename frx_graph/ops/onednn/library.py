@@ -1,4 +1,4 @@
-"""Load oneDNN's shared library, and declare the functions of its C interface that are used.
+"""Load the shared library of oneDNN, and declare the functions of the C interface that are used.
 
 Torch contains oneDNN, but does not export it, and describes operands again in every call of an operator. The library of
 the wheel `onednn-cpu-gomp` or of a distribution (Debian's `libdnnl3`) does the same sums.
@@ -9,7 +9,6 @@ Sources: oneDNN 3.2, `dnnl.h`, `dnnl_common.h` and `dnnl_types.h`, whose numbers
 from __future__ import annotations
 
 import ctypes
-import ctypes.util
 import functools
 import re
 from collections.abc import Callable, Sequence
@@ -30,6 +29,7 @@ _MOST_DIMENSIONS = 12
 
 FLOAT32 = 3
 ANY_FORMAT = 1
+GIVEN_SCRATCHPAD = 1
 INFERENCE = 96
 DIRECT_CONVOLUTION = 1
 ARGUMENTS = {"source": 1, "second_source": 2, "destination": 17, "weights": 33, "bias": 41, "scratchpad": 80}
@@ -46,9 +46,7 @@ ALGORITHMS = {
     "relu": 0x20,
     "tanh": 0x21,
     "linear": 0x26,
-    "hardsigmoid": 0x28,
     "sigmoid": 0x29,
-    "gelu_tanh": 0x2B,
     "swish": 0x2C,
     "clip": 0x2F,
     "gelu": 0x31,
@@ -104,13 +102,13 @@ class Library:
             self._functions.dnnl_version.restype = ctypes.POINTER(_Version)
             found = self._functions.dnnl_version().contents
         except (OSError, AttributeError) as error:
-            raise OneDnnError(f"{path} cannot be loaded: {error}") from error
+            raise OneDnnError(f"oneDNN cannot be loaded, pip install {WHEEL} brings it: {error}") from error
         self.version = f"{found.major}.{found.minor}.{found.patch}"
         if found.major != _MAJOR or found.cpu_runtime != _OPENMP_RUNTIME:
             raise OneDnnError(f"{path} is version {self.version}, or without OpenMP; version 3 with OpenMP is needed")
         runtimes = _list_openmp_runtimes()
         if len(runtimes) > 1:
-            raise OneDnnError(f"torch and oneDNN have different OpenMP libraries: {', '.join(runtimes)}")
+            raise OneDnnError(f"several OpenMP libraries are loaded: {', '.join(runtimes)}")
         self._declare()
         self.engine = self.make("engine", 1, ctypes.c_size_t(0))
         self.stream = self.make("stream", self.engine, 1)
@@ -192,26 +190,24 @@ def make_sizes(values: Sequence[int]) -> Any:
 @functools.cache
 def find_library() -> Library | str:
     """Return oneDNN, loaded once, or the reason why it cannot be used. Torch is to be imported before."""
-    path = _find_file()
-    if path is None:
-        return f"oneDNN's library is not installed: pip install {WHEEL}"
     try:
-        return Library(path)
-    except OneDnnError as error:
+        return Library(_find_file())
+    except (OneDnnError, OSError) as error:
         return str(error)
 
 
-def _find_file() -> str | None:
+def _find_file() -> str:
+    """Return the wheel's library, or the name by which a distribution's is found."""
     try:
         files = metadata.files(WHEEL) or ()
     except metadata.PackageNotFoundError:
         files = ()
     located = (Path(str(file.locate())) for file in files if file.name == _FILE)
     installed = next((str(path) for path in located if path.exists()), None)
-    return installed or (_FILE if ctypes.util.find_library("dnnl") else None)
+    return installed or _FILE
 
 
 def _list_openmp_runtimes() -> list[str]:
     """Return the OpenMP libraries that are mapped: threads of two would compete for the processors."""
     maps = Path("/proc/self/maps").read_text(errors="replace")
-    return sorted(set(re.findall(r"\S*/lib(?:gomp|iomp5|omp)[^/\s]*\.so\S*", maps)))
+    return sorted(set(re.findall(r"\S*/lib(?:gomp|iomp5|omp)(?:-[0-9a-f]+)?\.so\S*", maps)))

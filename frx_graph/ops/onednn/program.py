@@ -19,6 +19,7 @@ from frx_graph.ops.onednn.library import (
     ALGORITHMS,
     ARGUMENTS,
     DIRECT_CONVOLUTION,
+    GIVEN_SCRATCHPAD,
     INFERENCE,
     POST_OPERATION,
     SOURCES,
@@ -39,6 +40,7 @@ from frx_graph.ops.onednn.steps import (
     Region,
     Reshape,
     Step,
+    Tensors,
 )
 
 _ALIGNMENT = 64
@@ -92,12 +94,11 @@ class Program:
                 self._values.append(self._add_step(step))
             self._results = [self._add_result(*found) for found in zip(region.outputs, region.results, strict=True)]
             self._arena = self._place_buffers()
-        self.bytes = self._arena.numel()
 
     def run(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         """Return the region's results. The inputs have the strides of the description."""
         region = self._region
-        results = [torch.empty_strided(each.shape, each.strides) for each in region.results]
+        results = [_allocate(each) for each in region.results]
         execute = self._library.execute
         with self._lock:
             for value, tensor in zip((*self._inputs, *self._results), (*inputs, *results), strict=True):
@@ -190,8 +191,8 @@ class Program:
         """Add a convolution or product with as many of the following operations as its kernel takes."""
         library = self._library
         for count in range(len(following), -1, -1):
-            attributes, operands = self._make_attributes(following[:count], shape)
             try:
+                attributes, operands = self._make_attributes(following[:count], shape)
                 primitive = describe(attributes)
             except OneDnnError:
                 if count == 0:
@@ -228,7 +229,7 @@ class Program:
             make_sizes([0] * len(step.window)),
             make_sizes(step.before),
             make_sizes(step.behind),
-            None,
+            self._make_attributes((), step.shape)[0],
         )
         self._refuse_reference(primitive)
         result = self._add_value(step.shape, library.query(primitive, "destination"))
@@ -245,7 +246,9 @@ class Program:
         result = self._add_value(value.shape, value.descriptor)
         sources = [value]
         arguments = [(ARGUMENTS["source"], value.memory), (ARGUMENTS["destination"], result.memory)]
-        attributes, operands = self._make_attributes(rest if _are_activations(rest) else (), value.shape)
+        # A primitive for an activation does nothing else.
+        together = rest if first.operand is not None and _are_activations(rest) else ()
+        attributes, operands = self._make_attributes(together, value.shape)
         if first.operand is None:
             primitive = library.describe_primitive(
                 "eltwise_forward",
@@ -273,7 +276,7 @@ class Program:
             sources += others
         self._refuse_reference(primitive)
         self._add_call(primitive, [*arguments, *operands], *sources, result)
-        return result if _are_activations(rest) else self._add_elementwise(result, rest)
+        return self._add_elementwise(result, rest[len(together) :])
 
     def _add_concatenation(self, step: Concatenation) -> _Value:
         library, values = self._library, [self._values[number] for number in step.values]
@@ -291,7 +294,8 @@ class Program:
     def _describe_concatenation(self, values: Sequence[_Value], dimension: int) -> Handle:
         library = self._library
         sources = (ctypes.c_void_p * len(values))(*(value.descriptor.pointer.value for value in values))
-        arguments = library.engine, None, len(values), dimension, sources, None
+        attributes, _ = self._make_attributes((), ())
+        arguments = library.engine, None, len(values), dimension, sources, attributes
         return library.make("concat_primitive_desc", *arguments, destroyed_as="primitive_desc")
 
     def _add_result(self, number: int, wanted: Any) -> _Value:
@@ -307,7 +311,10 @@ class Program:
         return result
 
     def _make_attributes(self, following: Sequence[Following], shape: Sequence[int]) -> tuple[Handle, _Arguments]:
-        """Return the attributes for operations that a primitive does with its result, and their operands."""
+        """Return the attributes for operations that a primitive does with its result, and their operands.
+
+        Primitives get memory for what they note down: oneDNN's own belongs to the thread that made the primitive.
+        """
         library = self._library
         attributes, operations = library.make("primitive_attr"), library.make("post_ops")
         operands: _Arguments = []
@@ -319,6 +326,7 @@ class Program:
             library.call("post_ops_append_binary", operations, ALGORITHMS[one.algorithm], descriptor)
             operands.append((POST_OPERATION * (index + 1) | ARGUMENTS["second_source"], memory))
         library.call("primitive_attr_set_post_ops", attributes, operations)
+        library.call("primitive_attr_set_scratchpad_mode", attributes, GIVEN_SCRATCHPAD)
         return attributes, operands
 
     def _read_operand(self, operand: Operand, beside: _Value | None, dimensions: int = 0) -> Any:
@@ -326,7 +334,7 @@ class Program:
         shape as the one `beside` it gets the same layout."""
         if operand.constant:
             tensor = self._constants[operand.number].contiguous()
-            rank = dimensions or len(beside.shape) if beside else dimensions
+            rank = dimensions if beside is None else len(beside.shape)
             tensor = tensor.view((1,) * (rank - tensor.dim()) + tuple(tensor.shape)[max(0, tensor.dim() - rank) :])
             return self._library.describe(tensor.shape, tensor.stride()), self._hold(tensor)
         value = self._values[operand.number]
@@ -356,11 +364,13 @@ class Program:
 
     def _reorder(self, source: _Value, target: _Value) -> None:
         arguments = [(ARGUMENTS["source"], source.memory), (ARGUMENTS["destination"], target.memory)]
-        self._add_call(self._describe_reorder(source.descriptor, target.descriptor), arguments, source, target)
+        attributes, _ = self._make_attributes((), source.shape)
+        primitive = self._describe_reorder(source.descriptor, target.descriptor, attributes)
+        self._add_call(primitive, arguments, source, target)
 
-    def _describe_reorder(self, source: Handle, target: Handle) -> Handle:
+    def _describe_reorder(self, source: Handle, target: Handle, attributes: Handle | None) -> Handle:
         engine = self._library.engine
-        return self._library.describe_primitive("reorder", source, engine, target, engine, None)
+        return self._library.describe_primitive("reorder", source, engine, target, engine, attributes)
 
     def _pack(self, weight: Tensor, descriptor: Handle) -> Handle:
         """Return memory with the weight in the layout that a primitive asks for."""
@@ -372,7 +382,7 @@ class Program:
         target = self._make_memory(descriptor, packed.data_ptr())
         self._kept.append(packed)
         source = self._make_memory(given, weight.data_ptr())
-        primitive = library.make("primitive", self._describe_reorder(given, descriptor))
+        primitive = library.make("primitive", self._describe_reorder(given, descriptor, None))
         arguments = _list_arguments([(ARGUMENTS["source"], source), (ARGUMENTS["destination"], target)])
         library.call("primitive_execute", primitive, library.stream, 2, arguments)
         return target
@@ -388,7 +398,7 @@ class Program:
         return memory
 
     def _make_room(self, size: int) -> Tensor:
-        room = torch.empty(size + _ALIGNMENT, dtype=torch.uint8)
+        room = torch.empty(size + _ALIGNMENT, dtype=torch.uint8, device="cpu")
         return room[-room.data_ptr() % _ALIGNMENT :]
 
     def _add_value(self, shape: tuple[int, ...], descriptor: Handle, *, placed: bool = True) -> _Value:
@@ -398,6 +408,10 @@ class Program:
         return _Value(tuple(shape), descriptor, memory, _Buffer(size, now, now, [memory], placed))
 
     def _add_call(self, description: Handle, arguments: _Arguments, *used: _Value) -> None:
+        scratchpad = self._library.query(description, "scratchpad")
+        if size := self._library.count_bytes(scratchpad):
+            noted = self._add_value((size,), scratchpad)
+            arguments, used = [*arguments, (ARGUMENTS["scratchpad"], noted.memory)], (*used, noted)
         for value in used:
             value.buffer.last = len(self._calls)
             self._buffers[value.buffer] = None
@@ -430,6 +444,10 @@ class Program:
         for start, _, buffer in placed:
             self._set_address(buffer, arena.data_ptr() + start)
         return arena
+
+
+def _allocate(described: Tensors) -> Tensor:
+    return torch.empty_strided(described.shape, described.strides, dtype=torch.float32, device="cpu")
 
 
 def _are_activations(following: Sequence[Following]) -> bool:

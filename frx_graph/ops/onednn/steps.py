@@ -5,7 +5,8 @@ Values have numbers: first the part's inputs, then one for the result of each st
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Annotated, Literal
 
@@ -38,9 +39,7 @@ class Following:
         "relu",
         "tanh",
         "linear",
-        "hardsigmoid",
         "sigmoid",
-        "gelu_tanh",
         "gelu",
         "swish",
         "clip",
@@ -145,7 +144,7 @@ _ADAPTER: TypeAdapter[Region] = TypeAdapter(Region)
 
 def write_region(region: Region) -> str:
     """Return the region as text."""
-    return _ADAPTER.dump_json(region).decode()
+    return json.dumps(asdict(region))
 
 
 @lru_cache(maxsize=256)

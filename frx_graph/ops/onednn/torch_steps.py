@@ -26,7 +26,9 @@ def compute_region(region: Region, inputs: Sequence[Tensor], constants: Sequence
     values = list(inputs)
     for step in region.steps:
         values.append(_compute_step(step, values, constants))
-    results = [torch.empty_strided(each.shape, each.strides, dtype=torch.float32) for each in region.results]
+    results = [
+        torch.empty_strided(each.shape, each.strides, dtype=torch.float32, device="cpu") for each in region.results
+    ]
     return [result.copy_(values[number]) for number, result in zip(region.outputs, results, strict=True)]
 
 
@@ -99,12 +101,8 @@ def _follow(one: Following, value: Tensor, values: Sequence[Tensor], constants: 
             return value.tanh()
         case "linear":
             return value * one.alpha + one.beta
-        case "hardsigmoid":
-            return (value * one.alpha + one.beta).clamp(0, 1)
         case "sigmoid":
             return value.sigmoid()
-        case "gelu_tanh":
-            return functional.gelu(value, approximate="tanh")
         case "gelu":
             return functional.gelu(value)
         case "swish":
