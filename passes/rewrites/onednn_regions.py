@@ -37,8 +37,9 @@ from frx_graph.support.torch_internals import sort_nodes
 NAME = "onednn_regions"
 _ATEN = torch.ops.aten
 _LEAST_DIMENSIONS = 2
-"""The constants of a region have at least as many. Inductor writes vectors of up to 8 numbers into the code and makes them
-in every call (`can_inline_constant`, torch 2.15), but the program of a region belongs to the memory of the constants."""
+"""The constants of a region have at least as many. Inductor writes vectors of up to 8 numbers into the code, and makes
+them in every call (`can_inline_constant`, torch 2.15). The program of a region belongs to the memory of the constants.
+"""
 _FEW_CHANNELS = 4
 """oneDNN reads an image of fewer channels in any layout."""
 

@@ -14,6 +14,7 @@ from frx_graph.ops.onednn_linear import TARGET
 from frx_graph.passes.rewrites.frozen_products import use_faster_products
 
 pytestmark = [
+    pytest.mark.usefixtures("onednn_is_missing"),
     pytest.mark.filterwarnings("ignore:frx applies rewrites"),
     pytest.mark.skipif(not hasattr(torch.ops.mkl, "_mkl_linear"), reason="this torch has no MKL"),
 ]
