@@ -11,7 +11,7 @@ from torch import Tensor
 
 from frx_graph.ops.onednn.library import OneDnnError, find_library
 from frx_graph.ops.onednn.program import Program
-from frx_graph.ops.onednn.steps import Region, Tensors, read_region
+from frx_graph.ops.onednn.steps import Region, TensorLayout, read_region
 from frx_graph.ops.onednn.torch_steps import compute_region
 from frx_graph.ops.onednn_linear import EXACT_STRIDES, LIBRARY
 from frx_graph.support.user_warning import warn_user
@@ -45,11 +45,11 @@ def _compute_region(inputs: Sequence[Tensor], constants: Sequence[Tensor], text:
     return compute_region(region, inputs, constants)
 
 
-def _lay_out(tensor: Tensor, described: Tensors) -> Tensor:
+def _lay_out(tensor: Tensor, described: TensorLayout) -> Tensor:
     """Return the tensor in the strides that the region was described with."""
     if tensor.stride() == described.strides:
         return tensor
-    return torch.empty_strided(described.shape, described.strides, dtype=tensor.dtype, device="cpu").copy_(tensor)
+    return described.allocate().copy_(tensor)
 
 
 def _make_program(key: _Key, region: Region, constants: Sequence[Tensor]) -> Program | None:

@@ -23,7 +23,7 @@ from frx_graph.errors import RewriteError, summarize_error
 from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.freezing.constant_folding import run_undisturbed
 from frx_graph.ops.onednn.library import OneDnnError, find_library
-from frx_graph.ops.onednn.program import Program
+from frx_graph.ops.onednn.program import FEW_CHANNELS, Program
 from frx_graph.ops.onednn.steps import write_region
 from frx_graph.ops.onednn_region import OPERATOR
 from frx_graph.passes.rewrites.meta_strides.fake_values import call_op, find_fake_mode, run_fakes_unguarded
@@ -40,8 +40,6 @@ _LEAST_DIMENSIONS = 2
 """The constants of a region have at least as many. Inductor writes vectors of up to 8 numbers into the code, and makes
 them in every call (`can_inline_constant`, torch 2.15). The program of a region belongs to the memory of the constants.
 """
-_FEW_CHANNELS = 4
-"""oneDNN reads an image of fewer channels in any layout."""
 
 
 def propose(subject: RewriteSubject) -> Iterator[Candidate | Refusal]:
@@ -61,10 +59,10 @@ def propose(subject: RewriteSubject) -> Iterator[Candidate | Refusal]:
     for region in regions:
         trimmed = _drop_first_loops(region)
         nodes = [node for piece in trimmed for node in piece.nodes]
-        if reason := _find_obstacle(trimmed, subject):
+        described = describe_region(trimmed, subject)
+        if reason := _find_obstacle(trimmed, described, facts):
             yield Refusal(NAME, reason, tuple(nodes))
             continue
-        described = describe_region(trimmed, subject)
         try:
             with run_undisturbed():
                 Program(library, described.region, [_make_zeros(name, facts) for name in described.constants])
@@ -91,23 +89,20 @@ def _drop_first_loops(region: Sequence[Piece]) -> list[Piece]:
     return kept
 
 
-def _find_obstacle(region: Sequence[Piece], subject: RewriteSubject) -> str:
+def _find_obstacle(region: Sequence[Piece], described: DescribedRegion, facts: GraphFacts) -> str:
     """Return why a region is not worth it; empty if it may be."""
-    values, facts = subject.facts.values, subject.facts
+    values = facts.values
     convolutions = [piece for piece in region if isinstance(piece.work, Convolution)]
     if not convolutions:
         return ""
-    nodes = {node for piece in region for node in piece.nodes}
-    made = {piece.result for piece in region}
-    read = {name for piece in region for name in piece.reads} - made
-    left = {name for name in made if name in facts.outputs or any(op.node not in nodes for op in facts.get_users(name))}
-    crossing = sum(values[name].bytes for name in read | left if _is_image(values[name].shape))
+    images = (values[name] for name in (*described.inputs, *described.outputs) if _is_image(values[name].shape))
+    crossing = sum(image.bytes for image in images)
     moved = sum(values[name].bytes for piece in convolutions for name in (*piece.reads, piece.result))
     return "images would be converted too often" if 2 * crossing > moved else ""
 
 
 def _is_image(shape: tuple[int, ...]) -> bool:
-    return len(shape) > 3 and shape[1] >= _FEW_CHANNELS
+    return len(shape) > 3 and shape[1] >= FEW_CHANNELS
 
 
 def _make_zeros(constant: Constant, facts: GraphFacts) -> torch.Tensor:
@@ -125,8 +120,7 @@ def apply(subject: RewriteSubject, module: fx.GraphModule, candidate: Candidate)
     or oneDNN cannot be called in this process."""
     if isinstance(library := find_library(), str):
         raise RewriteError(library)
-    pieces = {piece.nodes: piece for piece in find_pieces(subject)}
-    by_node = {node: piece for nodes, piece in pieces.items() for node in nodes}
+    by_node = {node: piece for piece in find_pieces(subject) for node in piece.nodes}
     if not by_node.keys() >= set(candidate.nodes):
         raise RewriteError("the candidate belongs to another graph")
     regions: dict[str, dict[Piece, None]] = {}

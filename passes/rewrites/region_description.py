@@ -99,9 +99,9 @@ class _Description:
         )
         return DescribedRegion(region, self._inputs, tuple(self._constants), self._outputs)
 
-    def _describe_value(self, name: str) -> steps.Tensors:
+    def _describe_value(self, name: str) -> steps.TensorLayout:
         value = self._facts.values[name]
-        return steps.Tensors(value.shape, value.strides)
+        return steps.TensorLayout(value.shape, value.strides)
 
     def _get_shape(self, name: str) -> tuple[int, ...]:
         return self._facts.values[name].shape

@@ -310,7 +310,10 @@ def _combine(op: OpFacts, name: str, value: str, other: str, subject: RewriteSub
         return None
     if not constant and len(values[other].shape) != len(result):
         return None
-    return Elementwise(value, Following("add" if name == "add" else "sub" if name == "sub" else "mul"), other)
+    match name:
+        case "add" | "sub" | "mul" as algorithm:
+            return Elementwise(value, Following(algorithm), other)
+    return None
 
 
 def _read_activation(op: OpFacts, _subject: RewriteSubject) -> Elementwise | None:

@@ -28,7 +28,7 @@ from frx_graph.ops.onednn.steps import (
     Region,
     Reshape,
     Step,
-    Tensors,
+    TensorLayout,
     read_region,
     write_region,
 )
@@ -51,13 +51,13 @@ ACTIVATIONS = (
 )
 
 
-def describe(shape: Sequence[int], order: Sequence[int] | None = None) -> Tensors:
+def describe(shape: Sequence[int], order: Sequence[int] | None = None) -> TensorLayout:
     strides = make_ordered_strides(tuple(shape), tuple(order or range(len(shape))))
-    return Tensors(tuple(shape), tuple(strides))
+    return TensorLayout(tuple(shape), tuple(strides))
 
 
 def make_region(
-    inputs: Sequence[Tensors], steps: Sequence[Step], *outputs: int, order: Sequence[int] | None = None
+    inputs: Sequence[TensorLayout], steps: Sequence[Step], *outputs: int, order: Sequence[int] | None = None
 ) -> Region:
     """Return a region with these outputs: the last step's result if none is named."""
     numbers = outputs or (len(inputs) + len(steps) - 1,)

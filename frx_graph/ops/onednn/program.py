@@ -40,11 +40,11 @@ from frx_graph.ops.onednn.steps import (
     Region,
     Reshape,
     Step,
-    Tensors,
+    TensorLayout,
 )
 
 _ALIGNMENT = 64
-_FEW_CHANNELS = 4
+FEW_CHANNELS = 4
 """An image of fewer channels stays as it is: oneDNN has kernels for that, and a block of 16 would be mostly empty."""
 
 
@@ -98,7 +98,7 @@ class Program:
     def run(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         """Return the region's results. The inputs have the strides of the description."""
         region = self._region
-        results = [_allocate(each) for each in region.results]
+        results = [each.allocate() for each in region.results]
         execute = self._library.execute
         with self._lock:
             for value, tensor in zip((*self._inputs, *self._results), (*inputs, *results), strict=True):
@@ -134,7 +134,7 @@ class Program:
         groups = step.groups
         if groups > 1:
             weight = weight.view(groups, weight.shape[0] // groups, *weight.shape[1:])
-        wanted = image.descriptor if image.shape[1] < _FEW_CHANNELS else library.describe(image.shape)
+        wanted = image.descriptor if image.shape[1] < FEW_CHANNELS else library.describe(image.shape)
         described = library.describe(weight.shape), None if bias is None else library.describe(bias.shape, (1,))
 
         def describe(attributes: Handle) -> Handle:
@@ -262,7 +262,7 @@ class Program:
                 attributes,
             )
         else:
-            descriptor, memory, *others = self._read_operand(first.operand, value)
+            descriptor, memory, other = self._read_operand(first.operand, value)
             primitive = library.describe_primitive(
                 "binary",
                 library.engine,
@@ -273,7 +273,7 @@ class Program:
                 attributes,
             )
             arguments.append((ARGUMENTS["second_source"], memory))
-            sources += others
+            sources += [] if other is None else [other]
         self._refuse_reference(primitive)
         self._add_call(primitive, [*arguments, *operands], *sources, result)
         return self._add_elementwise(result, rest[len(together) :])
@@ -298,7 +298,7 @@ class Program:
         arguments = library.engine, None, len(values), dimension, sources, attributes
         return library.make("concat_primitive_desc", *arguments, destroyed_as="primitive_desc")
 
-    def _add_result(self, number: int, wanted: Any) -> _Value:
+    def _add_result(self, number: int, wanted: TensorLayout) -> _Value:
         """Make a value a result: in the caller's memory, in the strides that the graph was traced with."""
         value = self._values[number]
         descriptor = self._library.describe(wanted.shape, wanted.strides)
@@ -322,21 +322,23 @@ class Program:
             if one.operand is None:
                 library.call("post_ops_append_eltwise", operations, ALGORITHMS[one.algorithm], one.alpha, one.beta)
                 continue
-            descriptor, memory, *_ = self._read_operand(one.operand, None, len(shape))
+            descriptor, memory, _ = self._read_operand(one.operand, None, len(shape))
             library.call("post_ops_append_binary", operations, ALGORITHMS[one.algorithm], descriptor)
             operands.append((POST_OPERATION * (index + 1) | ARGUMENTS["second_source"], memory))
         library.call("primitive_attr_set_post_ops", attributes, operations)
         library.call("primitive_attr_set_scratchpad_mode", attributes, GIVEN_SCRATCHPAD)
         return attributes, operands
 
-    def _read_operand(self, operand: Operand, beside: _Value | None, dimensions: int = 0) -> Any:
+    def _read_operand(
+        self, operand: Operand, beside: _Value | None, dimensions: int = 0
+    ) -> tuple[Handle, Handle, _Value | None]:
         """Return an operand's descriptor and memory, and the value if it is none of the constants; a value of the same
         shape as the one `beside` it gets the same layout."""
         if operand.constant:
             tensor = self._constants[operand.number].contiguous()
             rank = dimensions if beside is None else len(beside.shape)
             tensor = tensor.view((1,) * (rank - tensor.dim()) + tuple(tensor.shape)[max(0, tensor.dim() - rank) :])
-            return self._library.describe(tensor.shape, tensor.stride()), self._hold(tensor)
+            return self._library.describe(tensor.shape, tensor.stride()), self._hold(tensor), None
         value = self._values[operand.number]
         if beside is not None and value.shape == beside.shape:
             value = self._convert(value, beside.descriptor)
@@ -444,10 +446,6 @@ class Program:
         for start, _, buffer in placed:
             self._set_address(buffer, arena.data_ptr() + start)
         return arena
-
-
-def _allocate(described: Tensors) -> Tensor:
-    return torch.empty_strided(described.shape, described.strides, dtype=torch.float32, device="cpu")
 
 
 def _are_activations(following: Sequence[Following]) -> bool:

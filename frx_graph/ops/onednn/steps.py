@@ -10,17 +10,23 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Annotated, Literal
 
+import torch
 from pydantic import Field, TypeAdapter
+from torch import Tensor
 
 Sizes = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Tensors:
+class TensorLayout:
     """Shape and strides of a value that the graph passes in, or is given back."""
 
     shape: Sizes
     strides: Sizes
+
+    def allocate(self) -> Tensor:
+        """Return such a tensor, without values."""
+        return torch.empty_strided(self.shape, self.strides, dtype=torch.float32, device="cpu")
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,10 +139,10 @@ Step = Annotated[Convolution | Product | Pooling | Elementwise | Concatenation |
 class Region:
     """A part of a graph. `outputs` are numbers of values, `results` what the graph is given."""
 
-    inputs: tuple[Tensors, ...]
+    inputs: tuple[TensorLayout, ...]
     steps: tuple[Step, ...]
     outputs: tuple[int, ...]
-    results: tuple[Tensors, ...]
+    results: tuple[TensorLayout, ...]
 
 
 _ADAPTER: TypeAdapter[Region] = TypeAdapter(Region)

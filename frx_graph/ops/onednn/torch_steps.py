@@ -26,10 +26,8 @@ def compute_region(region: Region, inputs: Sequence[Tensor], constants: Sequence
     values = list(inputs)
     for step in region.steps:
         values.append(_compute_step(step, values, constants))
-    results = [
-        torch.empty_strided(each.shape, each.strides, dtype=torch.float32, device="cpu") for each in region.results
-    ]
-    return [result.copy_(values[number]) for number, result in zip(region.outputs, results, strict=True)]
+    pairs = zip(region.outputs, region.results, strict=True)
+    return [described.allocate().copy_(values[number]) for number, described in pairs]
 
 
 def _compute_step(step: Step, values: Sequence[Tensor], constants: Sequence[Tensor]) -> Tensor:
